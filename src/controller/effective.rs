@@ -197,7 +197,7 @@ impl<C: Cluster> Cleanup for Orphans<C> {
         for hpa in &self.hpas {
             if let Err(error) = writer.restore_adopted(hpa).await {
                 let (namespace, name) = (&hpa.namespace, &hpa.name);
-                tracing::warn!(%namespace, %name, %error, "adopted HPA not restored");
+                tracing::warn!(%namespace, %name, %error, "could not restore the adopted HPA");
             }
         }
     }

@@ -285,8 +285,7 @@ impl<C: Workloads> MetricReader<'_, C> {
 
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
-        let not_asked =
-            || Unavailable::new(Cause::NotRead, "pod usage was not asked for in this pass");
+        let not_asked = || Unavailable::new(Cause::NotRead, "pod usage was not read in this sync");
         let of_namespace = self.usage.get(self.namespace).ok_or_else(not_asked)?;
         let of_namespace = of_namespace.as_ref().map_err(Clone::clone)?;
         let own = |pod: &Arc<Pod>| {
@@ -361,7 +360,8 @@ impl ForecastSeries<'_> {
 }
 
 fn repeated(metric: &str) -> Refused {
-    let message = format!("{metric} stands twice in spec.metrics: only the first one is forecast");
+    let message =
+        format!("{metric} is listed twice in spec.metrics; only the first one is forecast");
     Refused::new(Reason::NotForecastable, message)
 }
 

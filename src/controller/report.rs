@@ -205,7 +205,7 @@ impl<C: Cluster> Reporter<'_, C> {
             Ok(()) => state.written = Some(fingerprint),
             Err(error) => {
                 let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-                tracing::warn!(%namespace, %name, %error, "status not written");
+                tracing::warn!(%namespace, %name, %error, "could not update status");
             }
         }
     }
@@ -240,7 +240,7 @@ impl<C: Cluster> Reporter<'_, C> {
         self.telemetry.wrote(Write::Event, outcome.is_ok());
         if let Err(error) = outcome {
             let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-            tracing::warn!(%namespace, %name, reason = event.reason, %error, "event not recorded");
+            tracing::warn!(%namespace, %name, reason = event.reason, %error, "could not record the event");
         }
     }
 }
@@ -286,7 +286,7 @@ fn log(applied: &Applied, change: Option<&str>) {
     let target = &applied.decided.part.workload.target;
     let target = format!("{}/{}", target.kind, target.name);
     if let Err(error) = &applied.outcome {
-        tracing::warn!(%namespace, %name, %target, current, desired, %error, "decision not applied");
+        tracing::warn!(%namespace, %name, %target, current, desired, %error, "could not apply the decision");
     }
     match change {
         Some(change) => {

@@ -1493,7 +1493,7 @@ async fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     world.sync(0).await;
     let text = message(&world, "Assigned");
     assert!(
-        text.contains("; the workload to place is missing on the hub"),
+        text.contains("; cannot read the workload to place from the hub"),
         "{text}"
     );
     template(&world, "app:1");
@@ -1505,7 +1505,7 @@ async fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     world.sync(15).await;
     let text = message(&world, "Assigned");
     assert!(
-        text.ends_with("; the workload refers to configmap/files, not copied"),
+        text.ends_with("; the workload refers to configmap/files, which are not copied"),
         "{text}"
     );
 }

@@ -22,7 +22,7 @@ pub(super) fn events<M>(
         let is_lost = record.is_lost(member.health, fleet.decision.at);
         let was_lost = std::mem::replace(&mut record.lost, is_lost);
         let seen = fleet.observed.members.get(name)?;
-        let problem = seen.problem().unwrap_or("it does not answer");
+        let problem = seen.problem().unwrap_or("no answer");
         (is_lost != was_lost).then(|| lost_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
@@ -38,9 +38,14 @@ fn lost_or_back(member: &str, problem: Option<&str>) -> EventNote {
     let (reason, note) = match problem {
         Some(why) => (
             "MemberLost",
-            format!("member {member} cannot be seen, so it keeps what it has: {why}"),
+            format!(
+                "member {member} cannot be observed: {why}; its share and bounds stay unchanged"
+            ),
         ),
-        None => ("MemberBack", format!("member {member} can be seen again")),
+        None => (
+            "MemberBack",
+            format!("member {member} can be observed again"),
+        ),
     };
     EventNote {
         warning: problem.is_some(),

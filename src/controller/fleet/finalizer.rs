@@ -175,7 +175,7 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
         }
         if let Err(error) = set_finalizer(&*self.hub, fdhpa, false).await {
             let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
-            tracing::warn!(%namespace, %name, %error, "finalizer not removed");
+            tracing::warn!(%namespace, %name, %error, "could not remove the finalizer");
             return;
         }
         // After the finalizer is gone: until then all of this is done again.
@@ -215,7 +215,7 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
         let mut is_clean = true;
         for (hpa, outcome) in self.end_all(member, &hpas, end).await {
             if let Err(error) = outcome {
-                tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "not cleaned up");
+                tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "could not clean up the HPA of a deleted fleet");
                 is_clean = false;
             }
         }
@@ -300,8 +300,8 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
         reason: "ReplicasKept",
         action: "Delete",
         note: format!(
-            "the replicas are left as they are: {}, {all} in all; whatever propagates the workload applies its own count now, \
-             so write the present one there first",
+            "the replicas stay unchanged ({}; {all} in total) until the tool that propagates the workload \
+             applies its own count; set spec.replicas there to the present count",
             shown.join(", ")
         ),
     })
@@ -360,9 +360,9 @@ fn mark<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
 fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
     let (namespace, name) = (&hpa.namespace, &hpa.name);
     match outcome {
-        Ok(()) => tracing::info!(%member, %namespace, %name, "HPA of a deleted fleet collected"),
+        Ok(()) => tracing::info!(%member, %namespace, %name, "deleted the HPA of a deleted fleet"),
         Err(error) => {
-            tracing::warn!(%member, %namespace, %name, %error, "HPA of a deleted fleet not collected");
+            tracing::warn!(%member, %namespace, %name, %error, "could not delete the HPA of a deleted fleet");
         }
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_told_until_the_next_one_or_until_it_is_not_so_any_more() {
+    fn a_move_is_shown_until_the_next_one_or_until_the_bounds_change() {
         use Reason::{Blocked, Donor, Foreign, Relief, Restored, Steady};
         let (a, b, c) = ((1, 6), (1, 8), (1, 5));
         let mut last = LastMove::default();
@@ -171,7 +171,7 @@ mod tests {
         }
         let shown = last.shown(&decided(Reason::Assigned, a, b), true);
         let still = last.shown(&decided(Restored, b, b), true);
-        assert_eq!(shown, still, "a preview brings nothing back");
+        assert_eq!(shown, still, "a preview corrects no drift");
     }
 
     #[test]
@@ -180,16 +180,16 @@ mod tests {
             ("Blocked: 2 pods for 75 s", "Blocked: 3 pods for 90 s", true),
             ("Steady: nothing", "Floor: nothing", false),
             (
-                "Unknown: it does not answer since T: reset; it keeps",
-                "Unknown: it does not answer since T: refused; it keeps",
+                "Unknown: no answer since T: reset; it keeps",
+                "Unknown: no answer since T: refused; it keeps",
                 true,
             ),
             (
-                "Unknown: it does not answer since T: reset; it keeps",
-                "Unknown: it does not accept our credentials; it keeps",
+                "Unknown: no answer since T: reset; it keeps",
+                "Unknown: credentials rejected (HTTP 401); it keeps",
                 false,
             ),
-            ("Steady: nothing. It is tired", "Steady: nothing", false),
+            ("Steady: nothing. Not ready", "Steady: nothing", false),
             (
                 "Floor: min 1 -> 2. minReplicas is 24",
                 "Floor: min 2 -> 3. minReplicas is 24",
@@ -203,9 +203,9 @@ mod tests {
         ] {
             assert_eq!(gist(one) == gist(other), same, "{one} | {other}");
         }
-        let notes = ["It is tired".to_owned(), "minReplicas is 2".to_owned()];
+        let notes = ["Not ready".to_owned(), "minReplicas is 2".to_owned()];
         let text = with_notes("Steady: nothing".to_owned(), notes);
-        assert_eq!(text, "Steady: nothing. It is tired. minReplicas is 2");
+        assert_eq!(text, "Steady: nothing. Not ready. minReplicas is 2");
     }
 
     #[test]
@@ -221,11 +221,11 @@ mod tests {
             ("Relief: max 6 -> 8: m2 has no room", true),
             ("Blocked: max 9 -> 8: 1 pod unschedulable", true),
             ("Blocked: 1 pod unschedulable", false),
-            ("Unknown: it does not answer", false),
+            ("Unknown: no answer", false),
             ("Steady: nothing to change", false),
             ("", false),
         ] {
-            let mut last = LastMove::restored(&cluster(&format!("{reason}. It is tired")));
+            let mut last = LastMove::restored(&cluster(&format!("{reason}. Not ready")));
             let shown = last.shown(&decided(Reason::Steady, (1, 8), (1, 8)), false);
             assert_eq!(
                 shown == reason,

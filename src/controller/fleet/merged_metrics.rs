@@ -160,12 +160,12 @@ fn in_member(member: &str, pod: &str) -> Arc<str> {
 }
 
 fn partial() -> Unavailable {
-    let why = "a member that does not answer has a part of the total";
+    let why = "the total is incomplete, because a member does not answer";
     Unavailable::new(Cause::NotRead, why)
 }
 
 fn not_read() -> Unavailable {
-    Unavailable::new(Cause::NotRead, "the metric was not asked for in this pass")
+    Unavailable::new(Cause::NotRead, "the metric was not read in this sync")
 }
 
 /// The readings of all members of one metric as one. A member without a reading has pods without a sample; a total of

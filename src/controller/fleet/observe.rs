@@ -126,7 +126,7 @@ impl<M> MemberSeen<M> {
         let is_unready = matches!(self.view.health, Health::NotReady { .. });
         let reported = || {
             let problem = self.view.problem.as_deref();
-            problem.map_or_else(|| "it is not ready".to_owned(), shortened)
+            problem.map_or_else(|| "not ready".to_owned(), shortened)
         };
         let of_view = || (is_unready || self.view.refused).then(reported);
         self.problem().map(shortened).or_else(of_view)
@@ -318,7 +318,7 @@ async fn observe_member<M: Member>(
             tokio::time::timeout(deadline.limit, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
-                    silent(&format!("it gave no answer within {:?}", deadline.limit))
+                    silent(&format!("no answer within {:?}", deadline.limit))
                 })
         }
     };
@@ -374,15 +374,21 @@ fn unknown(error: &ClusterError) -> MemberObservation {
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let problem = view.problem.as_deref();
     let Some(cluster) = &view.cluster else {
-        let problem = problem.unwrap_or("there is none");
-        return Err(shortened(&format!("its Secret cannot be used: {problem}")));
+        let problem = problem.unwrap_or("no connection has been opened");
+        return Err(shortened(&format!(
+            "the Secret of the member cannot be used: {problem}"
+        )));
     };
     match view.health {
-        Health::Unknown { .. } => Err(shortened(problem.unwrap_or("it does not answer"))),
+        Health::Unknown { .. } => Err(shortened(problem.unwrap_or("no answer"))),
         Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
         Health::Ready | Health::NotReady { .. } => Err(problem.map_or_else(
-            || "it has not listed everything yet".to_owned(),
-            |problem| shortened(&format!("it has not listed everything yet: {problem}")),
+            || "the first list of its objects is not complete".to_owned(),
+            |problem| {
+                shortened(&format!(
+                    "the first list of its objects is not complete: {problem}"
+                ))
+            },
         )),
     }
 }

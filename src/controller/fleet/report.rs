@@ -118,7 +118,9 @@ fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
 /// Whether what the hub is to place could be read, if it is to place anything.
 fn of_template<M>(observed: &FleetObservation<M>) -> Result<(), ClusterError> {
     match &observed.template {
-        Some(Err(error)) => Err(error.clone().within("the hub, which is to place it")),
+        Some(Err(error)) => Err(error
+            .clone()
+            .within("the hub, from which the workload is placed")),
         Some(Ok(_)) | None => Ok(()),
     }
 }
@@ -159,8 +161,9 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     });
     let foreign: Vec<_> = foreign.collect();
     let message = format!(
-        "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
-         this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other members go on",
+        "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
+         this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other \
+         members are still scaled",
         foreign.join(", ")
     );
     let ready = ConditionKind::Ready.as_str();
@@ -171,12 +174,13 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
 fn template_note<M>(observed: &FleetObservation<M>) -> Option<String> {
     match observed.template.as_ref()? {
         Err(error) => Some(format!(
-            "; the workload to place is missing on the hub: {error}"
+            "; cannot read the workload to place from the hub: {error}"
         )),
         Ok((template, _)) => {
             let names: Vec<_> = template.references.iter().map(String::as_str).collect();
             let names = names.join(", ");
-            (!names.is_empty()).then(|| format!("; the workload refers to {names}, not copied"))
+            (!names.is_empty())
+                .then(|| format!("; the workload refers to {names}, which are not copied"))
         }
     }
 }
@@ -223,7 +227,7 @@ fn notes(
     let raised = shaped.filter(|min| min.written > min.decided);
     let raised = raised.map(|ShapedMin { written, decided }| {
         format!(
-            "minReplicas of its HPA is {written} until less is needed; its minimum is {decided}"
+            "minReplicas of its HPA is {written} until fewer are needed; its minimum is {decided}"
         )
     });
     problem.into_iter().chain(raised)

@@ -56,7 +56,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     if let Some(older) = &part.conflicts.older {
         let message = format!(
             "{} {older} scales the same target and is older; delete one of the two; until then \
-             everything is computed here as in Preview",
+             this object only previews",
             part.owner.kind.resource()
         );
         return Some(not_ready("TargetConflict", &message));
@@ -67,9 +67,9 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
         .as_ref()
         .is_ok_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     let message = format!(
-        "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
-         this object with {}: \"true\" to take it over (mode Delegated); until then everything is \
-         computed as in Preview",
+        "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
+         this object with {}: \"true\" to take it over (mode Delegated); until then \
+         this object only previews",
         foreign.name, ADOPT
     );
     (!adopted).then(|| not_ready("TargetConflict", &message))

@@ -130,11 +130,11 @@ reasons! {
     /// R0: the policy cannot be applied.
     Invalid => "the policy cannot be applied; nothing is written",
     /// R1: its state is unknown.
-    Unknown => "it does not answer; its share and bounds stay unchanged",
+    Unknown => "no answer; its share and bounds stay unchanged",
     /// R2: lost for longer than tolerated; its share is retained or reassigned.
-    Failed => "it has been unavailable for longer than tolerated",
+    Failed => "unavailable for longer than tolerationSeconds",
     /// R2: healthy again, and waiting for its share.
-    Recovered => "it answers again and gets a share after a cooldown",
+    Recovered => "healthy again; it gets a share after a cooldown",
     /// Its minimum follows its share of the floor.
     Floor => "its share of the floor from forecast, cron windows and fleet metrics",
     /// The bounds in the member differ from the decided ones.
@@ -168,9 +168,9 @@ reasons! {
     /// R6: it gave budget that it did not use.
     Donor => "another member needs budget that it does not use",
     /// R6: it got budget so that the floor can be met.
-    FloorLifted => "the floor of the fleet is more than the maximums allow",
+    FloorLifted => "the floor of the fleet exceeds the maximums of its members",
     /// R7: one replica of minimum moved.
-    Starved => "one replica of minimum moved to a member that needs more",
+    Starved => "one replica of minReplicas moved to a member that needs more",
     /// R8: headroom was redistributed.
     Optimized => "unused headroom was redistributed",
     /// R9: it shrinks before members of higher priority do.
@@ -267,7 +267,11 @@ impl FleetDecision {
         };
         if self.unmet_floor > Replicas::ZERO {
             let unmet = self.unmet_floor;
-            write!(text, "; {unmet} replicas of the floor fit in no member").ok();
+            write!(
+                text,
+                "; {unmet} replicas of the floor do not fit in any member"
+            )
+            .ok();
         }
         if self.unassigned > Replicas::ZERO {
             let left = self.unassigned;

@@ -61,7 +61,7 @@ async fn a_member_that_never_returns_after_a_restart_fails_later_and_never_soone
 
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() {
-    let refusal = "it does not accept our credentials (HTTP 401); renew them in its Secret";
+    let refusal = "credentials rejected (HTTP 401); renew them in the Secret of the member";
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -74,7 +74,7 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     assert!(
         reported
             .0
-            .ends_with(". It does not accept our credentials (HTTP 401); renew them in its Secret"),
+            .ends_with(". Credentials rejected (HTTP 401); renew them in the Secret of the member"),
         "{}",
         reported.0
     );
@@ -88,7 +88,7 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     let row = format!("Unknown: {refusal}; its share and bounds stay unchanged");
     assert_eq!(reason_of(&world, "m2"), row);
     // Another problem is reported; another wording of the same problem is not.
-    let since = "it does not answer since 2026-01-01T00:00:00Z";
+    let since = "no answer since 2026-01-01T00:00:00Z";
     fake.state().problem = Some(format!("{since}: connection reset"));
     fake.state().rejects_credentials = false;
     world.sync(60).await;
@@ -98,18 +98,21 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     fake.state().unusable = true;
     fake.state().problem = Some("data.kubeconfig is not base64".to_owned());
     world.sync(90).await;
-    let row = "Unknown: its Secret cannot be used: data.kubeconfig is not base64; its share and bounds stay unchanged";
+    let row = "Unknown: the Secret of the member cannot be used: data.kubeconfig is not base64; its share and bounds stay unchanged";
     assert_eq!(reason_of(&world, "m2"), row);
     fake.state().unusable = false;
     fake.state().problem = None;
     world.health("m2", Health::Ready);
     world.sync(105).await;
     assert!(
-        !reason_of(&world, "m2").contains("It does not"),
+        !reason_of(&world, "m2").contains("Credentials"),
         "{}",
         reason_of(&world, "m2")
     );
-    assert_eq!(message(&world, "MembersReachable"), "every member answers");
+    assert_eq!(
+        message(&world, "MembersReachable"),
+        "every member is reachable"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,14 +124,14 @@ async fn a_member_without_a_preference_is_reported_separately_from_participants(
     world.member("m3").state().problem = Some("it is asleep".to_owned());
     world.sync(0).await;
     assert_eq!(world.condition("MembersReachable").0, "True");
-    let expected = "every member that takes part answers; m3, which no preference names, is not ready: it is asleep";
+    let expected = "every participating member is reachable; m3, which no preference selects, is not ready: it is asleep";
     assert_eq!(message(&world, "MembersReachable"), expected);
     let row = "NoPreference: no preference gives it a weight or priority. It is asleep";
     assert_eq!(reason_of(&world, "m3"), row);
     world.health("m3", Health::Ready);
     world.member("m3").state().problem = None;
     world.sync(15).await;
-    let expected = "every member that takes part answers";
+    let expected = "every participating member is reachable";
     assert_eq!(message(&world, "MembersReachable"), expected);
 }
 
@@ -184,7 +187,7 @@ async fn a_minimum_that_differs_from_that_of_the_hpa_is_explained() {
     world.sync(15).await;
     assert_eq!(world.bounds()["m2"], (4, 8));
     assert_eq!(world.cluster("m2").min, Some(2));
-    let note = ". minReplicas of its HPA is 4 until less is needed; its minimum is 2";
+    let note = ". minReplicas of its HPA is 4 until fewer are needed; its minimum is 2";
     assert!(
         reason_of(&world, "m2").ends_with(note),
         "{}",

@@ -243,7 +243,7 @@ fn explain_raised_minimum(
     if is_raised && state.is_active() && outcome.action.writes() {
         state.add_reason(Reason::Floor, || {
             format!(
-                "its part of the {goal} pods that must be ready before other members end theirs"
+                "its part of the {goal} pods that must be ready before other members scale down"
             )
         });
     }

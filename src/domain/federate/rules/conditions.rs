@@ -99,7 +99,10 @@ fn balanced(fleet: &FleetState<'_>) -> Condition {
         );
     }
     if fleet.unmet > 0 {
-        let message = format!("{} replicas of the floor fit in no member", fleet.unmet);
+        let message = format!(
+            "{} replicas of the floor do not fit in any member",
+            fleet.unmet
+        );
         return condition(kind, Status::False, Reason::FloorUnmet.as_str(), message);
     }
     if held > 0 {
@@ -151,13 +154,13 @@ fn reachable(fleet: &FleetState<'_>) -> Condition {
     }
     let all_take_part = !fleet.members.iter().any(|state| takes_no_part(state));
     let summary = if all_take_part {
-        "every member answers"
+        "every member is reachable"
     } else {
-        "every member that takes part answers"
+        "every participating member is reachable"
     };
     let bystanders = bystanders.iter().map(|state| {
         let why = match state.role {
-            MemberRole::Outside(Reason::NoPreference) => "which no preference names",
+            MemberRole::Outside(Reason::NoPreference) => "which no preference selects",
             _ => "which gets no share",
         };
         format!(
@@ -191,7 +194,7 @@ fn takes_no_part(state: &MemberState<'_>) -> bool {
 
 fn problem<'a>(state: &MemberState<'a>) -> &'a str {
     let problem = state.member.problem.as_deref();
-    problem.unwrap_or("it does not answer or is unhealthy")
+    problem.unwrap_or("unreachable or unhealthy")
 }
 
 fn conflict(fleet: &FleetState<'_>) -> Condition {

@@ -249,7 +249,7 @@ fn apply(fleet: &mut FleetState<'_>, losses: &[u32], gains: &[u32], reason: Reas
         if *losses > 0 {
             state.lose(*losses, now);
             state.add_reason(Reason::Donor, || {
-                format!("other members need {losses} of what it does not use")
+                format!("other members need {losses} of its unused replicas")
             });
         }
         if *gains > 0 {
@@ -257,9 +257,7 @@ fn apply(fleet: &mut FleetState<'_>, losses: &[u32], gains: &[u32], reason: Reas
             state.gain(*gains, now);
             state.add_reason(reason, || match (reason, demand) {
                 (Reason::FloorLifted, _) => {
-                    format!(
-                        "the floor of the fleet is {unmet} replicas more than the maximums allow"
-                    )
+                    format!("the floor of the fleet is {unmet} above the maximums of its members")
                 }
                 (_, Some(demand)) => {
                     format!("its demand is {demand:.1} replicas, {need} above its maximum")

@@ -66,7 +66,7 @@ pub(super) fn move_minimum(fleet: &mut FleetState<'_>) {
         state.set_budget(min, state.max());
         state.entry.moved = Some(now);
         state.add_reason(Reason::Starved, || {
-            format!("one replica of minimum moves from {from}, which is idle, to {to}")
+            format!("one replica of minReplicas moves from {from}, which is idle, to {to}")
         });
     }
 }

@@ -63,7 +63,7 @@ fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
         let lifted = state.reasons.contains(&Reason::FloorLifted);
         let gained = lifted || taken_over.contains(&at);
-        gained.then_some("it takes over what others cannot run")
+        gained.then_some("it takes over replicas that other members cannot run")
     };
     if !fleet.policy.may_sleep() {
         let all = fleet.members.iter().enumerate();
@@ -95,7 +95,7 @@ fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
 const fn always(state: &MemberState<'_>) -> &'static str {
     match state.member.pods {
         None => "the hub places the workload there",
-        Some(_) => "members may not sleep",
+        Some(_) => "the policy does not let members scale to zero",
     }
 }
 
