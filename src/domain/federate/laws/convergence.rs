@@ -564,7 +564,7 @@ impl VariantSelection {
 }
 
 /// Runs seeds and collects the violations by law.
-fn sweep(
+fn run_seeds(
     seeds: Range<u64>,
     variants: VariantSelection,
 ) -> BTreeMap<&'static str, Vec<(u64, Variant, String)>> {
@@ -585,7 +585,7 @@ fn sweep(
 }
 
 fn report(seeds: Range<u64>, variants: VariantSelection) {
-    let failures = sweep(seeds.clone(), variants);
+    let failures = run_seeds(seeds.clone(), variants);
     let text = failures.iter().map(|(law, all)| {
         let seeds: Vec<_> = all
             .iter()

@@ -4,7 +4,7 @@ use crate::domain::federate::{Affinity, FailurePolicy, Kind, Ledger, Preference,
 
 use super::fixtures::{Random, at, n, policy, prefer};
 use super::reference::{Behavior, ReferenceAutoscaler};
-use super::simulation::{Bystander, Cluster, Estimate, Simulation};
+use super::simulation::{Cluster, Estimate, Nonparticipant, Simulation};
 
 /// A variant of a seed's scenario. Variants are not drawn, so that every seed keeps its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Variant {
     /// A fleet with static weights is Duplicated.
     Duplicated,
     /// Clusters that take no part run pods of the same workload.
-    Bystanders,
+    Nonparticipants,
     /// The user sets a scale-down behavior.
     Behavior,
     /// Pods become not ready.
@@ -27,7 +27,7 @@ impl Variant {
         Self::Unchanged,
         Self::ByDemand,
         Self::Duplicated,
-        Self::Bystanders,
+        Self::Nonparticipants,
         Self::Behavior,
         Self::Unready,
     ];
@@ -44,9 +44,9 @@ impl Variant {
                 simulation.policy.weight_by = WeightBy::Demand;
             }
             (Self::Duplicated, Kind::StaticWeighted) => simulation.policy.kind = Kind::Duplicated,
-            (Self::Bystanders, kind) => {
+            (Self::Nonparticipants, kind) => {
                 for at in 0..random.within(1, 2) {
-                    let cluster = bystander(&mut random, kind, at);
+                    let cluster = nonparticipant(&mut random, kind, at);
                     simulation.clusters.push(cluster);
                 }
             }
@@ -68,11 +68,11 @@ impl Variant {
 }
 
 /// A cluster with pods that takes no part: no preference names it, or another autoscaler scales it.
-fn bystander(random: &mut Random, kind: Kind, at: u32) -> Cluster {
+fn nonparticipant(random: &mut Random, kind: Kind, at: u32) -> Cluster {
     let can_be_unnamed = matches!(kind, Kind::StaticWeighted | Kind::Prioritized);
     let foreign = !can_be_unnamed || random.one_in(2);
     let mut cluster = Cluster::new(format!("x{at}"), 40, random.within(1, 8));
-    cluster.bystander = Some(Bystander {
+    cluster.nonparticipant = Some(Nonparticipant {
         foreign,
         measured: random.one_in(2),
         shares_load: random.one_in(2),
@@ -169,7 +169,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
                 policy: None,
             },
             reference: ReferenceAutoscaler::default(),
-            away: false,
+            hub_is_down: false,
             ledger: Ledger::default(),
             now: 0,
         },
@@ -216,7 +216,7 @@ impl Scenario {
                 simulation.policy.bounds.min = n(random.within(1, max.min(12)));
                 simulation.policy.generation += 1;
             }
-            6 => simulation.away = !simulation.away,
+            6 => simulation.hub_is_down = !simulation.hub_is_down,
             7 => {
                 let name = format!("m{one}");
                 let exclude = if simulation.policy.affinity.exclude.contains(&name) || count < 3 {
@@ -236,7 +236,7 @@ impl Scenario {
         }
     }
 
-    /// Pods become not ready and ready again, and bystanders are scaled, by a separate generator.
+    /// Pods become not ready and ready again, and nonparticipants are scaled, by a separate generator.
     fn turn_pods(&mut self) {
         let mut random = Random::new(self.random.peek());
         if self.fails && random.one_in(10) {
@@ -245,8 +245,8 @@ impl Scenario {
             let cluster = &mut self.simulation.clusters[one];
             cluster.unready = random.within(0, cluster.placed());
         }
-        let bystanders = self.simulation.clusters.iter_mut();
-        for cluster in bystanders.filter(|cluster| cluster.bystander.is_some()) {
+        let nonparticipants = self.simulation.clusters.iter_mut();
+        for cluster in nonparticipants.filter(|cluster| cluster.nonparticipant.is_some()) {
             if random.one_in(20) {
                 cluster.replicas = random.within(0, 9);
             }
@@ -257,7 +257,7 @@ impl Scenario {
     pub(super) fn calm(&mut self) {
         let lost = self.random.one_in(10);
         let simulation = &mut self.simulation;
-        simulation.away = false;
+        simulation.hub_is_down = false;
         simulation.measured = true;
         for (place, cluster) in simulation.clusters.iter_mut().enumerate() {
             let stays_lost = lost && place == 0 && cluster.seen.is_some();

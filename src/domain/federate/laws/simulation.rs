@@ -32,7 +32,7 @@ pub(super) enum Estimate {
 
 /// A cluster that takes no part in the fleet but runs pods of the same workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bystander {
+pub(super) struct Nonparticipant {
     /// Whether another autoscaler scales it; otherwise no preference of the policy names it.
     pub(super) foreign: bool,
     /// Whether its pods have metrics.
@@ -63,7 +63,7 @@ pub(super) struct Cluster {
     /// How many of them became not ready; they end before the others.
     pub(super) unready: u32,
     /// Set if it takes no part.
-    pub(super) bystander: Option<Bystander>,
+    pub(super) nonparticipant: Option<Nonparticipant>,
     pub(super) pending_since: Option<Timestamp>,
     pub(super) desired: u32,
     /// The counts that the metrics needed, and when.
@@ -99,7 +99,7 @@ impl Cluster {
             replicas,
             pods: VecDeque::new(),
             unready: 0,
-            bystander: None,
+            nonparticipant: None,
             pending_since: None,
             desired: replicas,
             log: VecDeque::new(),
@@ -121,7 +121,8 @@ impl Cluster {
 
     /// Whether its pods serve part of the shared load.
     fn shares_load(&self) -> bool {
-        self.bystander.is_none_or(|bystander| bystander.shares_load)
+        self.nonparticipant
+            .is_none_or(|nonparticipant| nonparticipant.shares_load)
     }
 
     /// Runs nodes and the workload's controller: pods start while there is room, the youngest end first.
@@ -189,7 +190,8 @@ impl Cluster {
     }
 
     fn is_measured(&self) -> bool {
-        self.bystander.is_none_or(|bystander| bystander.measured)
+        self.nonparticipant
+            .is_none_or(|nonparticipant| nonparticipant.measured)
     }
 
     /// The hub's observation.
@@ -218,7 +220,7 @@ impl Cluster {
             capacity: capacity.map(n),
             observed: Some(at(now)),
             foreign_hpa: self
-                .bystander
+                .nonparticipant
                 .filter(|b| b.foreign)
                 .map(|_| "theirs".to_owned()),
             ..Member::default()
@@ -244,7 +246,7 @@ pub(super) struct Simulation {
     /// The reference autoscaler.
     pub(super) reference: ReferenceAutoscaler,
     /// Whether the hub is down.
-    pub(super) away: bool,
+    pub(super) hub_is_down: bool,
     pub(super) ledger: Ledger,
     pub(super) now: i64,
 }
@@ -281,27 +283,27 @@ impl Simulation {
     pub(super) fn members(&self) -> impl Iterator<Item = &Cluster> {
         self.clusters
             .iter()
-            .filter(|cluster| cluster.bystander.is_none())
+            .filter(|cluster| cluster.nonparticipant.is_none())
     }
 
-    /// The load of the fleet in replicas, without what bystanders serve of it.
+    /// The load of the fleet in replicas, without what nonparticipants serve of it.
     pub(super) fn fleet_load(&self) -> f64 {
         let demands = self.clusters.iter().zip(self.demands());
-        let sharing =
-            demands.filter(|(cluster, _)| cluster.bystander.is_some() && cluster.shares_load());
+        let sharing = demands
+            .filter(|(cluster, _)| cluster.nonparticipant.is_some() && cluster.shares_load());
         let theirs: f64 = sharing
             .map(|(cluster, demand)| (demand - cluster.load).max(0.0))
             .sum();
         self.total_load() - theirs
     }
 
-    /// The load of the fleet in replicas, if bystanders served nothing of it.
+    /// The load of the fleet in replicas, if nonparticipants served nothing of it.
     pub(super) fn total_load(&self) -> f64 {
         self.load + self.members().map(|cluster| cluster.load).sum::<f64>()
     }
 
     /// The hub's observations, in the order of the listed clusters.
-    fn look(&mut self) -> (Vec<Member>, Total) {
+    fn observe(&mut self) -> (Vec<Member>, Total) {
         let demands = self.demands();
         let (now, measured) = (self.now, self.measured);
         for (cluster, demand) in self.clusters.iter_mut().zip(&demands) {
@@ -367,11 +369,11 @@ impl Simulation {
                 cluster.run(self.now);
             }
         }
-        (!self.away).then(|| self.sync())
+        (!self.hub_is_down).then(|| self.sync())
     }
 
     fn sync(&mut self) -> SyncRecord {
-        let (members, total) = self.look();
+        let (members, total) = self.observe();
         let now = at(self.now);
         let (decision, ledger) = decide(&self.policy, &total, &members, &self.ledger, now);
         let before = std::mem::replace(&mut self.ledger, ledger);

@@ -141,7 +141,7 @@ fn reachable(fleet: &FleetState<'_>) -> Condition {
         .iter()
         .filter(|state| !is_ready(state))
         .collect();
-    let (bystanders, candidates): (Vec<_>, Vec<_>) =
+    let (nonparticipants, candidates): (Vec<_>, Vec<_>) =
         missing.into_iter().partition(|state| takes_no_part(state));
     let named = |state: &&MemberState<'_>| format!("{}: {}", state.name(), problem(state));
     let named: Vec<_> = candidates.iter().map(named).collect();
@@ -158,7 +158,7 @@ fn reachable(fleet: &FleetState<'_>) -> Condition {
     } else {
         "every participating member is reachable"
     };
-    let bystanders = bystanders.iter().map(|state| {
+    let nonparticipants = nonparticipants.iter().map(|state| {
         let why = match state.role {
             MemberRole::Outside(Reason::NoPreference) => "which no preference selects",
             _ => "which gets no share",
@@ -169,19 +169,19 @@ fn reachable(fleet: &FleetState<'_>) -> Condition {
             problem(state)
         )
     });
-    let message = format!("{summary}{}", bystanders.collect::<String>());
+    let message = format!("{summary}{}", nonparticipants.collect::<String>());
     condition(kind, Status::True, "Reachable", message)
 }
 
 /// Whether a member answers, is healthy, and no problem will soon keep it from answering.
 fn is_ready(state: &MemberState<'_>) -> bool {
-    let is_away = matches!(
+    let is_unavailable = matches!(
         state.role,
         MemberRole::Lost
             | MemberRole::Failed
             | MemberRole::Outside(Reason::Unknown | Reason::Failed)
     );
-    !is_away && state.member.health == Health::Ready && state.member.problem.is_none()
+    !is_unavailable && state.member.health == Health::Ready && state.member.problem.is_none()
 }
 
 /// Whether a member takes no part in the fleet, reachable or not.
