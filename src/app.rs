@@ -56,7 +56,7 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
-    /// A task that never ends ended.
+    /// A task that runs until shutdown exited before it.
     #[error("{part} task exited unexpectedly")]
     Ended {
         /// Which part.
@@ -197,7 +197,7 @@ fn spawn_watches(
     parts.spawn(report.map(|()| "watch report"));
 }
 
-/// Waits for the word to stop, or for a part to end, which none does by itself.
+/// Waits for the shutdown signal, or for a task to exit, which is a failure.
 async fn until(
     shutdown: impl Future<Output = ()>,
     stop: oneshot::Sender<()>,
@@ -213,7 +213,7 @@ async fn until(
             Ok(())
         }
         ended = parts.join_next() => {
-            let part = ended.and_then(Result::ok).unwrap_or("part that panicked");
+            let part = ended.and_then(Result::ok).unwrap_or("a panicked");
             Err(AppError::Ended { part })
         }
     }
@@ -373,7 +373,7 @@ impl AdapterRules {
         }
         let rules = self.rules.rules().len();
         if let Some(problem) = outcome.problem() {
-            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
+            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules not fully loaded");
         } else {
             tracing::info!(%origin, rules, "prometheus-adapter rules loaded");
         }

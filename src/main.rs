@@ -1,4 +1,4 @@
-//! The `foretide` command: hands its arguments to the subcommand and its outcome to the shell.
+//! The `foretide` command: runs a subcommand and exits with its code.
 
 use std::process::ExitCode;
 

@@ -89,7 +89,7 @@ pub struct Counts {
 
 /// How well the forecast of one metric does; nothing of it is known where there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Foresight {
+pub struct ForecastQuality {
     /// How much better than repeating the current level: 0 no better, 1 perfect.
     pub skill: Option<f64>,
     /// The part of forecasts that were enough.
@@ -308,7 +308,7 @@ impl Telemetry {
     /// Removes the series of a deleted object, whose forecasts were of these metrics.
     pub fn forget<'a>(&self, object: &ObjectLabels, metrics: impl IntoIterator<Item = &'a String>) {
         for metric in metrics {
-            self.foresaw(object, metric, &Foresight::default());
+            self.set_forecast_quality(object, metric, &ForecastQuality::default());
         }
         for (stage, _) in Counts::NONE.stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
@@ -332,7 +332,7 @@ impl Telemetry {
     }
 
     /// Publishes how many objects of a kind are known.
-    pub fn knows(&self, kind: &'static str, objects: usize) {
+    pub fn set_objects(&self, kind: &'static str, objects: usize) {
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.objects
             .get_or_create(&KindLabels { kind })
@@ -372,7 +372,12 @@ impl Telemetry {
     }
 
     /// Publishes how well the forecast of one metric does; what is not known has no series.
-    pub fn foresaw(&self, object: &ObjectLabels, metric: &str, foresight: &Foresight) {
+    pub fn set_forecast_quality(
+        &self,
+        object: &ObjectLabels,
+        metric: &str,
+        quality: &ForecastQuality,
+    ) {
         let labels = SeriesLabels {
             kind: object.kind,
             namespace: object.namespace.clone(),
@@ -380,9 +385,9 @@ impl Telemetry {
             metric: metric.to_owned(),
         };
         for (family, value) in [
-            (&self.skill, foresight.skill),
-            (&self.coverage, foresight.coverage),
-            (&self.model_age_seconds, foresight.model_age_seconds),
+            (&self.skill, quality.skill),
+            (&self.coverage, quality.coverage),
+            (&self.model_age_seconds, quality.model_age_seconds),
         ] {
             match value {
                 Some(value) => {
@@ -508,7 +513,7 @@ mod tests {
             forecast: Some(7),
             cron: None,
         };
-        let foresight = Foresight {
+        let quality = ForecastQuality {
             skill: Some(0.35),
             coverage: Some(0.91),
             model_age_seconds: Some(60.0),
@@ -528,7 +533,7 @@ mod tests {
         };
         telemetry.forget(&same_name, []);
         assert_eq!(telemetry.encode(), text);
-        telemetry.foresaw(&object(), "resource.cpu", &foresight);
+        telemetry.set_forecast_quality(&object(), "resource.cpu", &quality);
         assert!(telemetry.encode().contains("foretide_forecast_skill{"));
         telemetry.forget(&object(), &["resource.cpu".to_owned()]);
         assert_eq!(telemetry.encode(), empty);

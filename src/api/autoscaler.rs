@@ -61,7 +61,7 @@ impl Autoscaler {
         }
     }
 
-    /// What is asked for a workload: by a fleet's, of all its members together.
+    /// The spec of the workload; a fleet's is for all its members together.
     pub(crate) fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
             Self::Effective(ehpa) => &ehpa.spec,

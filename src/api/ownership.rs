@@ -1,5 +1,5 @@
-//! What we create for an autoscaler: its name, its labels, its owner, and whether it stands as
-//! written.
+//! What we create for an autoscaler: its name, its labels, its owner, and whether it is
+//! stored as written.
 //!
 //! Pure. A child HPA and a prediction are both called `ehpa-<name>` and are garbage-collected with the object that they
 //! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and bears the fleet's UID in a label: an owner
@@ -79,7 +79,7 @@ pub struct Owner {
     pub name: String,
     /// Its identity.
     pub uid: String,
-    /// What marks as a fleet's whatever it has in a member: labels on what we created, annotations on what we adopted.
+    /// What identifies the objects of a fleet in a member: labels on created objects, annotations on adopted ones.
     /// Empty for an owner of the same cluster.
     pub marks: BTreeMap<&'static str, String>,
 }

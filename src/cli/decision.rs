@@ -17,7 +17,7 @@ use crate::domain::{
 /// Columns that text is wrapped to.
 pub(super) const WIDTH: usize = 80;
 
-/// What a metric is counted in, by its identifier and by who speaks of it.
+/// The units of metrics, by their identifiers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units<'a> {
     metrics: &'a [MetricSpec],

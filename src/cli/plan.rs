@@ -114,7 +114,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     let histories = args.inputs.histories(&workload)?;
     assumptions.extend(inputs::without_history(&mut workload, &histories));
     let at = moment(args.at, &histories, context.now)?;
-    let outlooks = outlook::look(&autoscaler, &workload, histories, at);
+    let outlooks = outlook::outlooks(&autoscaler, &workload, histories, at);
     let given = given_replicas(args, fleet.as_ref());
     if fleet.is_some() {
         let shared = "clusters as in the clusters file, demand divided evenly over their pods";

@@ -44,7 +44,7 @@ pub(super) struct Effect {
 pub(super) enum HpaChange {
     /// A child was created.
     Created,
-    /// A child that somebody else had changed was repaired.
+    /// A child that another writer had changed was restored.
     Restored,
     /// A child was changed as its spec asks for now.
     Updated,
@@ -223,7 +223,7 @@ impl<C: Workloads> Writer<'_, C> {
             }
             (change, _, _) => change,
         };
-        // Our own changes of the bounds are everyday; somebody else's are worth an event.
+        // We change bounds often; only a change by another writer is worth an event.
         let is_reported = !bounds_only || change == HpaChange::Restored;
         Ok(Effect {
             child: Some(outcome?),

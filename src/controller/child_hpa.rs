@@ -1,4 +1,4 @@
-//! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
+//! The child `HorizontalPodAutoscaler`: its manifest, its owner, and whether it has drifted.
 //!
 //! Pure: `apply` sends what this module composes. A child of ours is found by the UID of its owner (the controller
 //! reference, or in a member cluster a label), an adopted HPA by an annotation; every other HPA of the same target is
@@ -126,10 +126,10 @@ pub struct RelatedHpas {
 // === impl RelatedHpas ===
 
 impl RelatedHpas {
-    /// Sorts the HPAs of a namespace by whose they are.
+    /// Sorts the HPAs of a namespace by owner.
     ///
     /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those acts
-    /// is settled elsewhere. `known` is the UID of our child as we left it, where that is remembered.
+    /// is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
     #[must_use]
     pub fn of(
         owner: &Owner,
@@ -189,7 +189,7 @@ pub fn created_for(hpa: &HpaView) -> Option<&str> {
 
 /// Whether this is the child of a fleet without the label that says so: no controller and no adopter claims it, it has
 /// the child's name, and either it is the HPA that we left (`known`) or its other labels say that this hub made it.
-// A doubtful one is left alone: what is not ours must never be written.
+// In doubt it is not ours: an HPA of another owner must never be written.
 fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {
     let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
     let hub = owner.marks.get(HUB).map(String::as_str);
@@ -293,8 +293,8 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     Some(Value::Array(patch))
 }
 
-/// The JSON patch that orphans an HPA of ours: it stays as it is, without our marks. Where we keep it from scaling down,
-/// the user's `behavior` replaces that, because no controller would undo it later.
+/// The JSON patch that orphans an HPA of ours: it keeps its spec and loses our labels and annotations. Where
+/// we keep it from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
 #[must_use]
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";

@@ -1,7 +1,7 @@
 //! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
 //!
 //! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may act
-//! (a target that belongs to somebody else is only previewed) and compares the child's answers with what was expected of
+//! (a target that another controller scales is only previewed) and compares the child's answers with what was expected of
 //! it. It reads and writes nothing but the target's state.
 
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn delegates(workload: &Workload) -> bool {
     workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
 }
 
-/// The child with the minimum that we left it with: another one is an edit by hand, to be repaired.
+/// The child with the minimum that we wrote last: any other value is a manual edit, which is reverted.
 fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
     let live = child_hpa::as_child(hpa);
     Child {

@@ -11,7 +11,7 @@ use super::{
     child_hpa,
     decide::{DecideContext, Decided},
     demand_sample,
-    kind::{Changed, Cleanup, Due, Kind, Observed, StateOf, StatesOf},
+    kind::{Changed, Cleanup, ItemOf, Kind, Observed, StateOf, StatesOf},
     observe::{self, ReadTime, TargetObservation},
     report::{self, Extras, Reporter},
 };
@@ -114,7 +114,7 @@ impl<C: Cluster> Kind for Effective<C> {
 
     async fn observe(
         &self,
-        due: Vec<Due<Self>>,
+        due: Vec<ItemOf<Self>>,
         _: &StatesOf<Self>,
         now: Timestamp,
     ) -> Vec<Observed<Self>> {
@@ -132,7 +132,7 @@ impl<C: Cluster> Kind for Effective<C> {
         &self,
         context: &DecideContext<'_>,
         state: &mut StateOf<Self>,
-        item: Due<Self>,
+        item: ItemOf<Self>,
         observation: Self::Observation,
     ) -> Self::Decided {
         let part = item.part(&item.spec);

@@ -34,16 +34,16 @@ pub(super) enum Changed {
 }
 
 /// What a kind made of one due autoscaler: what it saw, or why nothing can be decided.
-pub(super) type Observed<K> = (Due<K>, Result<<K as Kind>::Observation, Vec<Trouble>>);
+pub(super) type Observed<K> = (ItemOf<K>, Result<<K as Kind>::Observation, Vec<Trouble>>);
 
-/// What is remembered of one object of a kind.
+/// The state of one object of a kind.
 pub(super) type StateOf<K> = ObjectState<<K as Kind>::Spec, <K as Kind>::State>;
 
-/// What is remembered of every object of a kind.
+/// The states of all objects of a kind.
 pub(super) type StatesOf<K> = StateStore<<K as Kind>::Spec, <K as Kind>::State>;
 
 /// An autoscaler of a kind that is due.
-pub(super) type Due<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
+pub(super) type ItemOf<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
 
 /// A kind of autoscaler.
 pub(super) trait Kind: Send + Sync + Sized {
@@ -53,7 +53,7 @@ pub(super) trait Kind: Send + Sync + Sized {
     type Object: Send + Sync;
     /// What a valid spec means.
     type Spec: Debug + Send + Sync;
-    /// What is remembered of an object between two syncs besides what every kind remembers.
+    /// The state of an object between two syncs that only this kind has.
     type State: Debug + Send + Sync;
     /// What was seen of an object.
     type Observation: Send;
@@ -85,9 +85,9 @@ pub(super) trait Kind: Send + Sync + Sized {
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid>;
     /// For whom children are created.
     fn owner(&self, object: &Self::Object, spec: &Self::Spec) -> Owner;
-    /// What the status of an object that is new to us remembers.
+    /// The state that the status of a new object holds.
     fn restore(&self, object: &Self::Object) -> Self::State;
-    /// Forgets an object that is gone.
+    /// Drops the state of a deleted object.
     fn forget(&self, _gone: StateOf<Self>) {}
 
     /// What is to be released or deleted now.
@@ -99,7 +99,7 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// Sees everything that the due autoscalers need; writes nothing.
     fn observe(
         &self,
-        due: Vec<Due<Self>>,
+        due: Vec<ItemOf<Self>>,
         states: &StatesOf<Self>,
         now: Timestamp,
     ) -> impl Future<Output = Vec<Observed<Self>>> + Send;
@@ -108,7 +108,7 @@ pub(super) trait Kind: Send + Sync + Sized {
         &self,
         context: &DecideContext<'_>,
         state: &mut StateOf<Self>,
-        item: Due<Self>,
+        item: ItemOf<Self>,
         observation: Self::Observation,
     ) -> Self::Decided;
     /// Carries out what was decided.

@@ -81,7 +81,7 @@ impl Setup {
 // === impl EffectiveController ===
 
 impl<C: Cluster> EffectiveController<C> {
-    /// A controller that remembers nothing yet.
+    /// A controller without state.
     #[must_use]
     pub fn new(cluster: Arc<C>, clock: Clock, setup: Setup, shared: Shared) -> Self {
         let kind = Effective::new(Arc::clone(&cluster), &setup, shared.clone());
@@ -102,7 +102,7 @@ impl<C: Cluster> EffectiveController<C> {
 // === impl FleetController ===
 
 impl<C: Cluster, F: Fleet> FleetController<C, F> {
-    /// A controller of the fleets whose objects are in the cluster `hub`, and that remembers nothing yet.
+    /// A controller of the fleets whose objects are in the cluster `hub`, without state.
     #[must_use]
     pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, shared: Shared) -> Self {
         let kind = Federated::new(Arc::clone(&hub), fleet, &setup, shared.clone());

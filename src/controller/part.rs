@@ -54,6 +54,6 @@ pub(super) struct Part {
     pub(super) workload: Arc<Workload>,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,
-    /// UID of the child as it was left, where no owner reference tells.
+    /// UID of the child that was written last, where no owner reference identifies it.
     pub(super) known_child: Option<String>,
 }

@@ -27,7 +27,7 @@ use crate::{
     },
     domain::{Replicas, autoscale::Decision, proposal::Source},
     ports::{Cluster, ClusterError, EventNote},
-    telemetry::{Counts, Foresight, ObjectLabels, Telemetry, Write},
+    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry, Write},
 };
 
 /// Reports to the users of autoscalers.
@@ -135,20 +135,20 @@ impl<C: Cluster> Reporter<'_, C> {
         for proposal in &decision.proposals {
             if let Some(grounds) = &proposal.details {
                 let age = self.now.duration_since(grounds.known_until).as_secs_f64();
-                let foresight = Foresight {
+                let quality = ForecastQuality {
                     skill: grounds.skill,
                     coverage: grounds.coverage,
                     model_age_seconds: Some(age.max(0.0)),
                 };
                 self.telemetry
-                    .foresaw(&state.labels, &proposal.name, &foresight);
+                    .set_forecast_quality(&state.labels, &proposal.name, &quality);
                 before.remove(&proposal.name);
                 state.forecast.insert(proposal.name.clone());
             }
         }
         for ended in &before {
             self.telemetry
-                .foresaw(&state.labels, ended, &Foresight::default());
+                .set_forecast_quality(&state.labels, ended, &ForecastQuality::default());
         }
     }
 

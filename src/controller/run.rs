@@ -16,7 +16,7 @@ use super::{
     child_hpa::ChildSpec,
     conflicts::{self, TargetConflicts},
     decide::DecideContext,
-    kind::{Changed, Cleanup, Due, Kind, Observed, StatesOf},
+    kind::{Changed, Cleanup, ItemOf, Kind, Observed, StatesOf},
     part::WorkItem,
     report::{INVALID_SPEC, ReportState, Reporter, Trouble},
     state::InForce,
@@ -135,7 +135,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     }
 
     /// The objects that are due, validated; forgets the ones that are gone.
-    async fn due(&mut self) -> Vec<Due<K>> {
+    async fn due(&mut self) -> Vec<ItemOf<K>> {
         let objects = self.kind.objects();
         let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
         let uids: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
@@ -148,7 +148,9 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 self.kind.forget(gone);
             }
         }
-        self.shared.telemetry.knows(K::KIND.resource(), uids.len());
+        self.shared
+            .telemetry
+            .set_objects(K::KIND.resource(), uids.len());
         let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
         let positions = self.queue.due(&entries, self.clock.now());
         let mut conflicts = conflicts::among(&all);
@@ -168,7 +170,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         object: &Arc<K::Object>,
         autoscaler: &Autoscaler,
         conflicts: TargetConflicts,
-    ) -> Option<Due<K>> {
+    ) -> Option<ItemOf<K>> {
         let validated = self.kind.validate(object);
         let state = self.states.of(autoscaler, || self.kind.restore(object));
         state.invalid = None;

@@ -1,4 +1,4 @@
-//! What is remembered of each object between two syncs.
+//! The state of each object that is kept between two syncs.
 //!
 //! All of it may be lost at any time: histories come back from status as far as a status was written, and what is missing
 //! holds scale-down for a while. Nothing here is a source of truth about the cluster.
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct StateStore<S, O>(HashMap<String, ObjectState<S, O>>);
 
-/// What is remembered of one object.
+/// The state of one object.
 #[derive(Debug)]
 pub(super) struct ObjectState<S, O> {
     /// What was reported last.
@@ -32,7 +32,7 @@ pub(super) struct ObjectState<S, O> {
     pub(super) target: TargetState,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
-    /// What is remembered of this kind besides.
+    /// The state that only this kind has.
     pub(super) of_kind: O,
 }
 
@@ -111,7 +111,7 @@ impl<S> Clone for InForce<S> {
 // === impl ObjectState ===
 
 impl<S, O> ObjectState<S, O> {
-    /// The state of an object that is new to us: what its status remembers.
+    /// The state of an object that is new to us: what its status holds.
     fn restored(autoscaler: &Autoscaler, of_kind: O) -> Self {
         let status = autoscaler.status();
         let last_scale = status.and_then(|status| status.last_scale_time.as_ref());

@@ -1,4 +1,4 @@
-//! What is remembered of one workload in one cluster: its history, and how its child was left.
+//! The state of one workload in one cluster that is kept between syncs: its history, and its child as written last.
 //!
 //! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for a
 //! while.
@@ -22,26 +22,26 @@ use crate::{
     ports::HpaView,
 };
 
-/// What is remembered of one workload in one cluster.
+/// The state of one workload in one cluster.
 #[derive(Debug, Default)]
 pub(super) struct TargetState {
     /// Identity of the scale target that `history` is about.
     pub(super) target_uid: Option<String>,
     /// Stabilization and rate limits.
     pub(super) history: History,
-    /// What a status remembered of that history before we saw the target.
+    /// What a status held of that history before we observed the target.
     pub(super) stored: StoredHistory,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
-    /// The `minReplicas` that the child was left with, if there is one.
+    /// The `minReplicas` that was written to the child last, if there is one.
     pub(super) child_min: Option<Replicas>,
-    /// The child as it was left.
+    /// The child as it was written last.
     pub(super) child: Option<Arc<HpaView>>,
     /// What the child is expected to answer.
     pub(super) conformance: Conformance,
 }
 
-/// What the status of an object that is new to us remembers of its history.
+/// What the status of an object that is new to us holds of its history.
 #[derive(Debug, Clone, Default)]
 pub(super) enum StoredHistory {
     /// Nothing was ever decided: there is nothing to lose.

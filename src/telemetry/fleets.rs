@@ -93,7 +93,7 @@ impl Fleets {
 impl Telemetry {
     /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that
     /// are not among `members` any more lose them.
-    pub fn divided<'a>(
+    pub fn set_shares<'a>(
         &self,
         object: &ObjectLabels,
         shown: &mut BTreeSet<String>,
@@ -133,7 +133,7 @@ impl Telemetry {
         self.fleets.sync_seconds.observe(seconds);
     }
 
-    /// Publishes which members syncs did not find ready, at once; they are not ready until a sync says so.
+    /// Publishes at once which members are not ready; they count as not ready until a sync finds them ready.
     pub fn members_down(&self, down: BTreeSet<String>) {
         let mut known = self.down();
         for member in &down {

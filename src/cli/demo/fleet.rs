@@ -185,8 +185,8 @@ impl ClusterHistory {
 fn totals(history: &ClusterHistory, cluster: &Cluster, screen: Screen) -> String {
     let name = screen.paint(Paint::Strong, &format!("{:<9}", cluster.name()));
     if let Some(since) = history.unreachable_since {
-        let away = format!("unreachable since {}", since.strftime("%H:%M"));
-        return format!("{name}  {}", screen.paint(Paint::Error, &away));
+        let unreachable = format!("unreachable since {}", since.strftime("%H:%M"));
+        return format!("{name}  {}", screen.paint(Paint::Error, &unreachable));
     }
     let (min, max) = cluster.bounds.unwrap_or_default();
     let pending = match cluster.pending() {

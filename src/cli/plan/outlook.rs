@@ -75,7 +75,7 @@ impl Outlook {
 }
 
 /// The outlook of every metric that has a history.
-pub(super) fn look(
+pub(super) fn outlooks(
     autoscaler: &Autoscaler,
     workload: &Workload,
     histories: Vec<History>,

@@ -32,13 +32,13 @@ const MAX_DELAY: SignedDuration = SignedDuration::from_mins(5);
 /// How often members are searched for HPAs of deleted fleets.
 const COLLECT_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
-/// How an HPA of ours is let go.
+/// What the cleanup does with an HPA of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End<'a> {
-    /// Removed, or restored as it was before its adoption.
-    Released,
-    /// Left as it is without our marks, with the user's behavior.
-    Orphaned(Option<&'a Value>),
+enum HpaCleanup<'a> {
+    /// Deletes it, or restores it as it was before its adoption.
+    Release,
+    /// Keeps it without the labels of its fleet, with the user's behavior.
+    Orphan(Option<&'a Value>),
 }
 
 /// A fleet that is being deleted.
@@ -88,7 +88,7 @@ impl Finalizers {
     }
 
     /// Those of the fleets that are being deleted and wait for us; `members_of` are the members that one has something in,
-    /// as far as is remembered.
+    /// as far as is known.
     pub(super) fn deleting(
         &mut self,
         mut fleets: Vec<Arc<FederatedHPA>>,
@@ -203,17 +203,17 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
     async fn clean_up_in(&self, member: &F::Member, name: &str, fdhpa: &FederatedHPA) -> bool {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
-        let end = match fdhpa.spec.deletion_policy.unwrap_or_default() {
-            DeletionPolicy::Delete => End::Released,
+        let cleanup = match fdhpa.spec.deletion_policy.unwrap_or_default() {
+            DeletionPolicy::Delete => HpaCleanup::Release,
             DeletionPolicy::Retain => {
                 let behavior = fdhpa.spec.autoscaling.behavior.as_ref();
-                End::Orphaned(behavior.map(Passthrough::raw))
+                HpaCleanup::Orphan(behavior.map(Passthrough::raw))
             }
         };
         let mut hpas = member.hpas(&namespace);
         hpas.retain(|hpa| child_hpa::is_of_fleet(hpa, &uid));
         let mut is_clean = true;
-        for (hpa, outcome) in self.end_all(member, &hpas, end).await {
+        for (hpa, outcome) in self.clean_up_hpas(member, &hpas, cleanup).await {
             if let Err(error) = outcome {
                 tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "could not clean up the HPA of a deleted fleet");
                 is_clean = false;
@@ -236,26 +236,29 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
         hpas.retain(|hpa| is_left_behind(hpa, hub, &existing));
         let (retained, removed): (Vec<_>, Vec<_>) =
             hpas.into_iter().partition(|hpa| is_retained(hpa));
-        for (hpas, end) in [(removed, End::Released), (retained, End::Orphaned(None))] {
-            for (hpa, outcome) in self.end_all(&**cluster, &hpas, end).await {
+        for (hpas, cleanup) in [
+            (removed, HpaCleanup::Release),
+            (retained, HpaCleanup::Orphan(None)),
+        ] {
+            for (hpa, outcome) in self.clean_up_hpas(&**cluster, &hpas, cleanup).await {
                 log_collected(&view.profile.name, hpa, outcome);
             }
         }
     }
 
-    /// Lets HPAs of one member go, all of them within its deadline.
-    async fn end_all<'h>(
+    /// Cleans up HPAs of one member, all of them within its deadline.
+    async fn clean_up_hpas<'h>(
         &self,
         member: &F::Member,
         hpas: &'h [Arc<HpaView>],
-        how: End<'_>,
+        cleanup: HpaCleanup<'_>,
     ) -> Vec<(&'h HpaView, Result<(), ClusterError>)> {
         let writer = &Writer {
             cluster: member,
             telemetry: &self.telemetry,
         };
-        let ended = hpas.iter().map(|hpa| async move {
-            let write = end(writer, hpa, how);
+        let cleaned = hpas.iter().map(|hpa| async move {
+            let write = clean_up_hpa(writer, hpa, cleanup);
             let outcome = tokio::time::timeout(self.deadline, write).await;
             let outcome = outcome.unwrap_or_else(|_elapsed| {
                 Err(ClusterError::Unreachable {
@@ -265,7 +268,7 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
             });
             (&**hpa, outcome)
         });
-        join_all(ended).await
+        join_all(cleaned).await
     }
 }
 
@@ -322,7 +325,7 @@ fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
     fdhpa.finalizers().iter().any(|known| known == FINALIZER)
 }
 
-/// Whether an HPA of ours is to be in some member.
+/// Whether the fleet needs an HPA in some member.
 fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
     let is_auto = fleet.item.spec.spec.workload.strategy == Strategy::Auto;
     let writes_child = |action: &Action| matches!(action, Action::Child { .. });
@@ -330,24 +333,24 @@ fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
     is_auto && decided.any(|decided| writes_child(&decided.decision.action))
 }
 
-/// Whether every member was seen, and none has anything of ours.
+/// Whether every member was observed, and none has an object of ours.
 fn is_clean<M: Member>(fleet: &FleetDecided<M>) -> bool {
     let mut members = fleet.observed.members.values();
     members.all(|member| !member.is_unknown() && !fleet.item.has_hpas_in(&member.view))
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
-    let of_this_hub = mark(hpa, HUB) == Some(hub);
-    of_this_hub && mark(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
+    let of_this_hub = label_or_annotation(hpa, HUB) == Some(hub);
+    of_this_hub && label_or_annotation(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
 }
 
 /// Whether its fleet was to retain it.
 fn is_retained(hpa: &HpaView) -> bool {
-    mark(hpa, DELETION_POLICY) == Some("Retain")
+    label_or_annotation(hpa, DELETION_POLICY) == Some("Retain")
 }
 
-/// A mark of ours: a label on what we created, an annotation on what we adopted.
-fn mark<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
+/// A field that says which fleet an HPA belongs to: a label on a created HPA, an annotation on an adopted one.
+fn label_or_annotation<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
     let places = [&hpa.labels, &hpa.annotations].into_iter();
     let mut found = places.filter_map(|fields| fields.get(key).and_then(Value::as_str));
     found.next()
@@ -367,14 +370,14 @@ fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>)
     }
 }
 
-async fn end<M: Member>(
+async fn clean_up_hpa<M: Member>(
     writer: &Writer<'_, M>,
     hpa: &HpaView,
-    how: End<'_>,
+    cleanup: HpaCleanup<'_>,
 ) -> Result<(), ClusterError> {
-    match how {
-        End::Released => writer.release(hpa).await.map(drop),
-        End::Orphaned(behavior) => writer.orphan(hpa, behavior).await,
+    match cleanup {
+        HpaCleanup::Release => writer.release(hpa).await.map(drop),
+        HpaCleanup::Orphan(behavior) => writer.orphan(hpa, behavior).await,
     }
 }
 
@@ -388,7 +391,7 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     }
     let same = |field: &str, value: Value| json!({ "op": "test", "path": format!("/metadata/{field}"), "value": value });
     let mut patch = if before.is_empty() {
-        // An absent list cannot be tested for: the version tells whether another writer has added one.
+        // JSON patch cannot test that a list is absent; the version shows whether another writer added one.
         let version = fdhpa.resource_version().map(Value::from);
         let version = version.map(|version| same("resourceVersion", version));
         let uid = same("uid", fdhpa.uid().into());

@@ -1,4 +1,4 @@
-//! The reason in a member's status row: what is wrong now, or else why its share was moved last.
+//! The reason in a member's status row: its present problem, or why its share was moved last.
 //!
 //! A move is decided in one sync and the next has nothing to say, but a reader of status wants to know about the move. A
 //! reason is forgotten when the bounds are no longer those that it led to.
@@ -30,10 +30,10 @@ pub(super) fn with_notes(mut reason: String, notes: impl IntoIterator<Item = Str
 pub(in crate::controller) fn gist(reason: &str) -> String {
     let (word, sentence) = reason.split_once(COLON).unwrap_or((reason, ""));
     let clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
-    let is_away = [Reason::Unknown, Reason::Failed]
+    let is_unavailable = [Reason::Unknown, Reason::Failed]
         .iter()
-        .any(|away| away.as_str() == word);
-    let why = if is_away {
+        .any(|reason| reason.as_str() == word);
+    let why = if is_unavailable {
         clause(sentence)
     } else {
         String::new()

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     decide::largest_demand,
     item::FleetItem,
-    observe::{FleetObservation, MemberObservation, MemberSeen, Present},
+    observe::{FleetObservation, MemberObservation, ObservedMember, Present},
     placement::{self, Placement},
     state::{FleetState, MemberRecord, ShapedMin},
     template::Template,
@@ -85,7 +85,7 @@ impl MemberReader<'_> {
     }
 
     /// A member as it was seen, or else as it was seen last.
-    fn read<M>(self, seen: &MemberSeen<M>, record: &mut MemberRecord) -> Member {
+    fn read<M>(self, seen: &ObservedMember<M>, record: &mut MemberRecord) -> Member {
         let view = &seen.view;
         let last = record.last.take();
         record.seen |= !seen.is_unknown();
@@ -203,7 +203,7 @@ pub(super) fn foreign_hpa<'p>(item: &FleetItem, present: &'p Present) -> Option<
 }
 
 /// The bounds of the HPA that acts for us, as they were decided: a minimum that we shaped stands for the decided one,
-/// unless somebody else wrote another.
+/// unless another writer has changed it.
 fn bounds_as_decided(
     hpas: &RelatedHpas,
     shaped: Option<ShapedMin>,
@@ -266,7 +266,7 @@ impl Planner<'_> {
     fn plan<M>(
         self,
         share: Share<'_>,
-        member: &MemberSeen<M>,
+        member: &ObservedMember<M>,
         record: &mut MemberRecord,
     ) -> Option<MemberPlan> {
         let Share { decision, entry } = share;

@@ -48,7 +48,7 @@ use super::{
     Setup, Shared,
     decide::DecideContext,
     demand_sample,
-    kind::{Changed, Due, Kind, Observed, StateOf, StatesOf},
+    kind::{Changed, ItemOf, Kind, Observed, StateOf, StatesOf},
     report::Trouble,
 };
 use crate::{
@@ -174,7 +174,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     fn forget(&self, mut gone: StateOf<Self>) {
         let published = &mut gone.of_kind.published;
         let telemetry = &self.shared.telemetry;
-        telemetry.divided(&gone.report.labels, published, std::iter::empty());
+        telemetry.set_shares(&gone.report.labels, published, std::iter::empty());
     }
 
     async fn cleanup(&mut self, states: &StatesOf<Self>, now: Timestamp) -> Cleanup<C, F> {
@@ -197,7 +197,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     async fn observe(
         &self,
-        due: Vec<Due<Self>>,
+        due: Vec<ItemOf<Self>>,
         states: &StatesOf<Self>,
         now: Timestamp,
     ) -> Vec<Observed<Self>> {

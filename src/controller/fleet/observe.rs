@@ -29,14 +29,14 @@ use crate::{
     ports::{Cluster, ClusterError, Member, MemberView},
 };
 
-/// A due fleet, and what is remembered of its members.
+/// A due fleet, and the stored state of its members.
 #[derive(Debug)]
 pub(super) struct DueFleet {
     /// What is due.
     pub(super) item: FleetItem,
     /// The members that have a share, or had one, and the replicas that are expected there.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
-    /// UIDs of the children as they were left, by member.
+    /// UIDs of the children that were written last, by member.
     pub(super) children: BTreeMap<String, String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct DueFleet {
 #[derive(Debug)]
 pub(in crate::controller) struct FleetObservation<M> {
     /// Every member that is a candidate or has something of ours, by name.
-    pub(super) members: BTreeMap<String, MemberSeen<M>>,
+    pub(super) members: BTreeMap<String, ObservedMember<M>>,
     /// What the hub was asked for, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
     /// The workload that the hub places, where it does, or why it cannot be read.
@@ -57,7 +57,7 @@ type Placed = Option<Result<(Template, PodShape), ClusterError>>;
 
 /// One member, and what was seen there.
 #[derive(Debug)]
-pub(super) struct MemberSeen<M> {
+pub(super) struct ObservedMember<M> {
     /// The member.
     pub(super) view: Arc<MemberView<M>>,
     /// What was seen.
@@ -112,9 +112,9 @@ impl<M> FleetObservation<M> {
     }
 }
 
-// === impl MemberSeen ===
+// === impl ObservedMember ===
 
-impl<M> MemberSeen<M> {
+impl<M> ObservedMember<M> {
     /// Whether it cannot be observed.
     pub(super) fn is_unknown(&self) -> bool {
         self.problem().is_some()
@@ -309,7 +309,7 @@ async fn observe_member<M: Member>(
     view: &Arc<MemberView<M>>,
     fleets: Vec<Concerned<'_>>,
     deadline: Deadline,
-) -> Vec<(usize, MemberSeen<M>)> {
+) -> Vec<(usize, ObservedMember<M>)> {
     let silent = |why: &str| fleets.iter().map(|_| silent(why)).collect();
     let observed: Vec<_> = match in_reach(view) {
         Err(why) => silent(&why),
@@ -324,7 +324,7 @@ async fn observe_member<M: Member>(
     };
     let of_member = |(fleet, observed): (&Concerned<'_>, _)| {
         let view = Arc::clone(view);
-        (fleet.position, MemberSeen { view, observed })
+        (fleet.position, ObservedMember { view, observed })
     };
     fleets.iter().zip(observed).map(of_member).collect()
 }
@@ -370,7 +370,7 @@ fn unknown(error: &ClusterError) -> MemberObservation {
     }
 }
 
-/// A member's workloads, if they can be read now; else why they cannot.
+/// A member's workloads, or why they cannot be read now.
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let problem = view.problem.as_deref();
     let Some(cluster) = &view.cluster else {

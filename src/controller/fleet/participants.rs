@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::observe::{FleetObservation, MemberSeen, Present};
+use super::observe::{FleetObservation, ObservedMember, Present};
 use crate::{domain::federate::Participation, forecaster::shares::FleetMember};
 
 /// The members that take part, and what was seen of them.
@@ -68,7 +68,7 @@ impl<'s, M> Participants<'s, M> {
     }
 
     /// In Preview nothing is ended, so what would end goes on serving and counts.
-    fn counted(&self) -> impl Iterator<Item = (&'s str, &'s MemberSeen<M>)> {
+    fn counted(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>)> {
         let previewed = self.previewed;
         let counted = self.members().filter(move |(_, _, part)| match part {
             Participation::Counted => true,
@@ -78,7 +78,7 @@ impl<'s, M> Participants<'s, M> {
         counted.map(|(name, member, _)| (name, member))
     }
 
-    fn members(&self) -> impl Iterator<Item = (&'s str, &'s MemberSeen<M>, Participation)> {
+    fn members(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>, Participation)> {
         let by_name = self.by_name;
         self.observed
             .members

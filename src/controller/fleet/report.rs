@@ -90,7 +90,7 @@ impl<C: Cluster> FleetReporter<'_, C> {
             ];
             (&*row.name, counts.map(|n| n.map(i64::from)))
         });
-        telemetry.divided(&state.report.labels, &mut of_kind.published, shares);
+        telemetry.set_shares(&state.report.labels, &mut of_kind.published, shares);
         let applied = Applied {
             outcome: outcome
                 .and_then(|all| of_all(&all))

@@ -1,4 +1,4 @@
-//! What is remembered of fleets and their members between two syncs, besides what is remembered of every autoscaler.
+//! The state of fleets and their members between two syncs that other autoscalers do not have.
 //!
 //! All of it may be lost: the ledger and the last counts come back from status, and what is missing holds scale-down
 //! for a while.
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What is remembered of one fleet.
+/// The state of one fleet.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct FleetState {
     /// Stabilization and rate limits of what the fleet's own metrics ask for.
@@ -42,7 +42,7 @@ pub(in crate::controller) struct FleetState {
     pub(super) members: BTreeMap<String, MemberRecord>,
 }
 
-/// What is remembered of one member.
+/// The state of one member.
 #[derive(Debug, Default)]
 pub(super) struct MemberRecord {
     /// The workload there.
@@ -51,11 +51,11 @@ pub(super) struct MemberRecord {
     pub(super) last: Option<Member>,
     /// Whether all that is known of it comes from status.
     pub(super) restored: bool,
-    /// Whether it was seen since we were started: what status says of it is as old as the controller's absence was long.
+    /// Whether it was observed since the controller started; until then its status may be old.
     pub(super) seen: bool,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
-    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is led to
+    /// The `minReplicas` that was written to its child last, and the one that was decided then: in between, the child is led to
     /// the decided count by its minimum.
     pub(super) shaped: Option<ShapedMin>,
     /// Whether it was lost at the last report.

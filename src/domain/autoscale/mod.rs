@@ -23,7 +23,7 @@ pub mod history;
 #[cfg(test)]
 #[expect(
     clippy::indexing_slicing,
-    reason = "an index out of range fails the test, as it should"
+    reason = "an index out of range fails the test"
 )]
 mod laws;
 mod limit;

@@ -348,7 +348,7 @@ fn replicas_of(n: i64) -> Replicas {
 #[cfg(test)]
 #[expect(
     clippy::indexing_slicing,
-    reason = "an index out of range fails the test, as it should"
+    reason = "an index out of range fails the test"
 )]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@ mod divide;
 #[cfg(test)]
 #[expect(
     clippy::indexing_slicing,
-    reason = "an index out of range fails the test, as it should"
+    reason = "an index out of range fails the test"
 )]
 mod division_laws;
 mod ledger;
@@ -49,6 +49,6 @@ pub use taint::{ParseTaintEffectError, Taint, TaintEffect, Toleration};
 #[cfg(test)]
 #[expect(
     clippy::indexing_slicing,
-    reason = "an index out of range fails the test, as it should"
+    reason = "an index out of range fails the test"
 )]
 mod laws;

@@ -2,7 +2,7 @@
 
 use super::ConditionReason;
 
-/// Why a selector does not tell a workload's pods apart.
+/// Why a selector does not identify the pods of one workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectorProblem {
     /// There is none.
