@@ -123,7 +123,12 @@ pub fn parse(body: &[u8], limit: usize) -> Result<QueryResponse, ResponseError> 
                 message: as_text(envelope.error, "no message"),
             });
         }
-        other => return Err(malformed(&format!("status is {other:?}"))),
+        Some(other) => {
+            return Err(malformed(&format!(
+                "status is {other:?}, expected success or error"
+            )));
+        }
+        None => return Err(malformed("no status")),
     }
     let data = envelope.data.ok_or_else(|| malformed("no data"))?;
     let RawData {

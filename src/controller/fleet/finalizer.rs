@@ -363,9 +363,11 @@ fn label_or_annotation<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
 fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
     let (namespace, name) = (&hpa.namespace, &hpa.name);
     match outcome {
-        Ok(()) => tracing::info!(%member, %namespace, %name, "deleted the HPA of a deleted fleet"),
+        Ok(()) => {
+            tracing::info!(%member, %namespace, %name, "cleaned up the HPA of a deleted fleet");
+        }
         Err(error) => {
-            tracing::warn!(%member, %namespace, %name, %error, "could not delete the HPA of a deleted fleet");
+            tracing::warn!(%member, %namespace, %name, %error, "could not clean up the HPA of a deleted fleet");
         }
     }
 }
