@@ -236,6 +236,7 @@ impl Operator {
                 Ok(list.contains(left).into())
             }
             Self::Multiply | Self::Remainder => {
+                // Overflow and division by zero are errors in CEL, too.
                 let operands = left.as_i64().zip(right.as_i64());
                 let result = operands.and_then(|(left, right)| match self {
                     Self::Multiply => left.checked_mul(right),
@@ -268,6 +269,7 @@ fn order(left: &Value, right: &Value) -> Option<Ordering> {
 impl Function {
     fn call(self, arguments: &[Value]) -> Result<Value, CelError> {
         let result = match (self, arguments) {
+            // CEL counts code points, not bytes.
             (Self::Size, [Value::String(text)]) => Some(text.chars().count().into()),
             (Self::Size, [Value::Array(items)]) => Some(items.len().into()),
             (Self::Int, [Value::String(text)]) => text.parse::<i64>().ok().map(Value::from),

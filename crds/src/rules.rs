@@ -60,9 +60,11 @@ impl Rules {
     #[must_use]
     pub fn check(&self, object: &Value) -> Vec<Violation> {
         let mut object = object.clone();
+        // As the server does for fields that are not nullable; see `manifests`.
         drop_nulls(&mut object);
         let mut found = Vec::new();
         shape("", &self.schema, &object, &mut found);
+        // As the server does: rules may rely on the types of the schema.
         if found.is_empty() {
             apply_defaults(&self.schema, &mut object);
             validate("", &self.schema, &object, &mut found);

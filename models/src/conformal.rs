@@ -152,6 +152,7 @@ impl RankedErrors {
         let split = self.ranks.len();
         let lately = self.add_recent(&error_at, grid, cutoff.known, every);
         if of_the_hour > 0.0 && lately > 0.0 {
+            // Both groups weigh the same in total, whatever their sizes.
             let scale = of_the_hour / lately;
             for rank in self.ranks.iter_mut().skip(split) {
                 *rank = Rank::new(rank.error(), rank.weight() * scale);
@@ -193,6 +194,7 @@ impl RankedErrors {
         let centres = (1..=DAYS).map_while(|day| cutoff.now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
         for centre in centres {
+            // A multiple of `every` before the centre, so that the centre itself is visited.
             let first = centre.saturating_sub(reach - reach % every);
             for at in (first..=cutoff.known.min(centre + reach)).step_by(every) {
                 let weight = fade(at.abs_diff(centre), reach, NEARBY_FADES);

@@ -330,6 +330,7 @@ impl Forecaster for Dsp {
         } else {
             match detect(&mut fourier, &values, step) {
                 Ok(period) => {
+                    // Long holes were filled from the day before; now they are filled from the week before.
                     if period.length != DAY {
                         values = normalized(&prepared, period.length, unit);
                     }

@@ -286,6 +286,7 @@ fn last_history(values: &[f64], longest: usize) -> usize {
     for hole in holes(values) {
         let leading = hole.start == 0;
         let trailing = hole.end == values.len();
+        // A hole at the end is not cut off: `require_fresh` decides about it.
         if leading || (hole.len() > longest && !trailing) {
             start = hole.end;
         }
@@ -333,6 +334,7 @@ fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     let last_day = values
         .get(values.len().saturating_sub(day)..)
         .unwrap_or(values);
+    // The last day separately, because a long history hides that samples stopped coming.
     for part in [values, last_day] {
         let (missing, of) = (missing(part), part.len());
         if count(missing) > MAX_MISSING * count(of) {

@@ -68,6 +68,7 @@ pub(crate) fn detect(
 ) -> Result<Period, ForecastError> {
     let day = slots(DAY, step).unwrap_or(0);
     let block = slots(BLOCK, step)
+        // Otherwise the lag of a day would lie between two blocks.
         .filter(|b| *b > 0 && day.is_multiple_of(*b))
         .unwrap_or(1);
     let means: Vec<f64> = values

@@ -44,6 +44,7 @@ impl Fourier {
         n: usize,
     ) -> Result<Vec<f64>, ForecastError> {
         let plan = self.planner.plan_fft_inverse(n);
+        // Rounding leaves a small imaginary part, which the inverse transform rejects.
         if let Some(mean) = bins.first_mut() {
             mean.im = 0.0;
         }

@@ -149,6 +149,7 @@ async fn read(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
     let failed = |error: ClusterError| Failure::runtime(chain(&error));
     match connection.autoscaler(&namespace, &name).await {
         Ok(ehpa) => return Ok(Autoscaler::Effective(Arc::new(ehpa))),
+        // A FederatedHPA may have this name.
         Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(failed(error)),
     }

@@ -210,6 +210,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestErr
             file: file.to_owned(),
             line: error.location().and_then(|at| known(at.line())),
         },
+        // File and line are in the location already.
         message: first_line(&error.without_snippet().to_string()),
     })?;
     let documents = roots.into_iter().map(|root| Document {
@@ -242,6 +243,7 @@ fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
     paths.retain(is_manifest);
+    // The order of a directory depends on the file system.
     paths.sort();
     Ok(paths)
 }

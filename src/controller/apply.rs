@@ -113,6 +113,7 @@ impl<C: Workloads> Writer<'_, C> {
         &self,
         adopted: &HpaView,
     ) -> Result<HpaChange, ClusterError> {
+        // An HPA that a user wrote is never deleted, even if its former spec is lost.
         let Some(patch) = child_hpa::restore_patch(adopted) else {
             return Err(ClusterError::Invalid {
                 what: shown(adopted),
@@ -168,6 +169,7 @@ impl<C: Workloads> Writer<'_, C> {
         let taken = adopted.or(hpas.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| part.autoscaler.wants_adoption()) {
             if let Some(owned) = &hpas.owned {
+                // First: with two HPAs on one target the HPA controller scales by neither.
                 self.remove(owned).await?;
             }
             let manifest = child_hpa::adoption(&part.owner, &part.child, bounds, taken);
@@ -180,6 +182,7 @@ impl<C: Workloads> Writer<'_, C> {
         }
         let collision = hpas.name_collision.as_ref();
         if let Some(other) = collision.filter(|_| hpas.owned.is_none()) {
+            // Server-side apply would take over the HPA without notice.
             return Err(ClusterError::Refused {
                 what: shown(other),
                 message:
@@ -270,6 +273,7 @@ impl<C: Workloads> Writer<'_, C> {
     async fn remove(&self, owned: &HpaView) -> Result<HpaChange, ClusterError> {
         let outcome = self
             .cluster
+            // With the UID, so that an HPA that was created again meanwhile stays.
             .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
             .await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());

@@ -214,6 +214,7 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
         n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
     };
     Child {
+        // The default of the API server.
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
         max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
         desired: count(&hpa.status, "desiredReplicas"),
@@ -257,6 +258,7 @@ pub fn adoption(
     bounds: ReplicaBounds,
     foreign: &HpaView,
 ) -> Value {
+    // The annotation first: the spec of an HPA that is adopted already is ours.
     let original = foreign
         .annotations
         .get(ORIGINAL_SPEC)
@@ -286,6 +288,7 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
     let mut patch = vec![
+        // The patch fails if the HPA was created again meanwhile.
         json!({ "op": "test", "path": "/metadata/uid", "value": adopted.uid }),
         json!({ "op": "replace", "path": "/spec", "value": spec }),
     ];
@@ -301,6 +304,7 @@ pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
     let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
     let ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
+    // On an adopted HPA this label is the user's own.
     let unmanaged = ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
     let meant = behavior.and_then(|behavior| behavior.pointer(SELECT));
     let meant = meant.cloned().unwrap_or_else(|| "Max".into());
@@ -348,6 +352,7 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    // Metrics are compared in both directions: one that another writer added is drift too.
     let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
     is_part_of(part("/spec"), &live.spec)
         && is_part_of(metrics, part("/spec/metrics"))
@@ -385,6 +390,7 @@ pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
 }
 
 fn pointer(place: &str, key: &str) -> String {
+    // RFC 6901; `~` first, or the escape of `/` would be escaped again.
     let key = key.replace('~', "~0").replace('/', "~1");
     format!("/metadata/{place}/{key}")
 }
@@ -392,6 +398,7 @@ fn pointer(place: &str, key: &str) -> String {
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
     one.kind == other.kind
         && one.name == other.name
+        // The versions of one group name the same object.
         && api_group(&one.api_version) == api_group(&other.api_version)
 }
 
@@ -410,6 +417,7 @@ fn with_defaults(behavior: &Value) -> Value {
             { "type": "Percent", "value": 100, "periodSeconds": 15 },
         ],
     });
+    // Without a window: its default is a flag of kube-controller-manager, not of the API server.
     let down = json!({
         "selectPolicy": "Max",
         "policies": [{ "type": "Percent", "value": 100, "periodSeconds": 15 }],
@@ -426,6 +434,7 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
     let Value::Object(mut merged) = defaults else {
         return Value::Object(given);
     };
+    // The API server treats an explicit null like an absent field.
     merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
     Value::Object(merged)
 }

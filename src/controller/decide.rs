@@ -60,6 +60,7 @@ impl DecideContext<'_> {
         let Self { settings, now, .. } = *self;
         let workload = in_force(&part, &observation);
         let behavior = workload.behavior.as_ref();
+        // First: the history of a target that was deleted and created again does not count.
         state.restore(&observation.scale.uid, behavior, settings, now);
         let acting = observation.hpas.acting().map(|hpa| &**hpa);
         let seen = autoscale::Inputs {
@@ -71,6 +72,7 @@ impl DecideContext<'_> {
         let (decision, history) =
             autoscale::decide(&workload, &seen, &state.history, settings, now);
         state.history = history;
+        // A child with a minimum of another writer cannot be compared: it decides within other bounds.
         let untouched =
             acting.filter(|hpa| child_hpa::as_child(hpa) == as_left(hpa, state.child_min));
         let values = conformance::values(&decision);
@@ -97,6 +99,7 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
     }
     Arc::new(Workload {
         strategy: Strategy::Preview,
+        // In Preview this count would be written.
         specific_replicas: None,
         ..Workload::clone(&part.workload)
     })

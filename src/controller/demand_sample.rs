@@ -42,6 +42,7 @@ fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
         .filter_map(|(metric, reading)| {
             let name = metric.identifier();
             let measured = reading.as_ref().ok();
+            // A series is known by its metric, so only the first of two equal metrics counts.
             seen.insert(name.clone()).then(|| {
                 let sample = DemandSample {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),

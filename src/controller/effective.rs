@@ -103,7 +103,9 @@ impl<C: Cluster> Kind for Effective<C> {
             .filter_map(|ehpa| ehpa.metadata.uid.as_deref());
         let uids: HashSet<&str> = uids.collect();
         let mut hpas = self.cluster.every_hpa();
+        // Its adopter is in another cluster and not among these objects.
         hpas.retain(|hpa| !child_hpa::is_adopted_by_a_fleet(hpa));
+        // Adopted ones only: a child that we created is garbage-collected by its owner reference.
         hpas.retain(|hpa| child_hpa::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
         Orphans {
             cluster: Arc::clone(&self.cluster),

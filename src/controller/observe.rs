@@ -84,6 +84,7 @@ pub(super) async fn observe<C: Workloads>(
         .map(|part| observe_part(cluster, forecasts, part, shared))
         .collect();
     stream::iter(reads)
+        // `buffered` keeps the order of the parts.
         .buffered(CONCURRENT_READS)
         .collect()
         .await
@@ -94,6 +95,7 @@ async fn usage_by_namespace<C: Workloads>(
     parts: &[Part],
     timeout: Option<Duration>,
 ) -> Usage {
+    // The metrics API lists usage by namespace, so one request serves all workloads in it.
     let namespaces: BTreeSet<String> = parts
         .iter()
         .filter(|part| part.workload.metrics.iter().any(reads_usage))
@@ -103,6 +105,7 @@ async fn usage_by_namespace<C: Workloads>(
         .map(|namespace| async move {
             let mut usage = within(timeout, cluster.usage(&namespace)).await;
             if let Ok(usage) = &mut usage {
+                // Sorted once, so that each workload finds its pods by binary search.
                 usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
             }
             (namespace, usage)
@@ -335,6 +338,7 @@ impl ForecastSeries<'_> {
                 uid: self.uid.to_owned(),
                 metric: metric.identifier(),
             };
+            // A series is known by its metric, so a repeated metric would get the forecast of the first one.
             if !seen.insert(key.metric.clone()) {
                 return Err(repeated(&key.metric));
             }

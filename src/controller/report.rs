@@ -116,6 +116,7 @@ impl<C: Cluster> Reporter<'_, C> {
         }
         match events::warning(applied, invalid) {
             Some(warning) => self.warn(state, autoscaler, &warning).await,
+            // A problem that returns is worth another event.
             None => state.warned = None,
         }
         let mut conditions = conditions::of(applied, invalid);
@@ -138,6 +139,7 @@ impl<C: Cluster> Reporter<'_, C> {
                 let quality = ForecastQuality {
                     skill: grounds.skill,
                     coverage: grounds.coverage,
+                    // The clocks of the controller and of Prometheus may differ.
                     model_age_seconds: Some(age.max(0.0)),
                 };
                 self.telemetry
@@ -187,6 +189,7 @@ impl<C: Cluster> Reporter<'_, C> {
     async fn warn(&self, state: &mut ReportState, autoscaler: &Autoscaler, warning: &EventNote) {
         let before = state.warned.replace(warning.reason);
         let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
+        // After a restart the status shows which warning was reported last.
         let is_known = before == Some(warning.reason) || (state.written.is_none() && in_status());
         if !is_known {
             self.emit(autoscaler, warning).await;
@@ -196,6 +199,7 @@ impl<C: Cluster> Reporter<'_, C> {
     async fn write(&self, state: &mut ReportState, autoscaler: &Autoscaler, status: &Status) {
         let fingerprint = StatusFingerprint::of(status);
         let stored = || StatusFingerprint::of(&autoscaler.stored_status());
+        // After a restart the stored status counts as the one written last.
         if *state.written.get_or_insert_with(stored) == fingerprint {
             return;
         }

@@ -75,6 +75,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     pub(super) async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         loop {
+            // Before the first lists are complete, every HPA would look missing and be created again.
             let synced = self.kind.is_synced();
             self.kind.publish_readiness(synced);
             if synced {
@@ -100,6 +101,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     pub(super) async fn sync(&mut self) {
         let now = self.clock.now();
         let cleanup = self.kind.cleanup(&self.states, now).await;
+        // Together, so that a cleanup that waits for an unreachable member delays no decision.
         join(cleanup.run(), self.sync_due()).await;
         self.kind.publish_states(&self.states);
     }
@@ -139,6 +141,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let objects = self.kind.objects();
         let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
         let uids: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
+        // An object that is missing from an incomplete list is not deleted.
         if self.kind.lists_all() {
             for gone in self.states.retain(|uid| uids.contains(uid)) {
                 let ReportState {
@@ -153,6 +156,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             .set_objects(K::KIND.resource(), uids.len());
         let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
         let positions = self.queue.due(&entries, self.clock.now());
+        // Among all objects, not only those that are due: the oldest one on a target may be due later.
         let mut conflicts = conflicts::among(&all);
         let known = objects.iter().zip(&all);
         let known: Vec<_> = known.collect();
@@ -181,6 +185,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                     child: Arc::new(ChildSpec::of(autoscaler.spec())),
                 });
             }
+            // `in_force` stays: a mistake in the spec must not stop autoscaling.
             Err(invalid) => state.invalid = Some(invalid),
         }
         let Some(InForce { spec, child }) = state.in_force.clone() else {
@@ -227,6 +232,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             let autoscaler = K::applied_to(applied);
             let state = self.states.get_mut(autoscaler);
             if state.is_some_and(|state| self.kind.record(state, applied, now)) {
+                // Not at once: the watch needs a moment to deliver what was written.
                 self.queue.again(autoscaler.uid(), now, AFTER_CONFLICT);
             }
         }

@@ -76,6 +76,7 @@ impl TargetState {
         self.child_min = child.map(|hpa| as_child(hpa).min);
         self.child = child.cloned();
         if changed {
+            // What was expected of the child before the change cannot be compared any more.
             self.conformance = Conformance::default();
         }
     }
@@ -105,6 +106,7 @@ impl TargetState {
     ) {
         match self.target_uid.replace(target_uid.to_owned()) {
             Some(before) if before == target_uid => {}
+            // Another object of the same name: the history is that of its predecessor.
             Some(_) => self.history = History::default(),
             None => {
                 let lost = || History::lost(now, behavior, settings);
@@ -150,6 +152,7 @@ pub(super) fn kept(history: &History) -> HistoryStatus {
 
 /// A lost history, as far as status kept it; entries of the future are not believed.
 fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
+    // If the clock was set back, an entry of the future would count for too long.
     let past = |time: &MicroTime| time.0 <= now;
     let entries = || {
         status

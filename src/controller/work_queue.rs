@@ -89,6 +89,7 @@ impl WorkQueue {
             .map(|slot| slot.next.duration_since(now))
             .min();
         next.unwrap_or(self.period)
+            // Negative when overdue; longer than a period when the clock was set back.
             .clamp(SignedDuration::ZERO, self.period)
     }
 
@@ -109,13 +110,16 @@ impl WorkQueue {
                 let put_back = slot.next.duration_since(now) > self.period;
                 (slot.next <= now || put_back).then_some(slot.next)
             }
+            // New objects and new generations come before everything that is overdue.
             _ => Some(Timestamp::MIN),
         }
     }
 
     /// The first instant after `now` that belongs to the object's namespace.
     fn next_slot(&self, entry: &Entry<'_>, now: Timestamp) -> Timestamp {
+        // At least 1, because it is a divisor.
         let period = self.period.as_millis().max(1);
+        // By namespace, because usage is read once per namespace for all objects that are due together.
         let mut hasher = DefaultHasher::new();
         entry.namespace.hash(&mut hasher);
         let offset = i128::from(hasher.finish() % INSTANTS) * period / i128::from(INSTANTS);

@@ -140,6 +140,7 @@ pub fn total(
         found.is_ok()
     };
     let mut serving = pods.iter().filter(|pod| is_available(pod)).peekable();
+    // A total without some pods would look like a fall of the demand.
     let complete = serving.peek().is_some()
         && serving.all(|pod| has_amount(&pod))
         && amounts.iter().all(|(_, _, at)| fresh(at));

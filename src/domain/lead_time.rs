@@ -156,6 +156,7 @@ impl LeadTimes {
         }
         let mut sorted: Vec<_> = self.took.iter().copied().collect();
         sorted.sort_unstable();
+        // Nearest rank of the 90th percentile, counted from zero.
         let rank = (sorted.len() * 9).div_ceil(10).saturating_sub(1);
         let span = sorted.get(rank).copied()?;
         Some(span.clamp(SHORTEST, LONGEST))
@@ -176,6 +177,7 @@ fn ready_since(pod: &Pod) -> Option<Timestamp> {
 /// From creation (from the start, where that is not known) to readiness.
 fn took(pod: &Pod, since: Timestamp) -> Option<SignedDuration> {
     let took = since.duration_since(pod.created.or(pod.started)?);
+    // A pod that became ready later than that has only become ready again.
     (took <= LONGEST && took >= -SKEW).then(|| took.max(SignedDuration::ZERO))
 }
 

@@ -188,6 +188,7 @@ impl SeriesDemand {
             return;
         };
         let same = |before: f64| (now / before - 1.0).abs() <= PER_REPLICA_TOLERANCE;
+        // Every new value rebuilds the forecaster, so small changes are ignored.
         if !self.per_replica.is_some_and(same) {
             self.per_replica = Some(now);
         }

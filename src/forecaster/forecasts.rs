@@ -113,6 +113,7 @@ impl Forecasts {
     ) -> Result<(Arc<Forecast>, ForecastDetails), Refused> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.get(key).cloned().unwrap_or_default();
+        // Released before the details, which take another lock.
         drop(entries);
         match (entry.forecast, entry.lead_time) {
             (Some(forecast), Some(lead_time)) if now <= forecast.valid_until() => {

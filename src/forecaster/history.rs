@@ -132,6 +132,7 @@ struct TimeRange {
 impl TimeRange {
     /// Splits it into pieces that one query may return, oldest first.
     fn pieces(self, step: i64) -> impl Iterator<Item = Self> {
+        // A range of n steps has n + 1 points.
         let width = step * (POINTS_PER_QUERY - 1);
         let starts = std::iter::successors(Some(self.from), move |from| Some(from + width + step));
         starts
@@ -189,6 +190,7 @@ impl CachedQuery {
         window: TimeRange,
     ) -> Result<(), HistoryError> {
         let SampleGrid { step, .. } = self.cached().grid;
+        // Before the queries, so that one that fails is not repeated in full with every refresh.
         if missing == window {
             self.cached().full_read_at = window.to;
         }

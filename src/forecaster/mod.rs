@@ -199,6 +199,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let first_seen = *self.first_seen.entry(key.clone()).or_insert(now);
         let facts = self.forecasts.demand_history().workload_facts(&key);
         let give_up_at = first_seen.saturating_add(FIRST_SYNC).unwrap_or(first_seen);
+        // A forecast for the default lead time would be replaced seconds later.
         if facts.is_none() && now < give_up_at && !self.refreshes.contains_key(&key) {
             return;
         }
@@ -381,6 +382,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
                 let refused = Refused::new(unread_reason(&error), chain(&error));
                 self.setup.telemetry.refused(refused.reason.as_str());
                 tracing::debug!(metric = %key.metric, error = %refused.message, "could not read history");
+                // Not withdrawn: the forecast in force counts until it expires.
                 self.forecasts.record_failure(key, refused);
             }
         }

@@ -50,6 +50,7 @@ pub(super) async fn publish<C: Cluster>(
         let (uid, name) = (source.uid(), source.prediction_name());
         let namespace = &source.workload.target.namespace;
         let ours = existing.get(&(namespace.clone(), name.clone())).copied();
+        // An object of this name that a user created is never written.
         if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
             continue;
         }
@@ -240,6 +241,7 @@ fn metric_status(
             let samples = samples(
                 &forecast,
                 now,
+                // Twice the window, so that the status is written once per window and not with every refresh.
                 now.saturating_add(window + window).unwrap_or(now),
             );
             status.prediction = Some(vec![PredictedSeries {

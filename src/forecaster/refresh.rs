@@ -222,6 +222,7 @@ impl SeriesRefresh {
     ) {
         self.failures = match outcome {
             Err(RefreshError::Unread(_)) => self.failures.saturating_add(1),
+            // A refusal is a result: the same history would be refused again.
             Ok(_) | Err(RefreshError::Refused(_)) => 0,
         };
         let wait = match self.failures {
@@ -295,6 +296,7 @@ impl Refresher {
                 };
             }
         };
+        // A forecast is pure computation and would block the other tasks; a panic ends this task only.
         let work = tokio::task::spawn_blocking(move || {
             let (outcome, rejected) = self.forecast(samples, now);
             RefreshResult {
@@ -319,6 +321,7 @@ impl Refresher {
     fn since(&self, now: Timestamp) -> Option<Timestamp> {
         let fresh = |answered: &Timestamp| {
             let ago = now.duration_since(*answered);
+            // After a longer pause the short history would leave a gap in what was learned.
             !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
         };
         let continued = self.fitted_at.filter(fresh);
@@ -343,6 +346,7 @@ impl Refresher {
         let counted = self.checked_until;
         let rejected = rejected
             .into_iter()
+            // Histories of two refreshes overlap.
             .filter(|(at, _)| *at > counted)
             .map(|(_, why)| why)
             .collect();

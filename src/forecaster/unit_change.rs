@@ -119,6 +119,7 @@ pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChan
             let mut levels = levels(part.unwrap_or_default(), window).flatten();
             levels.any(|level| within(level / at, LEVEL_TOLERANCE))
         };
+        // A level that has been there before is a pattern of the load.
         let recurs = past.contains(after)
             || had_level(values.get(..at), after)
             || had_level(values.get(at..), before);

@@ -247,6 +247,7 @@ impl Learner {
         let Some(pending) = self.pending.pop_front_if(|pending| pending.step <= made_at) else {
             return;
         };
+        // From an imputed outcome the model would learn a guess.
         if view.buffer.imputed(made_at, made_at + self.window.to + 1) > 0 {
             return;
         }

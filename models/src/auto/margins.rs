@@ -71,6 +71,7 @@ impl Margins {
         self.refreshed_at = at;
         let known = self.known(at);
         self.has_model = self.model.rank(&self.errors, self.grid, at, known);
+        // Ranking is expensive, and persistence is needed only as the fallback.
         if fallen_back || !self.has_model {
             self.has_persistence = self.persistence.rank(&self.outcomes, self.grid, at, known);
         }

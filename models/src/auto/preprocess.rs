@@ -125,6 +125,7 @@ impl Preprocessor {
         let new = history.values().get(from..).unwrap_or_default();
         let steps = new.chunks_exact(self.width);
         let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
+        // Samples that are missing at the end may only be late.
         for step in steps.take(last_measured.map_or(0, |last| last + 1)) {
             self.take_step(mean(step));
         }
@@ -227,6 +228,7 @@ fn mean(values: &[f64]) -> f64 {
     let there = || values.iter().copied().filter(|value| !value.is_nan());
     let n = count(there().count());
     let sum: f64 = there().sum();
+    // The sum of huge values may overflow where their mean does not.
     if sum.is_finite() {
         sum / n
     } else {

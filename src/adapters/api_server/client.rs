@@ -28,6 +28,7 @@ pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
 /// How much longer than [`WATCH_TIMEOUT`] a silent watch counts as alive.
 pub(in crate::adapters) const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
+// Shorter than the deadline of a request, so that a retry still fits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -268,6 +269,7 @@ impl Calls {
         url: &str,
         body: Body<'_>,
     ) -> Result<T, CallError> {
+        // Checked as late as possible: the lease may have been lost since the decision.
         if !self.gate.is_open() {
             return Err(CallError::NotLeader);
         }
@@ -383,6 +385,7 @@ fn with_timeouts(mut config: Config) -> (Config, Config) {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
+    // Otherwise the idle time of a reused connection counts toward the read timeout.
     config.reset_reader_on_write = true;
     // The client library's own retries may hide minutes of waiting in one request.
     config.default_retry = false;

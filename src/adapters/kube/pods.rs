@@ -213,6 +213,7 @@ impl PodStatus {
                 && c.reason.as_deref() == Some("Unschedulable")
         });
         let since = unschedulable?.last_transition_time;
+        // Without a time, the pod has waited for long.
         Some(since.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 

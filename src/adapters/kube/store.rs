@@ -236,6 +236,7 @@ impl<V: Stored> Store<V> {
     /// Replaces all objects of a scope by a complete list.
     pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Entry<V>>) {
         let mut indexes = self.write();
+        // Under one write lock, so that a reader sees either the old list or the new one.
         let before = indexes.clear(scope);
         let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
         for entry in fresh {
@@ -244,6 +245,7 @@ impl<V: Stored> Store<V> {
             let old = before.get(&key);
             self.put(&mut indexes, entry, old);
         }
+        // Deleted between two watches.
         for (namespace, name) in gone {
             self.notify(&namespace, &name);
         }
@@ -315,6 +317,7 @@ impl<V: Stored> Store<V> {
         key: (Arc<str>, Arc<str>),
         expected: String,
     ) {
+        // Logged once, not with every list.
         if indexes.unreadable.get(&key) != Some(&expected) {
             let object = self.resource.object(&key.0, &key.1);
             tracing::warn!(%object, error = %expected, "object cannot be decoded; ignored until it changes");
@@ -445,6 +448,7 @@ impl<V: Stored> NamespaceIndex<V> {
                 });
         equalities
             .map(|label: Label| self.by_label.get(&label))
+            // The rarest label leaves the fewest objects to check.
             .min_by_key(|names| names.map_or(0, BTreeSet::len))
             .map(|names| names.cloned().unwrap_or_default())
     }

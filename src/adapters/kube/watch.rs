@@ -199,6 +199,7 @@ impl<V: Stored> Watch<V> {
                     .into_iter()
                     .filter_map(Entry::decode),
             );
+            // An empty token marks the last page, like an absent one.
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
                 break page.metadata.resource_version;
@@ -210,6 +211,7 @@ impl<V: Stored> Watch<V> {
     }
 
     async fn page(&self, next: Option<&str>) -> Result<Page, CallError> {
+        // The page size of client-go.
         let mut pairs = vec![("limit", "500")];
         pairs.extend(self.store.selector_parameter());
         pairs.extend(next.map(|token| ("continue", token)));
@@ -233,6 +235,7 @@ impl<V: Stored> Watch<V> {
                     self.recover(outage);
                 }
                 WatchEnd::Expired => {
+                    // Counted, so that a server that expires every watch is listed with growing pauses.
                     outage.failures = outage.failures.saturating_add(1);
                     tracing::debug!(
                         kind = self.store.resource.kind,
@@ -241,6 +244,7 @@ impl<V: Stored> Watch<V> {
                     return;
                 }
                 WatchEnd::Failed(error) => {
+                    // A watch that received events before it failed has made progress.
                     failures = if version == before { failures + 1 } else { 1 };
                     self.report(error, outage);
                     if failures < FAILURES_BEFORE_RELIST {
@@ -280,6 +284,7 @@ impl<V: Stored> Watch<V> {
             let event = match timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return WatchEnd::from(error),
+                // Closed at once without an event is a failure; it would be opened again without a pause.
                 Ok(None) if has_events || lasted(opened) => return WatchEnd::Regular,
                 Ok(None) => return WatchEnd::Failed(CallError::Transport(CLOSED.to_owned())),
                 Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
@@ -359,6 +364,7 @@ impl<V: Stored> Watch<V> {
         if outage.failures == 0 {
             return;
         }
+        // Limited so that the power fits; `max_backoff` is reached before.
         let doublings = (outage.failures - 1).min(16);
         let base = (self.timeouts.backoff * 2_u32.pow(doublings)).min(self.timeouts.max_backoff);
         tokio::time::sleep(base + jitter(base / 2)).await;

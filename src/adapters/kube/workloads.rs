@@ -53,6 +53,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
         };
         match store.get(&target.namespace, &target.name) {
             Some(workload) => Ok(workload.view.clone()),
+            // Only a complete list proves that the object does not exist.
             None if store.is_synced() => Err(ClusterError::NotFound { what: what() }),
             None => Err(ClusterError::Unreachable {
                 what: what(),

@@ -40,6 +40,7 @@ pub(super) async fn write_scale(
     version: &str,
     replicas: Replicas,
 ) -> Result<Replicas, CallError> {
+    // Without a version the patch would not be conditional.
     if version.is_empty() {
         return Err(CallError::Request(
             "the scale has no resourceVersion".to_owned(),
@@ -98,6 +99,7 @@ pub(super) async fn apply_at(
     path: &str,
     manifest: &Value,
 ) -> Result<Value, CallError> {
+    // Forced: otherwise a field that another manager took over fails every later write.
     let parameters = query(&[("fieldManager", MANAGER), ("force", "true")]);
     let url = format!("{path}{parameters}");
     calls
@@ -140,6 +142,7 @@ pub(super) async fn delete_at(calls: &Calls, path: &str, uid: &str) -> Result<()
     let deleted = calls.write::<Value>(Method::DELETE, path, Body::json(&options));
     match deleted.await {
         Ok(_deleted) => Ok(()),
+        // An object that is already gone needs no deletion.
         Err(error) if error.is_status(404) => Ok(()),
         Err(error) => Err(error),
     }
@@ -173,8 +176,10 @@ fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote) -> Valu
         "kind": Resource::EVENT.kind,
         "metadata": {
             "namespace": about.namespace,
+            // Leaves room for the suffix of the API server, within 253 characters.
             "generateName": format!("{}-", truncate(name, 200)),
         },
+        // A MicroTime has six decimals.
         "eventTime": format!("{:.6}", Clock::system().now()),
         "reportingController": MANAGER,
         "reportingInstance": MANAGER,

@@ -101,6 +101,7 @@ impl ApiServer {
 /// A DER certificate as PEM.
 fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
+    // The line length of PEM (RFC 7468).
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
     let lines: Vec<_> = lines.collect();
     format!(
@@ -222,6 +223,7 @@ impl AdminClient {
         let read = self.calls.read::<Version>("/version").await;
         let version = read.map_err(|error| error.about(what()))?;
         let number = |text: &str| {
+            // Some providers report a minor version such as `33+`.
             let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
             digits.parse::<u32>().ok()
         };

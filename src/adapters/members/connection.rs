@@ -93,6 +93,7 @@ impl Timeouts {
         Self {
             probe_period: third.min(longest),
             lost_after,
+            // A quiet watch is renewed every 50 s, and one renewal may fail.
             watch_silence: SignedDuration::from_secs(90).max(lost_after),
         }
     }
@@ -191,6 +192,7 @@ impl HealthProbe {
         loop {
             let answer = cluster.check_ready().await;
             self.state().record(answer, Clock::system().now());
+            // Real time: a test clock that runs fast must not multiply requests.
             Clock::system().sleep(period).await;
         }
     }
@@ -206,13 +208,16 @@ impl ProbeState {
     fn record(&mut self, answer: Result<(), CallError>, now: Timestamp) {
         self.unauthorized = matches!(answer, Err(CallError::Status { code: 401, .. }));
         match answer {
+            // No answer either: nothing can be read with rejected credentials.
             Err(CallError::Status { code: 401, .. }) => self.unanswered = None,
             Err(CallError::Status {
                 code: code @ 500..,
                 message,
             }) => {
                 self.answered(now);
+                // From the first such report on, not from the latest.
                 let since = self.unready.take().map_or(now, |(since, _)| since);
+                // A server may send a page of HTML, and this goes into a status.
                 let message: String = message.chars().take(200).collect();
                 self.unready = Some((since, format!("not ready (HTTP {code}): {message}")));
             }
@@ -243,6 +248,7 @@ impl ProbeState {
             (Health::Unknown { since }, Some(with_cause(problem, cause)))
         };
         let (health, problem) = match watches.heard {
+            // First, because a member that does not answer has no working watch either.
             _ if age(answered) > timeouts.lost_after => {
                 let problem = format!("no answer since {answered:.0}");
                 let cause = self.unanswered.or(watches.failing);
@@ -255,6 +261,7 @@ impl ProbeState {
             }
             Some(_) if watches.synced => match self.unready {
                 Some((since, problem)) => (Health::NotReady { since }, Some(problem)),
+                // Ready so far; the problem is shown before the member counts as lost.
                 None => (Health::Ready, self.unanswered.or(watches.failing)),
             },
             _ => {

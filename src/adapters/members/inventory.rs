@@ -115,6 +115,7 @@ impl Stored for ClusterProfile {
         let status = status.unwrap_or_default();
         let mut labels = metadata.labels.unwrap_or_default();
         for property in status.properties.into_iter().flatten() {
+            // A label takes precedence over a property of the same name.
             labels.entry(property.name).or_insert(property.value);
         }
         let is_unhealthy =
@@ -193,12 +194,14 @@ impl Inventory {
             let found = discovery.kind(api_version, kind).await;
             let absent = match &found {
                 Ok(kind) => kind.is_none(),
+                // A hub that does not grant access to the kind has no profiles for us.
                 Err(error) => error.is_forbidden_or_not_found(),
             };
             self.without_profiles.store(absent, Ordering::Release);
             match found {
                 Ok(Some(_)) => return,
                 _ if absent => tokio::time::sleep(DISCOVERY_PERIOD).await,
+                // Soon again: until this is known, the inventory is not complete.
                 _ => tokio::time::sleep(DISCOVERY_PERIOD / 12).await,
             }
         }
@@ -228,6 +231,7 @@ impl Inventory {
                 secret: Some(secret.name.clone()),
                 unhealthy: None,
             };
+            // After the profiles: a labelled Secret takes precedence over a profile of the same name.
             members.insert(secret.name.clone(), member);
         }
         members

@@ -54,6 +54,7 @@ impl AdminClient {
         let what = describe(secret);
         let found = match self.get::<SecretLabels>(secret).await {
             Ok(found) => found.metadata.labels.unwrap_or_default(),
+            // Finds out that the hub refuses the Secret before anything is created in the member.
             Err(error) if error.is_status(404) => return self.dry_run(secret).await,
             Err(error) => return Err(error.about(what)),
         };

@@ -245,6 +245,7 @@ impl<'a> Section<'a> {
             }
             match schema.refused.iter().find(|(refused, _)| refused == key) {
                 Some((_, problem)) if has_effect(value) => return Err(self.error(key, *problem)),
+                // A field without effect, such as `insecure-skip-tls-verify: false`, does no harm.
                 Some(_) => {}
                 None => {
                     return Err(self.error(shown(key), "is not known to be safe; remove it"));

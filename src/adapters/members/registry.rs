@@ -151,7 +151,9 @@ impl MemberRegistry {
             let entry = self.updated(&name, entry, member);
             entries.insert(name, entry);
         }
+        // Before the notification, because those that it wakes take the lock.
         drop(entries);
+        // Stays set: an interrupted watch does not undo the first list.
         self.synced.fetch_or(listed, Ordering::AcqRel);
         self.changed.notify_one();
     }
@@ -230,6 +232,7 @@ impl MemberRegistry {
             self.update();
         }
         let is_pending = self.read().values().any(|entry| entry.pending.is_some());
+        // Takes the write lock only when needed, because every sync reads.
         if is_pending {
             self.write().values_mut().for_each(RegistryEntry::promote);
         }
@@ -352,6 +355,7 @@ impl RegistryEntry {
             (Some(known), _) => known,
             (None, _) => {
                 let (since, problem) = self.failed.clone().unzip();
+                // Without a connection and without a failure nothing is known: lost from the beginning.
                 let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
                 let since = since.saturating_add(lost_after).unwrap_or(since);
                 HealthReport {

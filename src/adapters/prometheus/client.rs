@@ -111,7 +111,9 @@ impl Prometheus {
         let url = checked_url(endpoint)?;
         install_crypto();
         let http = reqwest::Client::builder()
+            // A redirect could lead to a server that is not configured.
             .redirect(redirect::Policy::none())
+            // A proxy of the environment is not part of the configuration.
             .no_proxy()
             .gzip(true)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -143,6 +145,7 @@ impl Prometheus {
         let request = self
             .client
             .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
+            // Earlier than our own timeout, so that the server can still say why.
             .timeout(self.server_timeout());
         only_series(self.read(request.post_raw().await).await?)
     }
@@ -164,6 +167,7 @@ impl Prometheus {
         let mut response = sent.map_err(|error| self.send_error(error))?;
         let status = response.status().as_u16();
         let body = self.body(&mut response).await?;
+        // Parsing a large body would block the tasks of this thread.
         let parsed = if body.len() < LARGE_BODY {
             parse(&body, SAMPLES_MAX)
         } else {
@@ -239,6 +243,7 @@ impl Prometheus {
                 &format!("with data in the body: {}", response.warnings.join("; ")),
             )),
             Ok(response) if response.warnings.is_empty() => Ok(response),
+            // A warning may mean that a part of the data is missing.
             Ok(response) => Err(HistoryError::Partial {
                 message: excerpt(&response.warnings.join("; ")),
             }),
@@ -294,6 +299,7 @@ fn headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
     if let Some(token) = &endpoint.bearer_token {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
             .map_err(|_| EndpointError::Token)?;
+        // Keeps it out of debug output.
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }

@@ -93,6 +93,7 @@ impl QueryRules {
         if member.endpoint.is_none() || !member.alone {
             return Matcher::equal(label, member.name);
         }
+        // The server of a single cluster may have no cluster label.
         let own_or_none = RegexValue::new().pattern("|").literal(member.name);
         Matcher::new(label, Match::Like(own_or_none))
     }

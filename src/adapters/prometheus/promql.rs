@@ -79,6 +79,7 @@ impl LabelName {
     /// [`BuildError::LabelName`].
     pub fn new(name: &str) -> Result<Self, BuildError> {
         let usable = name.len() <= LABEL_VALUE_MAX && is_identifier(name, "");
+        // Reserved; a matcher on `__name__` would select another metric.
         if usable && !name.starts_with("__") {
             Ok(Self(name.to_owned()))
         } else {

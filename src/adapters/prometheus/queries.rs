@@ -192,6 +192,7 @@ fn expression_of(
     };
     Ok(match metric {
         Metric::Resource { name } => {
+            // cAdvisor also reports the whole pod, with an empty container: it would count twice.
             let any_container = Matcher::new("container", Match::NotEqual(String::new()))?;
             usage_of(name, vec![namespace, pods()?, any_container], defaults)?
         }

@@ -265,6 +265,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
                 None => return Ok(elements),
             }
         }
+        // Reads on without storing, because the rest must be valid JSON, too.
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(elements)
     }

@@ -114,6 +114,7 @@ fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, 
 fn print(tree: &Expr) -> Result<Query, AdmitError> {
     let printed = tree.to_string();
     match parse(&printed) {
+        // A printer that lost a part of the tree might lose the namespace.
         Ok(again) if again == *tree => Ok(Query::admitted(printed)),
         _ => Err(AdmitError::NotReadBack),
     }

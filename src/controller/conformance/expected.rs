@@ -37,6 +37,7 @@ impl Answer {
             .status
             .get("observedGeneration")
             .and_then(Value::as_i64);
+        // The status is that of an earlier spec.
         if observed.is_some_and(|observed| Some(observed) != child.generation) {
             return None;
         }
@@ -80,6 +81,7 @@ pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer
     };
     let kept = before.iter().all(|pod| match found(now, &pod.name) {
         Some(same) if same == *pod => true,
+        // Pods that the child itself ends are no disturbance.
         Some(same) => same.deleting && answer.desired < answer.current,
         None => answer.desired < answer.current,
     });

@@ -247,6 +247,7 @@ impl Conformance {
             .filter(|e| e.is_met_by(answer))
             .cloned()
             .collect();
+        // The child has read something that we have not, and remembers it for a while.
         if same.is_empty() && fresh {
             self.wait_for_log(now, rules);
         }
@@ -328,6 +329,7 @@ impl Conformance {
 impl Expectation {
     fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
         let bounds = bounds(child)?;
+        // Outside its bounds the child reads no metrics.
         if !bounds.contains(sync.current) {
             return None;
         }

@@ -76,9 +76,11 @@ impl MemberApplied {
             record.target.scaled(behavior, from, to, now);
             let pods = record.last.as_mut().and_then(|last| last.pods.as_mut());
             if let Some(pods) = pods {
+                // The count that is expected from now on; any other one is a foreign write.
                 pods.replicas = to;
             }
         }
+        // A workload that was just placed has no child yet.
         self.plan.decided.is_none()
     }
 }
@@ -147,6 +149,7 @@ impl MemberWriter<'_> {
                 .into_iter()
                 .partition(|(_, plan)| names.contains(&&*plan.name));
             plans = rest;
+            // What is skipped counts as failed, because later phases rely on it in the same way.
             if !guard.allows(direction) {
                 guard = guard.without(direction);
                 continue;

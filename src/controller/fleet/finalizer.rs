@@ -121,12 +121,14 @@ impl Finalizers {
         hub: &C,
         now: Timestamp,
     ) -> Option<String> {
+        // `abs`, so that a clock that is set back does not stop the search.
         let waits = |last: Timestamp| now.duration_since(last).abs() < COLLECT_PERIOD;
         if self.collected.is_some_and(waits) {
             return None;
         }
         self.collected = Some(now);
         if self.identity.is_none() {
+            // Without it no HPA can be recognized as this hub's; it is read again in a minute.
             self.identity = hub.identity().await.ok();
         }
         self.identity.clone()
@@ -170,6 +172,7 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
     async fn finalize(&self, deleting: &Deleting) {
         let fdhpa = &deleting.fdhpa;
         let left = self.clean_up(deleting).await;
+        // The finalizer stays, and the next sync tries again.
         if !left.is_empty() && !deleting.is_overdue {
             return;
         }
@@ -191,6 +194,7 @@ impl<C: Cluster, F: Fleet> Cleanup<C, F> {
         let cleaned = members.iter().map(|view| async move {
             let name = &view.profile.name;
             let is_clean = match in_reach(view) {
+                // A member that never had anything of this fleet does not delay its deletion.
                 Err(_unreachable) => !deleting.listed.contains(name),
                 Ok(cluster) => self.clean_up_in(&**cluster, name, &deleting.fdhpa).await,
             };
@@ -399,6 +403,7 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
         let uid = same("uid", fdhpa.uid().into());
         std::iter::once(uid).chain(version).collect()
     } else {
+        // Fails if another writer has changed the list meanwhile.
         vec![same("finalizers", before.into())]
     };
     patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": after }));

@@ -328,6 +328,7 @@ impl Planner<'_> {
         let decision = share.decision;
         let spec = &self.item.spec.spec;
         let may_act = self.item.observed_part().may_act(&present.observed);
+        // Where we may not act, the decision continues, so that an HPA of ours is released.
         if decision.action == Action::Hold && may_act {
             return None;
         }
@@ -341,6 +342,7 @@ impl Planner<'_> {
             .decide(&mut record.target, part, observed, floor);
         let history = self.forecasts.demand_history();
         demand_sample::record(history, &uid, &mut record.lead_times, &decided);
+        // Used once: later counts are decided by the HPA.
         let start = record.start.take();
         let decides_alone = self.decides_alone(decision);
         let replicas = decision.replicas.or(start);
@@ -350,6 +352,7 @@ impl Planner<'_> {
             replicas = replicas.filter(|_| spec.workload.specific_replicas.is_some());
             decided.decision.action = NO_ACTION;
         } else if !may_act || leaves {
+            // `apply` then releases the child.
             decided.delegates = false;
             decided.decision.action = NO_ACTION;
         } else if spec.hub_writes_counts() {
@@ -393,6 +396,7 @@ impl Planner<'_> {
         if decision.hold {
             child = child.held();
             let behavior = workload.behavior.get_or_insert_with(Behavior::default);
+            // What the child is expected to decide is computed with the hold, too.
             behavior.scale_down.select = Some(PolicySelect::Disabled);
         }
         Part {
@@ -441,6 +445,7 @@ impl Share<'_> {
     fn bounds(self) -> ReplicaBounds {
         let Self { decision, entry } = self;
         let budget = entry.map_or(decision.min, |entry| entry.min);
+        // 1 is the least that an HPA accepts.
         let min = budget.max(Replicas::new(1)).min(decision.max);
         ReplicaBounds::new(min, decision.max)
     }

@@ -94,6 +94,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
     /// Carries out the plans of one fleet, once its object has the finalizer that they need.
     async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
         let plans = std::mem::take(&mut fleet.plans);
+        // First: a fleet that is deleted just now would leave its HPAs behind.
         if let Err(error) = finalizer::update(&*self.hub, &fleet, &plans).await {
             let outcome = Err(error);
             return FleetApplied { fleet, outcome };
@@ -256,6 +257,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             participants: &participants,
         };
         let whole = whole.decide(&mut state.target, fleet);
+        // A total without some members would be learned as a fall of the demand.
         if participants.are_all_seen() {
             let history = forecasts.demand_history();
             demand_sample::record(history, uid, &mut state.lead_times, &whole.decided);
@@ -265,6 +267,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         fleet.ledger = ledger;
         if self.is_ending {
             let shares = decision.members.iter_mut();
+            // While no controller runs, a hold would keep an HPA from scaling down.
             shares.for_each(|share| share.hold = false);
         }
         if spec.is_previewed() {
@@ -320,6 +323,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         }
         if before != after {
             let from = applied.fleet.whole.decided.decision.current;
+            // Members that were not written keep their part of the count.
             let to = Replicas::new((from.get() + after.get()).saturating_sub(before.get()));
             state.target.scaled(behavior, from, to, now);
             fleet.current = Some(to);

@@ -33,6 +33,7 @@ pub(super) fn placement(
     let start = match observed {
         MemberObservation::Unknown { .. } => return None,
         MemberObservation::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
+        // The hub is a member of this fleet, and this is the template itself.
         MemberObservation::Present(present) if present.observed.scale.uid == template.uid => {
             return None;
         }

@@ -105,6 +105,7 @@ impl<C: Cluster> FleetReporter<'_, C> {
 fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
     let failure = applied.iter().find_map(|applied| {
         let error = applied.outcome.as_ref().err()?;
+        // A conflict is decided again within a second, so it is no failure.
         let again = matches!(error, ClusterError::Conflict { .. });
         (!again).then(|| {
             error

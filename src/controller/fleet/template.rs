@@ -48,6 +48,7 @@ impl Template {
         annotations.retain(|key, _| !OF_ONE_OBJECT.contains(&&**key));
         annotations.insert(FLEET_UID.into(), fleet_uid.into());
         let mut spec = fields("/spec");
+        // The HPA owns the count.
         spec.remove("replicas");
         let manifest = json!({
             "apiVersion": text("/apiVersion"),

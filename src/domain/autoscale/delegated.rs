@@ -75,6 +75,7 @@ impl Context<'_> {
         };
         let min = self.inputs.child.map_or(need, |Child { min, .. }| {
             let binds = combined.desired < min || self.current() < min;
+            // A minimum without effect is not lowered: it would be a write that changes no count.
             let may_lower = binds && !history.holds(self.now);
             if need > min || (need < min && may_lower) {
                 need
@@ -104,10 +105,12 @@ impl Context<'_> {
         mirror: &Log,
     ) -> Option<Replicas> {
         let current = self.current();
+        // An HPA does not act on a target with zero replicas.
         if current == Replicas::ZERO {
             return Some(Replicas::ZERO);
         }
         if !bounds.contains(current) {
+            // Outside its bounds an HPA moves to the bound without reading metrics.
             return Some(bounds.clamp(current));
         }
         if !self.bounds().contains(current) {

@@ -66,6 +66,7 @@ impl History {
             .map(|b| b.longest_period(Direction::Down))
             .unwrap_or_default();
         Self {
+            // By then everything that was lost would have expired.
             hold_until: now.checked_add(window.max(period)).ok(),
             ..Self::default()
         }
@@ -111,6 +112,7 @@ impl History {
         scaled_to: Option<Replicas>,
     ) -> Self {
         let before = self.child;
+        // Any change of the count ends a pending scale-up.
         let still = before.filter(|before| before.current == now.current);
         let pending = still.and_then(|before| before.pending);
         self.child = Some(ChildState { pending, ..now });

@@ -25,6 +25,7 @@ impl Proposals {
     /// The largest proposal, the first of equals.
     pub(super) fn winner(&self) -> Option<(&Proposal, Replicas)> {
         let present = self.all.iter().filter_map(|p| Some((p, p.replicas?)));
+        // Of equal counts the first wins, in the order observed, forecast, cron.
         present.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 }

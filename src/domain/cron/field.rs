@@ -285,6 +285,7 @@ impl Field {
         let low = self.parse_value(first)?;
         let high = match last {
             Some(last) => self.parse_value(last)?,
+            // `a/n` runs to the end of the field; `max(low)` is for Sunday written as 7.
             None if stepped => max.max(low),
             None => low,
         };
@@ -314,6 +315,7 @@ impl Field {
             word: word.to_owned(),
             field: self,
         })?;
+        // Sunday may be written as 0 or 7.
         let max = if self == Self::DayOfWeek { 7 } else { max };
         u32::try_from(value)
             .ok()

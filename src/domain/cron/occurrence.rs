@@ -257,6 +257,7 @@ fn days_of(expression: &Expression, date: Date) -> u64 {
         return 0;
     }
     let length = u32::try_from(date.days_in_month()).unwrap_or(0);
+    // Bit 0 stays free, because days are counted from 1.
     let in_month = (1_u64 << (length + 1)) - 2;
     in_month
         & match expression.days() {

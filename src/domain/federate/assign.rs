@@ -134,6 +134,7 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
     let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
         let mut candidate = *candidate;
+        // So that no minimum exceeds its maximum.
         candidate.preference.max = Replicas::new(*max);
         candidate
     });
@@ -145,6 +146,7 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
         .zip(both)
         .filter(|(_, (_, max))| **max > 0);
     let members = members.map(|(candidate, (min, max))| {
+        // 1 is the least that an HPA accepts.
         let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
         (candidate.name.to_owned(), Budget { min, max })
     });
@@ -244,6 +246,7 @@ fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
         .unwrap_or_default();
     candidates
         .iter()
+        // A member whose demand is unknown counts as an average one.
         .map(|c| demand(c).unwrap_or(mean))
         .collect()
 }
@@ -256,6 +259,7 @@ pub(super) fn tiers<'a>(
 ) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
     let rank = |c: &Candidate<'_>, recipient: &Recipient<'_>| match kind {
         Kind::Prioritized => (Reverse(c.preference.priority), Reverse(true), Reverse(0)),
+        // Aggregated: those that run the workload first, then the largest.
         _ => (Reverse(None), Reverse(c.hosts), Reverse(recipient.weight)),
     };
     let mut order: Vec<_> = candidates.iter().zip(recipients).enumerate().collect();

@@ -209,6 +209,7 @@ impl Supply {
     #[must_use]
     pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
+        // Pods of other workloads that wait already get a node first.
         for other in &self.pending {
             let mut fitting = free.iter_mut().filter(|node| node.fits(other) > 0);
             if let Some(node) = fitting.next() {
@@ -234,6 +235,7 @@ impl Supply {
         let free = self.nodes.iter().map(|node| FreeNode {
             node,
             amounts: node.allocatable.iter().collect(),
+            // Stored in thousandths, like every amount.
             pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
             is_avoided: false,
         });
@@ -328,6 +330,7 @@ impl Quota {
         };
         let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
         let by_resource = requested.flat_map(|(resource, milli)| {
+            // A quota may name a resource in either form.
             let names = [resource.to_owned(), format!("requests.{resource}")];
             names
                 .into_iter()

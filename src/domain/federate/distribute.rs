@@ -104,6 +104,7 @@ fn sticky(
     let of_all = || candidates.iter().zip(&kept);
     let held: u64 = kept.iter().map(|count| u64::from(*count)).sum();
     let more = u32::try_from(held).map_or(0, |held| n.get().saturating_sub(held));
+    // A smaller count is divided in proportion to the previous counts, so that all members shrink alike.
     if more == 0 {
         let recipients: Vec<_> = of_all()
             .map(|(c, kept)| c.recipient(u64::from(*kept)))

@@ -284,6 +284,7 @@ fn quota(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
         for ((at, recipient), base) in active.iter().zip(open_recipients).zip(base) {
             let bounded = base.clamp(u64::from(recipient.min), u64::from(recipient.top()));
             let is_fixed = match base.cmp(&bounded) {
+                // Only the side that is violated more is fixed: the other may fit once the rest is divided again.
                 Ordering::Greater => over >= under,
                 Ordering::Less => under >= over,
                 Ordering::Equal => settled,
@@ -324,6 +325,7 @@ fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
     let mut shares: Vec<u128> = recipients.iter().map(floor).collect();
     let missing = u128::from(n).saturating_sub(shares.iter().sum());
     let mut order: Vec<_> = recipients.iter().zip(&mut shares).collect();
+    // A share without a fraction gets nothing of the remainder.
     order.retain(|(recipient, share)| **share * weights != exact(recipient));
     order.sort_by_key(|(recipient, _)| (Reverse(recipient.weight), recipient.name));
     let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
@@ -351,6 +353,7 @@ impl HeapEntry<'_> {
 
 impl Ord for HeapEntry<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
+        // Multiplied crosswise, which is exact.
         let quotient = |a: &Self, b: &Self| u128::from(a.recipient.weight) * b.divisor();
         let by_name = || match self.ties {
             Ties::NameAscending => other.recipient.name.cmp(self.recipient.name),
@@ -371,6 +374,7 @@ impl PartialOrd for HeapEntry<'_> {
 
 /// [`webster`] of a total within the bounds among recipients that all have a weight.
 fn seats(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
+    // Seat by seat from zero would take one step per replica; the search by price leaves few.
     let mut shares = initial_seats(total, recipients);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
     let heap = recipients.iter().zip(&shares).enumerate();

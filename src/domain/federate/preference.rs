@@ -61,6 +61,7 @@ impl Policy {
         let mut merged = EffectivePreference::default();
         let mut max = None;
         for preference in matching {
+            // Bounds merge to the narrowest, weight and priority to the highest.
             merged.min = merged.min.max(preference.min.unwrap_or_default());
             max = max.into_iter().chain(preference.max).min();
             merged.weight = merged.weight.max(preference.weight);
@@ -68,6 +69,7 @@ impl Policy {
             merged.elastic |= preference.elastic;
         }
         if self.kind == Kind::Duplicated {
+            // Each cluster then has the bounds of the spec.
             (merged.min, max) = (Replicas::ZERO, None);
         }
         merged.max = max.unwrap_or(self.bounds.max).max(merged.min);
@@ -83,6 +85,7 @@ impl Policy {
         &self,
         clusters: impl IntoIterator<Item = &'a Profile>,
     ) -> Vec<Result<EffectivePreference, Dropped>> {
+        // Without it, every preference would be compared with every cluster.
         let index = PreferenceIndex::new(&self.preferences);
         let all = clusters.into_iter();
         let all = all.map(|cluster| self.merge(cluster, index.matching(cluster)));
@@ -94,6 +97,7 @@ impl Policy {
         let check = |merged: Option<EffectivePreference>| {
             let mut merged = merged.ok_or(Dropped::NotSelected)?;
             match self.kind {
+                // Without any weight all clusters are equal; with some, a cluster without one is left out.
                 Kind::StaticWeighted if !is_weighted => merged.weight = Some(1),
                 Kind::StaticWeighted if merged.weight.is_none() => {
                     return Err(Dropped::NoPreference);

@@ -190,6 +190,7 @@ fn by_utilization(
     })?;
 
     let (replicas, basis) = settle(pods, first, context, |assumed| {
+        // As upstream: 100 % of the request, or the target if that is higher.
         let percent = i128::from(target.max(100));
         let busy = |request: i64| narrow(i128::from(request) * percent / 100);
         match assumed.missing {
@@ -292,6 +293,7 @@ fn settle_observed(
             },
         )
     };
+    // As upstream: unready pods damp a scale-up, and do not count for a scale-down.
     let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
     if !unready_idle && pods.missing.is_empty() {
         if context.tolerance.covers(r1) {
@@ -301,6 +303,7 @@ fn settle_observed(
     }
     let missing = match r1 {
         _ if pods.missing.is_empty() => None,
+        // Each assumption works against the direction of the ratio, so that a missing sample never causes a change.
         r if r < 1.0 => Some(Assumption::Busy),
         r if r > 1.0 => Some(Assumption::Idle),
         _ => None,

@@ -58,6 +58,7 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
         } else if pod.phase == Phase::Pending {
             grouped.unready.push(pod);
         } else if let Some(sample) = sample {
+            // CPU usage during start-up says nothing about the load; other metrics count at once.
             if is_cpu && is_unready(pod, sample, settings, now) {
                 grouped.unready.push(pod);
             } else {
@@ -73,6 +74,7 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
 
 /// Whether the CPU sample of a pod is still start-up noise.
 fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) -> bool {
+    // As upstream: without a readiness condition or a start time its CPU samples do not count.
     let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
         return true;
     };

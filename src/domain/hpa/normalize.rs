@@ -184,6 +184,7 @@ fn limit_by_behavior(
         recommended: stabilized,
     } = step;
     if stabilized > current {
+        // Earlier changes may have used up the limit; a scale-up still never becomes a scale-down.
         let limit = behavior.up_limit(current, log, now).max(current);
         if stabilized > bounds.max.min(limit) {
             return if bounds.max > limit {

@@ -159,6 +159,7 @@ impl Reconciliation {
         let failed = self.proposals.iter().filter(|p| p.is_err()).count();
         let best = self
             .largest()
+            // As upstream: while a metric is unavailable, the others may scale up but not down.
             .filter(|(_, best)| failed == 0 || *best >= self.current);
         let Some((winner, recommended)) = best else {
             let mut metrics = hpa.metrics.iter().zip(&self.proposals);

@@ -67,6 +67,7 @@ impl LiveMatch {
             Some(ratio(sample.value, *queried))
         });
         let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
+        // The median, because single minutes may differ by much.
         ratios.sort_unstable_by(f64::total_cmp);
         let middle = ratios.get(ratios.len() / 2).copied();
         self.matches = ratios.len() == COMPARED_SAMPLES
@@ -133,6 +134,7 @@ impl CachedSamples {
         if self.live_reaches_end(live_match, context) && window.to < live_match.compare_at {
             return None;
         }
+        // With long steps, five minutes may not cover a single sample.
         let overlap = OVERLAP.as_secs().max(2 * step);
         let from = (newest - overlap).div_euclid(step) * step;
         Some(TimeRange {

@@ -79,6 +79,7 @@ impl MemberSum {
             let point = index.ok().and_then(|index| self.points.get_mut(index));
             if let Some(point) = point {
                 point.total += if *value < 0.0 { 0.0 } else { *value };
+                // An idle member may have no sample, so none is required of it.
                 point.answered += u32::from(!idle);
                 point.any = true;
             }

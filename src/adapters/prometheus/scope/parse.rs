@@ -14,6 +14,7 @@ use super::{
 /// the parser is caught and becomes an error of the query.
 pub(in super::super) fn parse(text: &str) -> Result<Expr, AdmitError> {
     check_raw(text)?;
+    // The text is a user's, and a panic would end the forecaster.
     match std::panic::catch_unwind(|| parser::parse(text)) {
         Ok(Ok(tree)) => Ok(tree),
         Ok(Err(message)) => Err(AdmitError::Syntax(excerpt(&message))),

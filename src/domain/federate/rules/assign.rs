@@ -37,6 +37,7 @@ pub(super) fn assign(fleet: &mut FleetState<'_>) -> bool {
     store_budgets(fleet, &budgets);
     fleet.ledger.generation = Some(fleet.policy.generation);
     fleet.ledger.unassigned = budgets.unassigned;
+    // What was observed under the former budgets does not count for the new ones.
     fleet.ledger.excess_since = None;
     fleet.ledger.idle_since = None;
     if fleet.policy.kind != Kind::Duplicated {
@@ -64,6 +65,7 @@ fn has_changed(state: &MemberState<'_>) -> bool {
                 || state.entry.share_status != ShareStatus::Candidate
                 || before != state.preference
         }
+        // They keep their share, so they are no reason to divide again.
         MemberRole::Lost | MemberRole::Foreign => false,
         MemberRole::Failed | MemberRole::Recovering => {
             state.entry.share_status != ShareStatus::Failed
@@ -129,6 +131,7 @@ fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     if fleet.policy.kind == Kind::Duplicated || pinned().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
+    // Divided among all first, so that each of the others gets its own share of MIN.
     let lost = pinned().map(|state| candidate(state, fleet));
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
     let all_budgets = divide(fleet.policy, bounds, &all);

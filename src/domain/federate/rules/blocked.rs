@@ -32,6 +32,7 @@ pub(super) fn observe(fleet: &mut FleetState<'_>) {
             .backoff
             .is_some_and(|backoff| placed > backoff.placed)
         {
+            // More pods run than seemed possible: the proof is outdated.
             state.entry.backoff = None;
         }
         if let Some(backoff) = state
@@ -40,6 +41,7 @@ pub(super) fn observe(fleet: &mut FleetState<'_>) {
             .as_mut()
             .filter(|backoff| claimed > backoff.claimed)
         {
+            // The estimate has grown, perhaps by a new node, so it is tried now.
             backoff.span.until = backoff.span.until.min(now);
         }
         if state.blocked {
@@ -54,6 +56,7 @@ pub(super) fn observe(fleet: &mut FleetState<'_>) {
             .backoff
             .filter(|backoff| now < backoff.span.until)
         {
+            // What is placed is proved; the scheduler found no node for more.
             state.capacity = backoff.placed.get();
         }
     }
@@ -66,6 +69,7 @@ fn next_backoff(
     now: Timestamp,
 ) -> Backoff {
     let span = match before {
+        // A member that is still blocked does not double its backoff with every sync.
         Some(backoff) if now < backoff.span.until => backoff.span,
         before => Span::next(
             before.map(|backoff| backoff.span),
@@ -105,6 +109,7 @@ pub(super) fn relieve(fleet: &mut FleetState<'_>) {
         .collect();
     tiers.sort_unstable();
     tiers.dedup();
+    // The highest priority first, because the room of the others may not be enough for all.
     for from in tiers.into_iter().rev() {
         relieve_tier(fleet, from);
     }
@@ -211,6 +216,7 @@ fn receives(fleet: &FleetState<'_>, state: &MemberState<'_>) -> bool {
 
 /// The order of tiers for a blocked one: its own, then the lower ones downwards, then the higher ones upwards.
 fn nearness(from: i64, state: &MemberState<'_>) -> i64 {
+    // A quarter, so that the sums below cannot overflow.
     const FAR: i64 = i64::MAX / 4;
     let priority = state.preference.priority.unwrap_or(-FAR).clamp(-FAR, FAR);
     if priority <= from {

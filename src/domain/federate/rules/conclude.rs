@@ -50,6 +50,7 @@ pub(super) fn conclude(mut fleet: FleetState<'_>) -> (FleetDecision, Ledger) {
         let before = before(&state, policy.mode);
         let outcome = outcome(&state, policy.source, policy.mode, before);
         if outcome.action.writes() {
+            // The order of the members decides between equal urgencies.
             order.push((
                 urgency(&state, outcome, before, now),
                 order.len(),

@@ -56,6 +56,7 @@ impl<'a> FleetState<'a> {
             Mode::Delegated => 0,
         };
         Self {
+            // A member with a share is not listed any more.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: floor.max(desired),
             requested_floor: floor,

@@ -211,6 +211,7 @@ impl<'a> MemberState<'a> {
     /// Raises its maximum; a member without a budget gets a minimum of one, because an HPA needs one.
     pub(super) fn gain(&mut self, n: u32, now: Timestamp) {
         let max = self.max().saturating_add(n);
+        // 1 is the least that an HPA accepts.
         self.set_budget(self.min().max(1).min(max), max);
         self.entry.moved = Some(now);
     }

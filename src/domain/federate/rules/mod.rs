@@ -116,6 +116,7 @@ pub fn decide(
     }
     sleep::sleep(&mut fleet); // R10
     wake::wake(&mut fleet); // R11
+    // Again, because the rules have changed budgets and which members are awake.
     floor::share_floor(&mut fleet);
     direct::count(&mut fleet);
     conclude::conclude(fleet) // R12

@@ -170,6 +170,7 @@ impl<'a> RoleClassifier<'_, 'a> {
     fn state(&self, role: MemberRole, preference: EffectivePreference) -> MemberState<'a> {
         let max = self.policy.bounds.max.get();
         let entry = self.entry.copied().unwrap_or_default();
+        // Pods beyond the maximum that was written are about to end.
         let most = if self.entry.is_some() {
             entry.written.get()
         } else {
@@ -213,6 +214,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         let estimate = state
             .estimate()
             .map_or(max, |estimate| estimate.get().min(max));
+        // What runs there fits there, whatever the estimate is.
         state.capacity = estimate.max(placed);
         state.counted = state.participation() == Participation::Counted;
         state

@@ -80,6 +80,7 @@ pub(super) fn shrink(fleet: &mut FleetState<'_>) {
     if fleet.policy.kind != Kind::Prioritized {
         return;
     }
+    // The pods of a member that cannot be read may serve a part of the demand.
     let known = excess(fleet).filter(|_| fleet.members.iter().all(|state| !state.role.is_pinned()));
     let Excess { placed, may_end } = known.unwrap_or_default();
     let since = fleet.ledger.excess_since;
@@ -186,6 +187,7 @@ fn hold(fleet: &mut FleetState<'_>, excess: u32) {
         return;
     };
     for state in fleet.active_mut() {
+        // Pods that cannot be scheduled serve nothing, so the HPA may end them.
         let has_pending = state.placed < state.replicas;
         state.hold = state.is_awake() && !has_pending && state.preference.priority > Some(lowest);
         if state.hold {

@@ -82,6 +82,7 @@ fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
     let sleepers = fleet.members.iter().enumerate();
     let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
+    // One at a time, the highest priority first.
     let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
@@ -138,6 +139,7 @@ fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
         .min(minimums);
     let hosts = sum(awake(fleet).map(|state| state.max().min(state.capacity)));
     let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    // Within the tolerance no autoscaler would scale up either.
     let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
     if awake(fleet).next().is_none()
         && pinned().all(|state| state.role == MemberRole::Lost && state.replicas == 0)
