@@ -924,7 +924,7 @@ impl ExpressionRow {
         match self.operator.as_str() {
             "NotIn" => Requirement::NotIn(key, self.values.clone()),
             "Exists" => Requirement::Exists(key),
-            "DoesNotExist" => Requirement::Absent(key),
+            "DoesNotExist" => Requirement::DoesNotExist(key),
             _ => Requirement::In(key, self.values.clone()),
         }
     }

@@ -124,15 +124,8 @@ struct ClusterTaint {
     key: String,
     #[serde(default)]
     value: String,
-    effect: Effect,
+    effect: TaintEffect,
     r#for: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-enum Effect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
 }
 
 // === impl Clusters ===
@@ -313,11 +306,7 @@ impl ClusterTaint {
         Taint {
             key: self.key.clone(),
             value: self.value.clone(),
-            effect: match self.effect {
-                Effect::NoSchedule => TaintEffect::NoSchedule,
-                Effect::PreferNoSchedule => TaintEffect::PreferNoSchedule,
-                Effect::NoExecute => TaintEffect::NoExecute,
-            },
+            effect: self.effect,
             since: Some(before(now, age)),
         }
     }

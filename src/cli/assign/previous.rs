@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
+    api::status::stored_ledger,
     cli::{manifest, output::Failure},
-    controller::fleet::ledger,
     domain::{
         Replicas,
         federate::{Ledger, Member},
@@ -71,7 +71,7 @@ impl Previous {
         });
         Ok(Self {
             at: written.at,
-            ledger: ledger::read(&written.ledger).ok_or("its ledger cannot be read")?,
+            ledger: stored_ledger(&written.ledger).ok_or("its ledger cannot be read")?,
             bounds: bounds.collect(),
         })
     }

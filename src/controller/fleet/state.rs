@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::Timestamp;
 
-use super::{last_move::LastMove, ledger};
+use super::last_move::LastMove;
 use crate::{
+    api::status::stored_ledger,
     controller::target::{StoredHistory, TargetState},
     domain::{
         Replicas,
@@ -85,7 +86,7 @@ impl FleetState {
     /// The state of a fleet that is new to us: what its status kept.
     pub(super) fn restored(fdhpa: &FederatedHPA) -> Self {
         let status = fdhpa.status.as_ref();
-        let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
+        let ledger = status.and_then(|status| stored_ledger(status.ledger.as_deref()?));
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
             let record = MemberRecord {
