@@ -305,16 +305,18 @@ impl<V: Stored> Store<V> {
                     .remove(&(namespace.clone(), name.clone()));
                 indexes.index(namespace).insert(name, Arc::new(value));
             }
-            Err(expected) => self.exclude(indexes, (namespace, name), expected),
+            Err(expected) => self.exclude(indexes, namespace, name, expected),
         }
     }
 
     fn exclude(
         &self,
         indexes: &mut NamespaceIndexes<V>,
-        key: (Arc<str>, Arc<str>),
+        namespace: Arc<str>,
+        name: Arc<str>,
         expected: String,
     ) {
+        let key = (namespace, name);
         if indexes.unreadable.get(&key) != Some(&expected) {
             let object = self.resource.object(&key.0, &key.1);
             tracing::warn!(%object, error = %expected, "object cannot be decoded; ignored until it changes");

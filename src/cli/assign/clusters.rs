@@ -17,7 +17,7 @@ use crate::{
         output::Failure,
     },
     domain::{
-        Replicas,
+        ReplicaBounds, Replicas,
         federate::{
             Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect,
             Total, participation,
@@ -240,7 +240,9 @@ impl Cluster {
             Health::Ready | Health::NotReady { .. } => now,
         };
         let blocked = (self.unschedulable > 0).then(|| since(self.unschedulable_for.as_ref()));
-        let bounds = |bounds: Bounds| (Replicas::new(bounds.min), Replicas::new(bounds.max));
+        let bounds = |bounds: Bounds| {
+            ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
+        };
         Ok(Member {
             profile: self.profile(),
             health,

@@ -13,7 +13,7 @@ use crate::{
     api::status::stored_ledger,
     controller::target::{StoredHistory, TargetState},
     domain::{
-        Replicas,
+        ReplicaBounds, Replicas,
         autoscale::history::History,
         federate::{Health, Ledger, Member, Pods, Profile},
         lead_time::LeadTimes,
@@ -145,6 +145,7 @@ impl MemberRecord {
 /// A member as status describes it, until it is seen.
 fn as_stored(cluster: &ClusterStatus) -> Member {
     let count = |n: Option<i32>| n.map(Replicas::from_i32);
+    let bounds = count(cluster.min).zip(count(cluster.max));
     Member {
         profile: Profile {
             name: cluster.name.clone(),
@@ -156,7 +157,7 @@ fn as_stored(cluster: &ClusterStatus) -> Member {
             unschedulable: count(cluster.pending).unwrap_or_default(),
             unschedulable_since: None,
         }),
-        hpa: count(cluster.min).zip(count(cluster.max)),
+        hpa: bounds.map(|(min, max)| ReplicaBounds::new(min, max)),
         observed: cluster.observed.as_ref().map(|at| at.0),
         ..Member::default()
     }
