@@ -1,4 +1,4 @@
-//! The HPA vectors, one test per key: every row is run through the domain, none is special.
+//! The HPA vectors, one test per key: every row is run through the domain, without special cases.
 //!
 //! The rows come from the folder named by `FORETIDE_VECTORS`, else from the committed copy. An absent
 //! key is skipped, an unknown one fails, and so does a run over no rows at all.
