@@ -1,5 +1,5 @@
-//! What deciding costs: one thousand workloads with pods, a metric, a forecast and cron windows, each decided once.
-//! The throughput is decisions; the bar is 20 us for one on average.
+//! The cost of a decision: one thousand workloads with pods, a metric, a forecast and cron windows, each decided once.
+//! The throughput is in decisions; the limit is 20 us for one on average.
 
 #![expect(
     clippy::expect_used,

@@ -96,7 +96,8 @@ fn case(kind: Kind, count: u32) -> Case {
         }
         let (decision, next) = decide(&policy, &total, &members, &ledger, when);
         for (member, decided) in members.iter_mut().zip(&decision.members) {
-            member.hpa = (decided.max > Replicas::ZERO).then_some((decided.min, decided.max));
+            member.hpa = (decided.max > Replicas::ZERO)
+                .then_some(ReplicaBounds::new(decided.min, decided.max));
         }
         ledger = next;
     }

@@ -43,7 +43,7 @@ impl Clock {
     /// A clock that reads `start` now and runs `rate` times as fast as the wall clock.
     ///
     /// # Units
-    /// `rate` is a ratio; values that are not finite and positive are taken as 1.
+    /// `rate` is a ratio; at 0 the clock stands still until it is set. A rate that is negative or not finite is taken as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
         let setting = RwLock::new(Setting::new(start, rate));
@@ -128,7 +128,7 @@ impl Clock {
 
 impl Setting {
     fn new(shown: Timestamp, rate: f64) -> Self {
-        let rate = if rate.is_finite() && rate > 0.0 {
+        let rate = if rate.is_finite() && rate >= 0.0 {
             rate
         } else {
             1.0
@@ -176,6 +176,15 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_without_a_rate_stands_still() {
+        let setting = Setting::new(at(5_000), 0.0);
+        assert_eq!(
+            setting.at(setting.wall + SignedDuration::from_hours(1)),
+            at(5_000)
+        );
+    }
+
+    #[test]
     fn a_clone_shares_the_setting_of_the_original() {
         let clock = Clock::starting_at(at(0), 1.0);
         let clone = clock.clone();
@@ -194,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_invalid_rate_is_taken_as_one() {
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for rate in [-1.0, f64::NAN, f64::INFINITY] {
             assert!((Setting::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
         }
     }

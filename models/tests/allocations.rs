@@ -1,4 +1,4 @@
-//! A learned model takes further minutes without allocating.
+//! Learning one more minute allocates nothing.
 
 use allocation_counter::measure;
 use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};

@@ -1,11 +1,13 @@
-//! Decisions and forecasts as the fields of a status, for the controller, the forecaster and the command line.
+//! Decisions, forecasts, conditions and the ledger of a fleet as the fields of a status, for the controller, the forecaster and the command line.
 
 use foretide_crds::{DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, WindowStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::domain::{
     Replicas,
     autoscale::Decision,
+    federate::Ledger,
     proposal::{ForecastDetails, Proposal, Source},
 };
 
@@ -78,5 +80,59 @@ pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
         known_until: Some(Time(details.known_until)),
         remark: details.remark.map(|remark| remark.as_str().to_owned()),
         message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
+    }
+}
+
+/// `status.ledger` of a fleet: one line of JSON, in the format of [`Ledger`].
+pub(crate) fn ledger_status(ledger: &Ledger) -> String {
+    // Serializing numbers and strings cannot fail.
+    serde_json::to_string(ledger).unwrap_or_default()
+}
+
+/// The ledger of a status; `None` if the text cannot be read. Then the next decision assigns budgets again.
+pub(crate) fn stored_ledger(text: &str) -> Option<Ledger> {
+    serde_json::from_str(text).ok()
+}
+
+/// A condition of now; [`with_transition_times`] sets since when.
+pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        observed_generation: None,
+    }
+}
+
+/// The conditions with their transition times: that of the condition `before` while its status is the same, else `now`.
+pub(crate) fn with_transition_times(
+    mut conditions: Vec<Condition>,
+    before: Option<&[Condition]>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    for condition in &mut conditions {
+        let before = before
+            .into_iter()
+            .flatten()
+            .find(|before| before.type_ == condition.type_);
+        condition.last_transition_time = before
+            .filter(|before| before.status == condition.status)
+            .map_or(Time(now), |before| before.last_transition_time.clone());
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_is_written_and_read_back_and_text_that_is_none_is_ignored() {
+        let text = r#"{"generation":3,"members":{"m1":{"tenure":1,"min":1,"max":7}}}"#;
+        let ledger = stored_ledger(text).unwrap();
+        assert_eq!(ledger_status(&ledger), text);
+        assert_eq!(stored_ledger("nonsense"), None);
     }
 }

@@ -16,13 +16,14 @@ use foretide_crds::FederatedHPAStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-pub(super) use conditions::{INVALID_SPEC, condition};
+pub(super) use conditions::INVALID_SPEC;
 
 use self::fingerprint::StatusFingerprint;
 use super::{apply::Applied, target::TargetState};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
+        status::condition,
         validation::Invalid,
     },
     domain::{Replicas, autoscale::Decision, proposal::Source},

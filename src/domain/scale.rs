@@ -115,8 +115,8 @@ impl fmt::Display for Replicas {
     }
 }
 
-/// The smallest and largest count a user allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The smallest and the largest count that is allowed. By default both are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaBounds {
     /// `minReplicas`.
     pub min: Replicas,

@@ -47,11 +47,11 @@ pub enum Requirement {
     /// The label exists.
     Exists(String),
     /// The label does not exist.
-    Absent(String),
+    DoesNotExist(String),
     /// The label is an integer greater than this.
-    Above(String, i64),
+    GreaterThan(String, i64),
     /// The label is an integer less than this.
-    Below(String, i64),
+    LessThan(String, i64),
 }
 
 /// A text that is not a label selector.
@@ -124,9 +124,9 @@ impl Requirement {
             | Self::In(key, _)
             | Self::NotIn(key, _)
             | Self::Exists(key)
-            | Self::Absent(key)
-            | Self::Above(key, _)
-            | Self::Below(key, _) => key,
+            | Self::DoesNotExist(key)
+            | Self::GreaterThan(key, _)
+            | Self::LessThan(key, _) => key,
         }
     }
 
@@ -141,9 +141,9 @@ impl Requirement {
             Self::In(_, wanted) => is_in(wanted),
             Self::NotIn(_, unwanted) => !is_in(unwanted),
             Self::Exists(_) => value.is_some(),
-            Self::Absent(_) => value.is_none(),
-            Self::Above(_, bound) => number().is_some_and(|n| n > *bound),
-            Self::Below(_, bound) => number().is_some_and(|n| n < *bound),
+            Self::DoesNotExist(_) => value.is_none(),
+            Self::GreaterThan(_, bound) => number().is_some_and(|n| n > *bound),
+            Self::LessThan(_, bound) => number().is_some_and(|n| n < *bound),
         }
     }
 }
@@ -160,7 +160,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
 fn requirement(part: &str) -> Option<Requirement> {
     let part = part.trim();
     if let Some(absent) = part.strip_prefix('!') {
-        return Some(Requirement::Absent(key(absent)?));
+        return Some(Requirement::DoesNotExist(key(absent)?));
     }
     if let Some((head, list)) = part.split_once('(') {
         let (label, operator) = head.trim().rsplit_once(char::is_whitespace)?;
@@ -173,10 +173,16 @@ fn requirement(part: &str) -> Option<Requirement> {
         };
     }
     if let Some((label, bound)) = part.split_once('>') {
-        return Some(Requirement::Above(key(label)?, bound.trim().parse().ok()?));
+        return Some(Requirement::GreaterThan(
+            key(label)?,
+            bound.trim().parse().ok()?,
+        ));
     }
     if let Some((label, bound)) = part.split_once('<') {
-        return Some(Requirement::Below(key(label)?, bound.trim().parse().ok()?));
+        return Some(Requirement::LessThan(
+            key(label)?,
+            bound.trim().parse().ok()?,
+        ));
     }
     if let Some((label, other)) = part.split_once("!=") {
         return Some(Requirement::NotEqual(key(label)?, value(other)?));

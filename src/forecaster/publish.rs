@@ -15,7 +15,7 @@ use foretide_crds::{
 };
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -25,7 +25,10 @@ use super::{
     source::{AutoscalerObject, ForecastSource, SourceSeries},
 };
 use crate::{
-    api::{ownership::is_part_of, status::forecast_status},
+    api::{
+        ownership::is_part_of,
+        status::{condition, forecast_status, with_transition_times},
+    },
     domain::hpa::MetricSpec,
     ports::{Cluster, ClusterError},
 };
@@ -209,11 +212,11 @@ fn status(
     };
     TimeSeriesPredictionStatus {
         prediction_metrics: Some(metrics),
-        conditions: Some(vec![with_transition_time(
-            condition,
+        conditions: Some(with_transition_times(
+            vec![condition],
             before.conditions.as_deref(),
             now,
-        )]),
+        )),
     }
 }
 
@@ -328,35 +331,13 @@ fn not_managed(
     let known = before.and_then(|status| status.conditions.as_deref());
     TimeSeriesPredictionStatus {
         prediction_metrics: None,
-        conditions: Some(vec![with_transition_time(condition, known, now)]),
+        conditions: Some(with_transition_times(vec![condition], known, now)),
     }
 }
 
 fn ready(ready: bool, reason: &str, message: &str) -> Condition {
-    Condition {
-        type_: "Ready".into(),
-        status: if ready { "True" } else { "False" }.into(),
-        reason: reason.into(),
-        message: message.into(),
-        last_transition_time: Time(Timestamp::UNIX_EPOCH),
-        observed_generation: None,
-    }
-}
-
-/// Sets the transition time: that of `known` while the status is the same, else `now`.
-fn with_transition_time(
-    mut condition: Condition,
-    known: Option<&[Condition]>,
-    now: Timestamp,
-) -> Condition {
-    let before = known
-        .into_iter()
-        .flatten()
-        .find(|c| c.type_ == condition.type_);
-    condition.last_transition_time = before
-        .filter(|before| before.status == condition.status)
-        .map_or(Time(now), |before| before.last_transition_time.clone());
-    condition
+    let status = if ready { "True" } else { "False" };
+    condition("Ready", status, reason, message)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl World {
     /// Members with these numbers of replicas of Deployment `web`, which use 100m each.
     fn new(members: &[(&str, u32)]) -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
-        let clock = Clock::starting_at(start, 1e-6);
+        let clock = Clock::starting_at(start, 0.0);
         let fleet = Members::default();
         for (name, replicas) in members {
             let fake = FakeCluster::default();
@@ -180,7 +180,7 @@ impl World {
     /// Runs one sync at this second after the start, and returns what it wrote, by cluster.
     async fn sync(&mut self, second: i64) -> Vec<String> {
         let now = self.start + SignedDuration::from_secs(second);
-        self.clock.set(now, 1e-6);
+        self.clock.set(now, 0.0);
         let members = self.members.0.lock().unwrap().clone();
         for (fake, _) in members.values() {
             fake.state().now = now;

@@ -1,4 +1,4 @@
-//! No object, however odd, makes reading it panic. Runs as a test here, under a fuzzer with
+//! Reading an object never panics, whatever the object contains. Runs as a test here, and under a fuzzer with
 //! `cargo bolero test`.
 
 use foretide::{
@@ -109,7 +109,7 @@ fn alter(object: &mut Value, change: &[u8]) {
     *at = odd(*last, at);
 }
 
-/// A value that somebody might write, and one that nobody should.
+/// A value in place of `old`: some are plausible, some are not.
 fn odd(which: u8, old: &Value) -> Value {
     match which % 24 {
         0 => Value::Null,

@@ -10,8 +10,8 @@ use std::{cmp::Ordering, sync::Arc};
 use foretide::domain::{
     Observation, Reading, Replicas, Scale,
     hpa::{
-        ConditionReason, Hpa, Log, MetricProposal, Reconciliation, SelectorProblem, Settings,
-        Verdict, ZeroRule, reconcile, record_scale,
+        ConditionReason, Hpa, Log, MetricProposal, Reconciliation, Settings, Verdict, ZeroRule,
+        reconcile, record_scale,
     },
     observation::{Cause, Pod, Status, Unavailable},
 };
@@ -52,6 +52,24 @@ pub(crate) struct Condition {
 /// what the vectors record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions(pub(crate) Vec<Condition>);
+
+/// Why a selector does not select the pods of one workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SelectorProblem {
+    Missing,
+    Unparsable,
+    /// Another autoscaler's target selects one of the same pods.
+    Ambiguous,
+}
+
+impl SelectorProblem {
+    const fn reason(self) -> ConditionReason {
+        match self {
+            Self::Missing | Self::Unparsable => ConditionReason::InvalidSelector,
+            Self::Ambiguous => ConditionReason::AmbiguousSelector,
+        }
+    }
+}
 
 /// Everything the controller reads, failures included.
 #[derive(Clone, Copy, Debug)]

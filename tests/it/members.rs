@@ -1,4 +1,4 @@
-//! Enrolling members from the command line, and what no kubeconfig can do to its reader.
+//! Joining member clusters from the command line, and parsing kubeconfigs of any content.
 
 use clap::Parser;
 use foretide::{

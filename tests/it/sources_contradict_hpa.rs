@@ -1,8 +1,7 @@
-//! What is written about the pod autoscaler and is not so: each claim as a test of what is.
+//! Published claims about the HPA algorithm that are wrong, each with a check of what the algorithm does instead.
 //!
-//! Two kinds of documents describe the algorithm: a vendor's page on a federated autoscaler and an
-//! article on the controller's internals. Where they contradict each other, themselves or the
-//! controller, the controller wins.
+//! The claims are from two documents: a vendor's page on a federated autoscaler, and an article on the controller's
+//! internals. Where a document contradicts the other, itself or the controller, the controller counts.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ struct World {
 impl World {
     fn new(fake: FakeCluster) -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
-        let clock = Clock::starting_at(start, 1e-6);
+        let clock = Clock::starting_at(start, 0.0);
         Self {
             controller: Self::controller(&fake, &clock, &Arc::default()),
             fake,
@@ -61,7 +61,7 @@ impl World {
     /// Runs one sync at this second after the start, and returns what it wrote.
     async fn sync(&mut self, second: i64) -> Vec<String> {
         let now = self.start + SignedDuration::from_secs(second);
-        self.clock.set(now, 1e-6);
+        self.clock.set(now, 0.0);
         self.fake.state().now = now;
         self.controller.sync().await;
         self.fake.writes()

@@ -392,7 +392,7 @@ impl RunningCluster {
                 unschedulable_since: (self.pending_pods > 0)
                     .then(|| now - SignedDuration::from_mins(5)),
             }),
-            hpa: Some((
+            hpa: Some(ReplicaBounds::new(
                 Replicas::new(self.min.unwrap_or(1)),
                 Replicas::new(self.max),
             )),
@@ -501,7 +501,7 @@ fn shrink_order(case: &Value) -> Outcome {
         }
         // An autoscaler obeys a lowered maximum at once.
         for (member, decided) in members.iter_mut().zip(&decision.members) {
-            member.hpa = Some((decided.min, decided.max));
+            member.hpa = Some(ReplicaBounds::new(decided.min, decided.max));
             let pods = member.pods.get_or_insert_default();
             pods.replicas = pods.replicas.min(decided.max);
             pods.ready = pods.replicas;
@@ -924,7 +924,7 @@ impl ExpressionRow {
         match self.operator.as_str() {
             "NotIn" => Requirement::NotIn(key, self.values.clone()),
             "Exists" => Requirement::Exists(key),
-            "DoesNotExist" => Requirement::Absent(key),
+            "DoesNotExist" => Requirement::DoesNotExist(key),
             _ => Requirement::In(key, self.values.clone()),
         }
     }

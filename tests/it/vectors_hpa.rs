@@ -1,4 +1,4 @@
-//! The HPA vectors, one test per key: every row is run through the domain, none is special.
+//! The HPA vectors, one test per key: every row is run through the domain, without special cases.
 //!
 //! The rows come from the folder named by `FORETIDE_VECTORS`, else from the committed copy. An absent
 //! key is skipped, an unknown one fails, and so does a run over no rows at all.
@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::hpa_controller::{
     ABLE_TO_SCALE, Applied, Condition, ControllerPass, ErrorKind, HpaStatus, Reads,
-    SCALE_UPDATE_ATTEMPTS, SCALED_TO_ZERO, SCALING_LIMITED, ScaleAction,
+    SCALE_UPDATE_ATTEMPTS, SCALED_TO_ZERO, SCALING_LIMITED, ScaleAction, SelectorProblem,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -1556,18 +1556,18 @@ struct ReconcileExpect {
     scale_down_events_after: List<EventAfter>,
 }
 
-/// Whether a selector tells pods apart.
-type Selection = Result<(), hpa::SelectorProblem>;
+/// Whether a selector selects the pods of one workload.
+type Selection = Result<(), SelectorProblem>;
 
 impl ReconcileRow {
     /// Whether the scale's selector is usable, and the pods it selects.
     fn select(&self) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
         let selector: Selector = match self.scale.selector.as_deref().unwrap_or_default().parse() {
             Ok(selector) if selector == Selector::default() => {
-                return Ok((Err(hpa::SelectorProblem::Missing), Vec::new()));
+                return Ok((Err(SelectorProblem::Missing), Vec::new()));
             }
             Ok(selector) => selector,
-            Err(_) => return Ok((Err(hpa::SelectorProblem::Unparsable), Vec::new())),
+            Err(_) => return Ok((Err(SelectorProblem::Unparsable), Vec::new())),
         };
         let others = list(&self.other_hpas).iter().map(|other| {
             let labels = other.match_labels.iter().flatten();
@@ -1585,7 +1585,7 @@ impl ReconcileRow {
             selector.matches(labels) && others.iter().any(|other| other.matches(labels))
         };
         let ambiguous = all.iter().find(is_ambiguous);
-        let selection = ambiguous.map_or(Ok(()), |_| Err(hpa::SelectorProblem::Ambiguous));
+        let selection = ambiguous.map_or(Ok(()), |_| Err(SelectorProblem::Ambiguous));
         Ok((selection, pods))
     }
 

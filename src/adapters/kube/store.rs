@@ -307,16 +307,18 @@ impl<V: Stored> Store<V> {
                     .remove(&(namespace.clone(), name.clone()));
                 indexes.index(namespace).insert(name, Arc::new(value));
             }
-            Err(expected) => self.exclude(indexes, (namespace, name), expected),
+            Err(expected) => self.exclude(indexes, namespace, name, expected),
         }
     }
 
     fn exclude(
         &self,
         indexes: &mut NamespaceIndexes<V>,
-        key: (Arc<str>, Arc<str>),
+        namespace: Arc<str>,
+        name: Arc<str>,
         expected: String,
     ) {
+        let key = (namespace, name);
         // Logged once, not with every list.
         if indexes.unreadable.get(&key) != Some(&expected) {
             let object = self.resource.object(&key.0, &key.1);

@@ -329,9 +329,9 @@ fn matcher(requirement: &Requirement) -> Result<Matcher, BuiltInError> {
         Requirement::In(_, values) => Match::Like(any_of(values)),
         Requirement::NotIn(_, values) => Match::Unlike(any_of(values)),
         Requirement::Exists(_) => Match::NotEqual(String::new()),
-        Requirement::Absent(_) => Match::Equal(String::new()),
+        Requirement::DoesNotExist(_) => Match::Equal(String::new()),
         // PromQL compares values of series, not of labels.
-        Requirement::Above(key, _) | Requirement::Below(key, _) => {
+        Requirement::GreaterThan(key, _) | Requirement::LessThan(key, _) => {
             return Err(BuiltInError::Selector(excerpt(key)));
         }
     };

@@ -17,7 +17,7 @@ use crate::{
         output::Failure,
     },
     domain::{
-        Replicas,
+        ReplicaBounds, Replicas,
         federate::{
             Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect,
             Total, participation,
@@ -124,15 +124,8 @@ struct ClusterTaint {
     key: String,
     #[serde(default)]
     value: String,
-    effect: Effect,
+    effect: TaintEffect,
     r#for: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-enum Effect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
 }
 
 // === impl Clusters ===
@@ -247,7 +240,9 @@ impl Cluster {
             Health::Ready | Health::NotReady { .. } => now,
         };
         let blocked = (self.unschedulable > 0).then(|| since(self.unschedulable_for.as_ref()));
-        let bounds = |bounds: Bounds| (Replicas::new(bounds.min), Replicas::new(bounds.max));
+        let bounds = |bounds: Bounds| {
+            ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
+        };
         Ok(Member {
             profile: self.profile(),
             health,
@@ -313,11 +308,7 @@ impl ClusterTaint {
         Taint {
             key: self.key.clone(),
             value: self.value.clone(),
-            effect: match self.effect {
-                Effect::NoSchedule => TaintEffect::NoSchedule,
-                Effect::PreferNoSchedule => TaintEffect::PreferNoSchedule,
-                Effect::NoExecute => TaintEffect::NoExecute,
-            },
+            effect: self.effect,
             since: Some(before(now, age)),
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};
 use crate::{
-    controller::fleet::ledger as ledger_format,
+    api::status::ledger_status,
     domain::{Replicas, federate::Member},
 };
 
@@ -42,7 +42,7 @@ pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
         "clusters": assignment.members.iter().map(|member| cluster_json(assignment, member)).collect::<Vec<_>>(),
         "order": ordered(assignment),
         "conditions": conditions.collect::<Vec<_>>(),
-        "ledger": ledger_format::written(ledger),
+        "ledger": ledger_status(ledger),
     })
 }
 

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
+    api::status::stored_ledger,
     cli::{manifest, output::Failure},
-    controller::fleet::ledger,
     domain::{
-        Replicas,
+        ReplicaBounds, Replicas,
         federate::{Ledger, Member},
     },
     error::chain,
@@ -24,7 +24,7 @@ pub(super) struct Previous {
     /// When that was decided.
     pub(super) at: Timestamp,
     ledger: Ledger,
-    bounds: BTreeMap<String, (Replicas, Replicas)>,
+    bounds: BTreeMap<String, ReplicaBounds>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,11 +67,12 @@ impl Previous {
         let clusters = written.clusters.into_iter();
         let bounds = clusters.filter_map(|cluster| {
             let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
-            Some((cluster.name, (Replicas::new(min), Replicas::new(max))))
+            let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
+            Some((cluster.name, bounds))
         });
         Ok(Self {
             at: written.at,
-            ledger: ledger::read(&written.ledger).ok_or("its ledger cannot be read")?,
+            ledger: stored_ledger(&written.ledger).ok_or("its ledger cannot be read")?,
             bounds: bounds.collect(),
         })
     }

@@ -15,7 +15,10 @@ use crate::{
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
     },
-    domain::federate::{FleetDecision, Reason},
+    domain::{
+        ReplicaBounds,
+        federate::{FleetDecision, Reason},
+    },
 };
 
 /// Each cluster's picture.
@@ -156,7 +159,7 @@ impl ClusterHistory {
         if unreachable {
             return;
         }
-        let share = cluster.bounds.map_or(0, |(_, max)| max);
+        let share = cluster.bounds.map_or(0, |bounds| bounds.max.get());
         let sample = |value| Sample { at, value };
         self.demand.push(sample(cluster.demand));
         self.ready.push(sample(f64::from(cluster.ready)));
@@ -188,7 +191,7 @@ fn totals(history: &ClusterHistory, cluster: &Cluster, screen: Screen) -> String
         let unreachable = format!("unreachable since {}", since.strftime("%H:%M"));
         return format!("{name}  {}", screen.paint(Paint::Error, &unreachable));
     }
-    let (min, max) = cluster.bounds.unwrap_or_default();
+    let ReplicaBounds { min, max } = cluster.bounds.unwrap_or_default();
     let pending = match cluster.pending() {
         0 => String::new(),
         count => screen.paint(Paint::Warning, &format!("   {count} unschedulable")),
@@ -216,7 +219,7 @@ fn legend(screen: Screen) -> String {
 /// Who may have more or fewer replicas than before, and why.
 fn moves(decision: &FleetDecision) -> String {
     let moved = decision.members.iter().filter(|member| {
-        let before = member.before.map(|(_, max)| max);
+        let before = member.before.map(|bounds| bounds.max);
         // Pods have landed where they were moved to before.
         let landed = matches!(
             member.reasons.first(),

@@ -222,7 +222,7 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
     )];
     let ordered = decision.order.iter();
     for (position, member) in ordered.filter_map(|at| Some((at, decision.members.get(*at)?))) {
-        let before = member.before.map_or(Replicas::ZERO, |(_, max)| max);
+        let before = member.before.map_or(Replicas::ZERO, |bounds| bounds.max);
         let direction = match member.max.cmp(&before) {
             _ if decision.after_growth.contains(position) => Direction::Ends,
             std::cmp::Ordering::Less => Direction::Shrinks,
@@ -240,7 +240,10 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::federate::{Action, MemberDecision};
+    use crate::domain::{
+        ReplicaBounds,
+        federate::{Action, MemberDecision},
+    };
 
     fn decided(name: &str, before: u32, max: u32) -> MemberDecision {
         let n = Replicas::new;
@@ -249,7 +252,7 @@ mod tests {
             action: Action::Update,
             min: n(1),
             max: n(max),
-            before: Some((n(1), n(before))),
+            before: Some(ReplicaBounds::new(n(1), n(before))),
             floor: n(0),
             replicas: None,
             hold: false,

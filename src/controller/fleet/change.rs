@@ -4,11 +4,8 @@
 use super::{apply::MemberApplied, decided::FleetDecided};
 use crate::{
     controller::{apply::HpaChange, child_hpa::as_child},
-    domain::{Replicas, federate::MemberDecision},
+    domain::{ReplicaBounds, Replicas, federate::MemberDecision},
 };
-
-/// Bounds of an HPA; zero where there is none.
-type Bounds = (Replicas, Replicas);
 
 /// What changed, if anything did. `desired` is the fleet's count as it was decided last; where the fleet may not act, a
 /// new one changes nothing.
@@ -39,14 +36,14 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
     let decided = applied.plan.decided.as_ref()?;
     let bounds = |hpa: &_| {
         let child = as_child(hpa);
-        (child.min, child.max)
+        ReplicaBounds::new(child.min, child.max)
     };
     let child = decided.observation.hpas.acting();
     let before = child.map(|hpa| bounds(hpa)).unwrap_or_default();
     let is_gone = |change: &HpaChange| matches!(change, HpaChange::Removed | HpaChange::GivenBack);
     let after = match &effect.child {
         Some(child) => bounds(child),
-        None if effect.changes.iter().any(is_gone) => Bounds::default(),
+        None if effect.changes.iter().any(is_gone) => ReplicaBounds::default(),
         None => before,
     };
     let written = written(before, after, applied.scaled())?;
@@ -61,10 +58,14 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
 }
 
 /// The counts that differ, such as `minReplicas 8 -> 24, replicas 3 -> 5`; none if all of them are as they were.
-fn written(before: Bounds, after: Bounds, scaled: Option<(Replicas, Replicas)>) -> Option<String> {
+fn written(
+    before: ReplicaBounds,
+    after: ReplicaBounds,
+    scaled: Option<(Replicas, Replicas)>,
+) -> Option<String> {
     let counts = [
-        ("minReplicas", Some((before.0, after.0))),
-        ("maxReplicas", Some((before.1, after.1))),
+        ("minReplicas", Some((before.min, after.min))),
+        ("maxReplicas", Some((before.max, after.max))),
         ("replicas", scaled),
     ];
     let changed = counts.into_iter().filter_map(|(what, counts)| {
@@ -82,13 +83,16 @@ mod tests {
     #[test]
     fn changes_are_listed_by_field_and_none_where_nothing_changed() {
         let n = Replicas::new;
-        let (few, more) = ((n(1), n(4)), (n(2), n(4)));
+        let (few, more) = (
+            ReplicaBounds::new(n(1), n(4)),
+            ReplicaBounds::new(n(2), n(4)),
+        );
         for ((before, after), scaled, expected) in [
             ((few, few), None, None),
             ((few, few), Some((n(3), n(3))), None),
             ((few, more), None, Some("minReplicas 1 -> 2")),
             (
-                (Bounds::default(), few),
+                (ReplicaBounds::default(), few),
                 Some((n(0), n(1))),
                 Some("minReplicas 0 -> 1, maxReplicas 0 -> 4, replicas 0 -> 1"),
             ),

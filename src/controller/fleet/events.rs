@@ -57,7 +57,7 @@ fn lost_or_back(member: &str, problem: Option<&str>) -> EventNote {
 
 /// Shares that moved, and members that were put to sleep or woken.
 fn moved(decided: &MemberDecision) -> Option<EventNote> {
-    let (_, before) = decided.before?;
+    let before = decided.before?.max;
     let sleeps = matches!(decided.action, Action::Wake | Action::Sleep | Action::Drain);
     let transferred = decided.action.writes() && before != decided.max;
     let reason = decided.reasons.first()?.as_str();

@@ -6,7 +6,7 @@
 use foretide_crds::ClusterStatus;
 
 use crate::domain::{
-    Replicas,
+    ReplicaBounds, Replicas,
     federate::{MemberDecision, Reason},
 };
 
@@ -50,7 +50,7 @@ pub(super) struct LastMove(Option<Moved>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Moved {
     /// The bounds that it led to.
-    bounds: (Replicas, Replicas),
+    bounds: ReplicaBounds,
     /// The word and the sentence.
     text: String,
 }
@@ -71,6 +71,7 @@ impl LastMove {
         let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word);
         let count = |n: Option<i32>| n.map(Replicas::from_i32);
         let bounds = count(cluster.min).zip(count(cluster.max));
+        let bounds = bounds.map(|(min, max)| ReplicaBounds::new(min, max));
         let moved = reason.is_some_and(|reason| is_move(*reason, text.contains("->")));
         Self(
             bounds
@@ -81,12 +82,14 @@ impl LastMove {
 
     /// The reason to show with this decision.
     pub(super) fn shown(&mut self, decided: &MemberDecision, is_previewed: bool) -> String {
-        let bounds = (decided.min, decided.max);
+        let bounds = ReplicaBounds::new(decided.min, decided.max);
         let Some(reason) = decided.reasons.first().copied() else {
             return String::new();
         };
         let text = format!("{}{COLON}{}", reason.as_str(), decided.sentence());
-        let changes = decided.before.is_some_and(|(_, max)| max != decided.max);
+        let changes = decided
+            .before
+            .is_some_and(|bounds| bounds.max != decided.max);
         if is_move(reason, changes) {
             let text = text.clone();
             self.0 = Some(Moved { bounds, text });
@@ -137,7 +140,7 @@ mod tests {
             },
             min: n(after.0),
             max: n(after.1),
-            before: Some((n(before.0), n(before.1))),
+            before: Some(ReplicaBounds::new(n(before.0), n(before.1))),
             floor: n(0),
             replicas: None,
             hold: false,

@@ -203,15 +203,12 @@ pub(super) fn foreign_hpa<'p>(item: &FleetItem, present: &'p Present) -> Option<
 }
 
 /// The bounds of the HPA that acts for us, as they were decided: a minimum that we shaped stands for the decided one,
-/// unless another writer has changed it.
-fn bounds_as_decided(
-    hpas: &RelatedHpas,
-    shaped: Option<ShapedMin>,
-) -> Option<(Replicas, Replicas)> {
+/// unless another writer changed it.
+fn bounds_as_decided(hpas: &RelatedHpas, shaped: Option<ShapedMin>) -> Option<ReplicaBounds> {
     let child = as_child(hpas.acting()?);
     let shaped = shaped.filter(|shaped| shaped.written == child.min);
     let min = shaped.map_or(child.min, |shaped| shaped.decided);
-    Some((min, child.max))
+    Some(ReplicaBounds::new(min, child.max))
 }
 
 /// A member's share as it was decided.

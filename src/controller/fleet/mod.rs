@@ -16,7 +16,6 @@ mod events;
 mod finalizer;
 mod item;
 pub(in crate::controller) mod last_move;
-pub(crate) mod ledger;
 mod member_plan;
 mod merged_metrics;
 mod observe;

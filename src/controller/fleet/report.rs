@@ -14,16 +14,19 @@ use super::{
     events::events,
     item::FleetTerms,
     last_move::with_notes,
-    ledger,
     member_plan::foreign_hpa,
     observe::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{
-    api::{autoscaler::FleetStatus, ownership::ADOPT},
+    api::{
+        autoscaler::FleetStatus,
+        ownership::ADOPT,
+        status::{condition, ledger_status},
+    },
     controller::{
         apply::{Applied, Effect},
-        report::{Extras, Reporter, condition},
+        report::{Extras, Reporter},
         state::ObjectState,
     },
     domain::{
@@ -204,7 +207,7 @@ fn status<M>(
     FleetStatus {
         unassigned: Some(fleet.decision.unassigned.as_i32()),
         clusters: Some(clusters.collect()),
-        ledger: Some(ledger::written(ledger)),
+        ledger: Some(ledger_status(ledger)),
     }
 }
 

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::Timestamp;
 
-use super::{last_move::LastMove, ledger};
+use super::last_move::LastMove;
 use crate::{
+    api::status::stored_ledger,
     controller::target::{StoredHistory, TargetState},
     domain::{
-        Replicas,
+        ReplicaBounds, Replicas,
         autoscale::history::History,
         federate::{Health, Ledger, Member, Pods, Profile},
         lead_time::LeadTimes,
@@ -85,7 +86,7 @@ impl FleetState {
     /// The state of a fleet that is new to us: what its status kept.
     pub(super) fn restored(fdhpa: &FederatedHPA) -> Self {
         let status = fdhpa.status.as_ref();
-        let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
+        let ledger = status.and_then(|status| stored_ledger(status.ledger.as_deref()?));
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
             let record = MemberRecord {
@@ -144,6 +145,7 @@ impl MemberRecord {
 /// A member as status describes it, until it is seen.
 fn as_stored(cluster: &ClusterStatus) -> Member {
     let count = |n: Option<i32>| n.map(Replicas::from_i32);
+    let bounds = count(cluster.min).zip(count(cluster.max));
     Member {
         profile: Profile {
             name: cluster.name.clone(),
@@ -155,7 +157,7 @@ fn as_stored(cluster: &ClusterStatus) -> Member {
             unschedulable: count(cluster.pending).unwrap_or_default(),
             unschedulable_since: None,
         }),
-        hpa: count(cluster.min).zip(count(cluster.max)),
+        hpa: bounds.map(|(min, max)| ReplicaBounds::new(min, max)),
         observed: cluster.observed.as_ref().map(|at| at.0),
         ..Member::default()
     }

@@ -1,11 +1,16 @@
 //! The conditions of an object: the decision's own, a child's in the place of three of them, and what went wrong.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
 use crate::{
-    api::{autoscaler::Autoscaler, ownership::ADOPT, validation::Invalid},
+    api::{
+        autoscaler::Autoscaler,
+        ownership::ADOPT,
+        status::{condition, with_transition_times},
+        validation::Invalid,
+    },
     controller::apply::{Applied, HpaChange},
     domain::{
         autoscale::action::Action,
@@ -123,39 +128,17 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
         .collect()
 }
 
-pub(in crate::controller) fn condition(
-    kind: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-) -> Condition {
-    Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        last_transition_time: Time(Timestamp::UNIX_EPOCH),
-        observed_generation: None,
-    }
-}
-
-/// The conditions with their transition times, which move only when a status does.
+/// The conditions in their order, with their transition times and the generation that they are about.
 pub(super) fn since(
-    mut conditions: Vec<Condition>,
+    conditions: Vec<Condition>,
     autoscaler: &Autoscaler,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let known = autoscaler
+    let before = autoscaler
         .status()
         .and_then(|status| status.conditions.as_deref());
+    let mut conditions = with_transition_times(conditions, before, now);
     for condition in &mut conditions {
-        let before = known
-            .into_iter()
-            .flatten()
-            .find(|known| known.type_ == condition.type_);
-        condition.last_transition_time = before
-            .filter(|before| before.status == condition.status)
-            .map_or(Time(now), |before| before.last_transition_time.clone());
         condition.observed_generation = autoscaler.generation();
     }
     conditions.sort_by_key(|condition| position(&condition.type_));

@@ -49,7 +49,9 @@ impl Profile {
     /// Whether a requirement on fields holds. The provider and the region are one value each, or none; zones are any
     /// number: `In` asks for an overlap, `NotIn` for none. Other fields and the comparisons hold for no cluster.
     fn has(&self, field: &Requirement) -> bool {
-        use Requirement::{Above, Absent, Below, Equal, Exists, In, NotEqual, NotIn};
+        use Requirement::{
+            DoesNotExist, Equal, Exists, GreaterThan, In, LessThan, NotEqual, NotIn,
+        };
         let values = match field.key() {
             "provider" => slice::from_ref(&self.provider),
             "region" => slice::from_ref(&self.region),
@@ -63,8 +65,8 @@ impl Profile {
             In(_, wanted) => known.any(|value| wanted.contains(value)),
             NotIn(_, wanted) => !known.any(|value| wanted.contains(value)),
             Exists(_) => known.next().is_some(),
-            Absent(_) => known.next().is_none(),
-            Above(..) | Below(..) => false,
+            DoesNotExist(_) => known.next().is_none(),
+            GreaterThan(..) | LessThan(..) => false,
         }
     }
 }
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn fields_match_by_value_overlap_and_presence() {
-        use Requirement::{Above, Absent, Exists, In, NotIn};
+        use Requirement::{DoesNotExist, Exists, GreaterThan, In, NotIn};
         let key = |key: &str| key.to_owned();
         let of = |values: &[&str]| {
             values
@@ -101,11 +103,11 @@ mod tests {
             (NotIn(key("zone"), of(&["n2", "s1"])), true, false),
             (NotIn(key("zone"), of(&["s1"])), true, true),
             (Exists(key("zone")), false, true),
-            (Absent(key("zone")), true, false),
+            (DoesNotExist(key("zone")), true, false),
             (In(key("region"), of(&["north", ""])), false, true),
             (Exists(key("region")), false, true),
-            (Absent(key("provider")), true, true),
-            (Above(key("zone"), 0), false, false),
+            (DoesNotExist(key("provider")), true, true),
+            (GreaterThan(key("zone"), 0), false, false),
             (NotIn(key("name"), of(&["x"])), false, false),
         ] {
             let affinity = Affinity {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use crate::domain::{Replicas, observation::Status};
+use crate::domain::{ReplicaBounds, Replicas, observation::Status};
 
 /// The explained result for a fleet.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct MemberDecision {
     /// The `maxReplicas` to write; zero means no autoscaler there.
     pub max: Replicas,
     /// The bounds that were written for it before; absent when there were none.
-    pub before: Option<(Replicas, Replicas)>,
+    pub before: Option<ReplicaBounds>,
     /// Its share of the fleet's floor; zero when there is no floor.
     pub floor: Replicas,
     /// The replicas to write, where the hub writes them: Create, Wake, Sleep, Drain; and always in Direct.
@@ -216,7 +216,7 @@ impl MemberDecision {
     }
 
     fn change(&self) -> String {
-        let (min, max) = self.before.unwrap_or_default();
+        let ReplicaBounds { min, max } = self.before.unwrap_or_default();
         let mut text = String::new();
         let mut add = |what: &str, from: Replicas, to: Replicas| {
             if from != to {

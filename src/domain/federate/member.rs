@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Profile, Taint};
-use crate::domain::Replicas;
+use crate::domain::{ReplicaBounds, Replicas};
 
 /// One cluster of the fleet, as observed.
 ///
@@ -20,7 +20,7 @@ pub struct Member {
     /// The workload's pods; absent when the workload does not exist in the member.
     pub pods: Option<Pods>,
     /// Bounds of our autoscaler in the member, as they are there; absent when it does not exist.
-    pub hpa: Option<(Replicas, Replicas)>,
+    pub hpa: Option<ReplicaBounds>,
     /// The `desiredReplicas` of the member's own autoscaler, if it has one.
     pub desired: Option<Replicas>,
     /// The demand in replicas: the largest, over the metrics, of usage divided by the target per pod. Absent when it

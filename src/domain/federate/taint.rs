@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 
 /// A taint of a cluster or of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Taint {
 }
 
 /// What a taint does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum TaintEffect {
     /// No new share; existing pods stay.
     NoSchedule,

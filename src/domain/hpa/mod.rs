@@ -23,7 +23,6 @@ mod normalize;
 mod ratio;
 mod reconcile;
 mod samples;
-mod selector;
 mod settings;
 mod spec;
 
@@ -40,6 +39,5 @@ pub use normalize::{Normalized, Step, normalize};
 pub use ratio::{Ratio, Tolerance, usage_ratio, utilization_ratio};
 pub use reconcile::{Reconciliation, Verdict, reconcile};
 pub use samples::MetricContext;
-pub use selector::SelectorProblem;
 pub use settings::{Settings, ZeroRule};
 pub use spec::Hpa;

@@ -57,7 +57,7 @@
 //!
 //! // The controller under test runs with the permissions of its ServiceAccount, and no others.
 //! cluster.namespace("foretide-system").await.unwrap();
-//! cluster.apply(&std::fs::read_to_string("deploy/rbac.yaml").unwrap()).await.unwrap();
+//! cluster.apply(&std::fs::read_to_string("deploy/20-controller-rbac.yaml").unwrap()).await.unwrap();
 //! let kubeconfig = cluster.service_account_kubeconfig("foretide-system", "foretide").await;
 //! # drop((kubeconfig, prometheus.url()));
 //! let refused = cluster.audit().unwrap().into_iter().filter(|event| event.code == 403);

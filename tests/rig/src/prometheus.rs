@@ -1,5 +1,5 @@
-//! A real Prometheus that has known a history all along. It scrapes nothing; what it holds comes
-//! from promtool's blocks (or from remote write, for which it listens).
+//! A real Prometheus that has a history from the start. It scrapes nothing; its samples come from
+//! promtool's blocks, or from remote write.
 
 use std::{
     fs,

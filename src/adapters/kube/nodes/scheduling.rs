@@ -155,9 +155,9 @@ impl Expression {
             "In" => Requirement::In(key, values),
             "NotIn" => Requirement::NotIn(key, values),
             "Exists" => Requirement::Exists(key),
-            "DoesNotExist" => Requirement::Absent(key),
-            "Gt" => Requirement::Above(key, bound()?),
-            "Lt" => Requirement::Below(key, bound()?),
+            "DoesNotExist" => Requirement::DoesNotExist(key),
+            "Gt" => Requirement::GreaterThan(key, bound()?),
+            "Lt" => Requirement::LessThan(key, bound()?),
             _ => return None,
         })
     }

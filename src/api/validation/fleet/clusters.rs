@@ -87,7 +87,7 @@ impl<'a> AffinityConverter<'a> {
             ("In", [_, ..]) => return Some(Requirement::In(key, values)),
             ("NotIn", [_, ..]) => return Some(Requirement::NotIn(key, values)),
             ("Exists", []) => return Some(Requirement::Exists(key)),
-            ("DoesNotExist", []) => return Some(Requirement::Absent(key)),
+            ("DoesNotExist", []) => return Some(Requirement::DoesNotExist(key)),
             ("In" | "NotIn", []) => ("values", "empty".to_owned(), "at least one value"),
             ("Exists" | "DoesNotExist", values) => {
                 let expected = "none, because the operator takes none";

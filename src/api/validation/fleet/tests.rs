@@ -123,7 +123,7 @@ fn full_policy() -> Policy {
             exclude: vec!["c".to_owned()],
             labels: [
                 Requirement::In("tier".to_owned(), vec!["prod".to_owned()]),
-                Requirement::Absent("spot".to_owned()),
+                Requirement::DoesNotExist("spot".to_owned()),
             ]
             .into_iter()
             .collect(),

@@ -100,7 +100,7 @@ pub(super) struct Cluster {
     /// Pods that start, and how many steps they still need.
     starting: VecDeque<(u32, u32)>,
     /// Bounds of its autoscaler.
-    pub(super) bounds: Option<(u32, u32)>,
+    pub(super) bounds: Option<ReplicaBounds>,
     wants: u32,
     wanted: VecDeque<u32>,
     /// What its users ask of it, in replicas.
@@ -175,7 +175,7 @@ impl FleetSimulation {
         self.ledger = ledger;
         for (cluster, decided) in self.clusters.iter_mut().zip(&decision.members) {
             if decided.action.writes() && !cluster.is_unreachable(minute) {
-                cluster.bounds = Some((decided.min.get(), decided.max.get()));
+                cluster.bounds = Some(ReplicaBounds::new(decided.min, decided.max));
                 cluster.replicas = decided.replicas.map_or(cluster.replicas, Replicas::get);
             }
         }
@@ -271,7 +271,7 @@ impl Cluster {
 
     /// The cluster's own HPA, as far as the demo needs one.
     fn scale(&mut self) {
-        let Some((min, max)) = self.bounds else {
+        let Some(bounds) = self.bounds else {
             return;
         };
         let carries = f64::from(self.ready.max(1));
@@ -292,7 +292,7 @@ impl Cluster {
             wants
         };
         let stable = stable.min((self.replicas + 4).max(self.replicas * 2));
-        self.wants = stable.clamp(min, max);
+        self.wants = bounds.clamp(Replicas::new(stable)).get();
         self.replicas = self.wants;
     }
 
@@ -308,7 +308,6 @@ impl Cluster {
         }
         let (more, until) = self.script.phantom_room;
         let seems = if minute < until { more } else { 0 };
-        let bounds = |(min, max)| (Replicas::new(min), Replicas::new(max));
         let member = Member {
             profile: Profile {
                 name: self.script.name.to_owned(),
@@ -320,7 +319,7 @@ impl Cluster {
                 unschedulable: Replicas::new(self.pending()),
                 unschedulable_since: self.waiting_since,
             }),
-            hpa: self.bounds.map(bounds),
+            hpa: self.bounds,
             desired: self.bounds.map(|_| Replicas::new(self.wants)),
             demand: Some(self.demand),
             capacity: Some(Replicas::new(self.script.room + seems)),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Ledger, ShareStatus, decide};
+use crate::domain::{ReplicaBounds, Replicas};
 
 use super::fixtures::{at, n};
 use super::moves::Move;
@@ -519,7 +519,8 @@ fn fixpoint(scenario: &mut Scenario) -> Result<(), Violation> {
             continue;
         };
         if decided.action.writes() {
-            member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
+            member.hpa =
+                (decided.max > n(0)).then_some(ReplicaBounds::new(decided.min, decided.max));
         }
     }
     let now = at(simulation.now);

@@ -156,7 +156,7 @@ fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget
             assert!(held("cluster1") && held("cluster2") && !held("cluster3"));
         }
         for name in ["cluster1", "cluster2", "cluster3"] {
-            let max = hub.member(name).hpa.expect("an autoscaler").1.get();
+            let max = hub.member(name).hpa.expect("an autoscaler").max.get();
             let replicas = hub.member(name).pods.expect("pods").replicas.get();
             hub.pods(name, replicas.min(max), 0);
         }

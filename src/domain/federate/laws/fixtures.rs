@@ -94,7 +94,9 @@ impl Hub {
     pub(super) fn new(policy: Policy, members: Vec<Member>, ledger: Ledger) -> Self {
         let bounds = |name: &str| {
             let entry = ledger.members.get(name);
-            entry.filter(|e| e.max > n(0)).map(|e| (e.min, e.max))
+            entry
+                .filter(|e| e.max > n(0))
+                .map(|e| ReplicaBounds::new(e.min, e.max))
         };
         let members = members.into_iter().map(|mut member| {
             member.hpa = bounds(&member.profile.name);
@@ -122,7 +124,8 @@ impl Hub {
             let decided = &decision.members[*at];
             let named = |m: &&mut Member| m.profile.name == decided.name;
             let member = self.members.iter_mut().find(named).expect("a member");
-            member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
+            member.hpa =
+                (decided.max > n(0)).then_some(ReplicaBounds::new(decided.min, decided.max));
             if let (Some(pods), Some(replicas)) = (member.pods.as_mut(), decided.replicas) {
                 pods.replicas = replicas;
             }

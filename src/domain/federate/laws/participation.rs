@@ -1,5 +1,6 @@
 //! Participation: pods that are not the fleet's change nothing.
 
+use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
     Action, Health, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
 };
@@ -20,7 +21,9 @@ fn only_a(kind: Kind) -> Policy {
 /// Applies the bounds of `a` to its pods, which are ready by the next sync.
 fn follow(hub: &mut Hub) {
     let a = hub.member("a");
-    let Some((min, max)) = a.hpa else { return };
+    let Some(ReplicaBounds { min, max }) = a.hpa else {
+        return;
+    };
     let replicas = a.pods.map_or(n(0), |pods| pods.replicas).clamp(min, max);
     hub.pods("a", replicas.get(), 0);
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::domain::Replicas;
 use crate::domain::federate::{
     Action, Affinity, Backoff, ConditionKind, Entry, FailurePolicy, Health, Kind, Ledger, Member,
     Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration, Total,
@@ -10,6 +9,7 @@ use crate::domain::federate::{
 };
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
+use crate::domain::{ReplicaBounds, Replicas};
 
 use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
@@ -559,7 +559,7 @@ fn the_need_of_a_member_with_unknown_demand_doubles_each_round() {
         let max = hub.ledger.members["a"].max.get();
         hub.pods("a", max, 0);
         hub.member("a").desired = Some(n(max));
-        hub.member("a").hpa = Some((n(1), n(max)));
+        hub.member("a").hpa = Some(ReplicaBounds::new(n(1), n(max)));
         hub.step();
         maximums.push(hub.ledger.members["a"].max.get());
     }
@@ -636,7 +636,7 @@ fn a_member_sleeps_only_after_the_others_run_its_share_of_the_floor() {
     for name in ["a", "b"] {
         hub.pods(name, 3, 0);
         hub.member(name).demand = Some(1.0);
-        hub.member(name).hpa = Some((n(3), n(10)));
+        hub.member(name).hpa = Some(ReplicaBounds::new(n(3), n(10)));
     }
     let (mut minimums, mut slept) = (Vec::new(), Vec::new());
     for step in 0..6 {

@@ -27,7 +27,7 @@ fn maximums(hub: &mut Hub, syncs: usize) -> Vec<u32> {
         hub.step();
         for name in ["a", "b", "c"] {
             let pods = hub.member(name).pods.expect("pods");
-            let max = hub.member(name).hpa.expect("an autoscaler").1;
+            let max = hub.member(name).hpa.expect("an autoscaler").max;
             let member = hub.member(name).pods.as_mut().expect("pods");
             member.replicas = pods.replicas.min(max);
             member.ready = pods.ready.min(max);

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
+use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
     Action, FleetDecision, Health, Ledger, Member, Participation, Pods, Policy, Profile, Total,
     decide, participation,
@@ -214,7 +215,9 @@ impl Cluster {
                 unschedulable: n(self.replicas - placed.min(self.replicas)),
                 unschedulable_since: self.pending_since,
             }),
-            hpa: self.hpa.map(|(min, max)| (n(min), n(max))),
+            hpa: self
+                .hpa
+                .map(|(min, max)| ReplicaBounds::new(n(min), n(max))),
             desired: self.hpa.map(|_| n(self.desired)),
             demand: (measured && self.is_measured()).then_some(demand),
             capacity: capacity.map(n),

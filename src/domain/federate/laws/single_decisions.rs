@@ -1,5 +1,6 @@
 //! The laws over single decisions: fleets whose members report random states, false ones included.
 
+use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
     FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Pods, Policy,
     Preference, Reason, ShareStatus, Total, WeightBy, decide, participation,
@@ -133,7 +134,8 @@ fn run(seed: u64, weight_by: WeightBy) -> Tally {
                 .find(named)
                 .expect("a decision is about a member");
             if policy.mode == Mode::Delegated {
-                member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
+                member.hpa =
+                    (decided.max > n(0)).then_some(ReplicaBounds::new(decided.min, decided.max));
             }
         }
         ledger = next;
@@ -343,11 +345,13 @@ impl Case<'_> {
         if self.policy.mode == Mode::Direct {
             return;
         }
-        let written_max = |m: &Member| m.hpa.map_or(0, |(_, max)| u64::from(max.get()));
+        let written_max = |m: &Member| m.hpa.map_or(0, |bounds| u64::from(bounds.max.get()));
         let mut sum: u64 = self.members.iter().map(written_max).sum();
         let after: u64 = decision.order.iter().fold(sum, |sum, place| {
             let decided = &decision.members[*place];
-            let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
+            let was = decided
+                .before
+                .map_or(0, |bounds| u64::from(bounds.max.get()));
             sum + u64::from(decided.max.get()) - was
         });
         let late: u64 = decision
@@ -355,7 +359,9 @@ impl Case<'_> {
             .iter()
             .map(|place| {
                 let decided = &decision.members[*place];
-                let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
+                let was = decided
+                    .before
+                    .map_or(0, |bounds| u64::from(bounds.max.get()));
                 let member = self
                     .members
                     .iter()
@@ -374,7 +380,9 @@ impl Case<'_> {
         let most = sum.max(after) + late;
         for place in &decision.order {
             let decided = &decision.members[*place];
-            let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
+            let was = decided
+                .before
+                .map_or(0, |bounds| u64::from(bounds.max.get()));
             sum = sum + u64::from(decided.max.get()) - was;
             assert!(
                 sum <= most,
@@ -467,7 +475,8 @@ impl Case<'_> {
     /// Applies a write at once.
     fn carry_out(&self, decided: &MemberDecision, member: &mut Member) {
         if self.policy.mode == Mode::Delegated && decided.action.writes() {
-            member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
+            member.hpa =
+                (decided.max > n(0)).then_some(ReplicaBounds::new(decided.min, decided.max));
         }
         if let (Some(pods), Some(count)) = (member.pods.as_mut(), decided.replicas) {
             // Pods without a node end first; new ones get one where there is room.

@@ -3,12 +3,12 @@
 
 use jiff::Timestamp;
 
-use crate::domain::Replicas;
 use crate::domain::federate::{
     Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, ShareStatus,
     WorkloadSource,
 };
 use crate::domain::workload::Mode;
+use crate::domain::{ReplicaBounds, Replicas};
 
 use super::conditions;
 use super::fleet::FleetState;
@@ -21,19 +21,25 @@ const AFTER_GROWTH: u8 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     action: Action,
-    min: u32,
-    max: u32,
+    bounds: ReplicaBounds,
     replicas: Option<u32>,
 }
 
 impl Outcome {
-    fn of(action: Action, (min, max): (u32, u32)) -> Self {
+    fn of(action: Action, bounds: ReplicaBounds) -> Self {
         Self {
             action,
-            min,
-            max,
+            bounds,
             replicas: None,
         }
+    }
+
+    fn min(&self) -> u32 {
+        self.bounds.min.get()
+    }
+
+    fn max(&self) -> u32 {
+        self.bounds.max.get()
     }
 }
 
@@ -60,7 +66,7 @@ pub(super) fn conclude(mut fleet: FleetState<'_>) -> (FleetDecision, Ledger) {
         if let Some(entry) = next_entry(&state, outcome) {
             ledger.members.insert(state.name().to_owned(), entry);
         }
-        if let Some(goal) = goal.filter(|_| outcome.min > state.min()) {
+        if let Some(goal) = goal.filter(|_| outcome.min() > state.min()) {
             explain_raised_minimum(&mut state, outcome, before, goal);
         }
         settle_reasons(&mut state, outcome, before);
@@ -90,7 +96,7 @@ fn put_in_order(state: &mut MemberState<'_>) {
 }
 
 /// The present bounds: those of its autoscaler; in Direct those that were decided last.
-fn before(state: &MemberState<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
+fn before(state: &MemberState<'_>, mode: Mode) -> Option<ReplicaBounds> {
     match mode {
         Mode::Delegated => state.member.hpa,
         Mode::Direct => state.previous,
@@ -101,53 +107,60 @@ fn outcome(
     state: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
-    before: Option<(Replicas, Replicas)>,
+    before: Option<ReplicaBounds>,
 ) -> Outcome {
-    let present = before.map(|(min, max)| (min.get(), max.get()));
+    let none = ReplicaBounds::default();
     match state.role {
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
-            Outcome::of(Action::Hold, present.unwrap_or((state.min(), state.max())))
+            Outcome::of(
+                Action::Hold,
+                before.unwrap_or_else(|| counts(state.min(), state.max())),
+            )
         }
         MemberRole::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
-            Outcome::of(Action::Hold, present.unwrap_or_default())
+            Outcome::of(Action::Hold, before.unwrap_or_default())
         }
-        MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, (0, 0)),
+        MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, none),
         MemberRole::Outside(_) => Outcome::default(),
-        MemberRole::Leaving => ended(state, source, present),
-        MemberRole::Active if state.max() == 0 => ended(state, source, present),
-        MemberRole::Active => running(state, source, mode, present),
+        MemberRole::Leaving => ended(state, source, before),
+        MemberRole::Active if state.max() == 0 => ended(state, source, before),
+        MemberRole::Active => running(state, source, mode, before),
     }
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted; a
 /// workload that the hub did not place is not changed.
-fn ended(state: &MemberState<'_>, source: WorkloadSource, present: Option<(u32, u32)>) -> Outcome {
+fn ended(
+    state: &MemberState<'_>,
+    source: WorkloadSource,
+    present: Option<ReplicaBounds>,
+) -> Outcome {
     let runs = state
         .member
         .pods
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
     let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
     let is_ours = source == WorkloadSource::Hub && state.member.pods.is_some() && !is_theirs;
-    let present = present.filter(|(_, max)| *max > 0);
+    let present = present.filter(|bounds| bounds.max > Replicas::ZERO);
     if state.keep > 0 {
         // Pods that never were the fleet's are kept without bounds, and none are stored.
         let never_was_ours = state
             .previous
-            .is_none_or(|(_, written)| written == Replicas::ZERO);
+            .is_none_or(|written| written.max == Replicas::ZERO);
         let bounds = if present.is_none() && never_was_ours {
-            (0, 0)
+            ReplicaBounds::default()
         } else {
-            let min = present.map_or(1, |(min, _)| min.min(state.keep));
-            (min, state.keep)
+            let min = present.map_or(1, |bounds| bounds.min.get().min(state.keep));
+            counts(min, state.keep)
         };
         Outcome::of(Action::Keep, bounds)
     } else if runs && !is_theirs {
         Outcome {
             replicas: Some(0),
-            ..Outcome::of(Action::Drain, (0, 0))
+            ..Outcome::of(Action::Drain, ReplicaBounds::default())
         }
     } else if state.member.hpa.is_some() || is_ours {
-        Outcome::of(Action::Delete, (0, 0))
+        Outcome::of(Action::Delete, ReplicaBounds::default())
     } else {
         Outcome::default()
     }
@@ -157,9 +170,9 @@ fn running(
     state: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
-    present: Option<(u32, u32)>,
+    present: Option<ReplicaBounds>,
 ) -> Outcome {
-    let (min, max) = (state.written_min(), state.max().max(state.keep));
+    let bounds = counts(state.written_min(), state.max().max(state.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
     let replicas = match mode {
         Mode::Delegated => state.write,
@@ -178,16 +191,19 @@ fn running(
             }
         }
         _ if present.is_none() => Action::Create,
-        _ if present != Some((min, max)) || state.hold != state.entry.held => Action::Update,
+        _ if present != Some(bounds) || state.hold != state.entry.held => Action::Update,
         _ => Action::Keep,
     };
     let replicas = replicas.or((action == Action::Create && there.is_none()).then_some(0));
     Outcome {
         action,
-        min,
-        max,
+        bounds,
         replicas,
     }
+}
+
+fn counts(min: u32, max: u32) -> ReplicaBounds {
+    ReplicaBounds::new(Replicas::new(min), Replicas::new(max))
 }
 
 /// The count to write in Direct mode.
@@ -204,30 +220,30 @@ fn direct(state: &MemberState<'_>) -> u32 {
 fn urgency(
     state: &MemberState<'_>,
     outcome: Outcome,
-    before: Option<(Replicas, Replicas)>,
+    before: Option<ReplicaBounds>,
     now: Timestamp,
 ) -> u8 {
-    let was = before.map_or(0, |(_, max)| max.get());
-    let ends = outcome.replicas.is_some_and(|n| n < state.ready) || outcome.max < state.ready;
+    let was = before.map_or(0, |bounds| bounds.max.get());
+    let ends = outcome.replicas.is_some_and(|n| n < state.ready) || outcome.max() < state.ready;
     let in_excess = state.entry.shrunk == Some(now);
     if ends && !in_excess {
         AFTER_GROWTH
     } else {
-        u8::from(outcome.max >= was)
+        u8::from(outcome.max() >= was)
     }
 }
 
 /// The next entry of a member; `None` removes it from the ledger.
 fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = state.entry;
-    let is_over = outcome.action == Action::Keep && outcome.max == 0 && state.keep == 0;
+    let is_over = outcome.action == Action::Keep && outcome.max() == 0 && state.keep == 0;
     let gone = entry.share_status == ShareStatus::Leaving && is_over;
     // A member that a taint evicted returns when the taint is removed, not when its entry would be.
     if !state.known || gone && entry.tainted.is_none() {
         return None;
     }
     if matches!(state.role, MemberRole::Active | MemberRole::Leaving) {
-        entry.written = Replicas::new(outcome.max);
+        entry.written = outcome.bounds.max;
         entry.held = state.hold;
     }
     Some(entry)
@@ -237,10 +253,10 @@ fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
 fn explain_raised_minimum(
     state: &mut MemberState<'_>,
     outcome: Outcome,
-    before: Option<(Replicas, Replicas)>,
+    before: Option<ReplicaBounds>,
     goal: u32,
 ) {
-    let is_raised = before.is_some_and(|(min, _)| min.get() < outcome.min);
+    let is_raised = before.is_some_and(|bounds| bounds.min < outcome.bounds.min);
     if is_raised && state.is_active() && outcome.action.writes() {
         state.add_reason(Reason::Floor, || {
             format!(
@@ -251,11 +267,7 @@ fn explain_raised_minimum(
 }
 
 /// Adds the reason of the member's role, where no rule has given one.
-fn settle_reasons(
-    state: &mut MemberState<'_>,
-    outcome: Outcome,
-    before: Option<(Replicas, Replicas)>,
-) {
+fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<ReplicaBounds>) {
     if outcome.action.writes() && state.is_active() && state.reasons.is_empty() {
         state.add_reason(default_reason(state, outcome, before), String::new);
     }
@@ -294,16 +306,16 @@ fn settle_reasons(
 fn default_reason(
     state: &MemberState<'_>,
     outcome: Outcome,
-    before: Option<(Replicas, Replicas)>,
+    before: Option<ReplicaBounds>,
 ) -> Reason {
-    let (min, max) = before.unwrap_or_default();
+    let ReplicaBounds { min, max } = before.unwrap_or_default();
     // The last write was above its budget only to wait for other members.
-    let is_ours = state.previous.is_some_and(|(_, written)| written == max);
+    let is_ours = state.previous.is_some_and(|written| written.max == max);
     let there = state.member.pods.map(|pods| pods.replicas.get());
-    let counts = outcome.replicas.is_some_and(|count| there != Some(count));
-    if is_ours && max.get() > outcome.max {
+    let changes = outcome.replicas.is_some_and(|count| there != Some(count));
+    if is_ours && max.get() > outcome.max() {
         Reason::Landed
-    } else if counts || before.is_some() && min.get() != outcome.min {
+    } else if changes || before.is_some() && min != outcome.bounds.min {
         Reason::Floor
     } else {
         Reason::Restored
@@ -344,15 +356,15 @@ fn unavailable_cause(state: &MemberState<'_>, reason: Reason) -> String {
 fn decided(
     state: MemberState<'_>,
     outcome: Outcome,
-    before: Option<(Replicas, Replicas)>,
+    before: Option<ReplicaBounds>,
 ) -> MemberDecision {
     let known = state.member.capacity.is_some()
         || state.capacity < u32::MAX && state.entry.capacity.is_some();
     MemberDecision {
         name: state.name().to_owned(),
         action: outcome.action,
-        min: Replicas::new(outcome.min),
-        max: Replicas::new(outcome.max),
+        min: outcome.bounds.min,
+        max: outcome.bounds.max,
         before,
         floor: Replicas::new(state.floor),
         replicas: outcome.replicas.map(Replicas::new),

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 
 use crate::domain::{
-    Replicas,
+    ReplicaBounds, Replicas,
     federate::{Candidate, EffectivePreference, Entry, Member, Reason},
 };
 
@@ -52,7 +52,7 @@ pub(super) struct MemberState<'a> {
     /// Its count in Direct mode.
     pub(super) count: u32,
     /// Its minimum and written maximum after the last decision; absent for a new member.
-    pub(super) previous: Option<(Replicas, Replicas)>,
+    pub(super) previous: Option<ReplicaBounds>,
     /// Whether its autoscaler may not scale down now (R9).
     pub(super) hold: bool,
     pub(super) reasons: Vec<Reason>,

@@ -46,7 +46,7 @@ use jiff::Timestamp;
 use super::{
     Action, Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total,
 };
-use crate::domain::Replicas;
+use crate::domain::{ReplicaBounds, Replicas};
 use fleet::FleetState;
 use member::{MemberRole, MemberState};
 pub use participation::Participation;
@@ -194,7 +194,7 @@ fn has_no_priority(fleet: &FleetState<'_>) -> bool {
 fn refuse(fleet: FleetState<'_>, reason: &'static str, message: String) -> FleetDecision {
     let member = |state: MemberState<'_>| {
         let before = state.member.hpa.or(state.previous);
-        let (min, max) = before.unwrap_or_default();
+        let ReplicaBounds { min, max } = before.unwrap_or_default();
         let reason = match state.role {
             MemberRole::Outside(reason) => reason,
             _ => Reason::Invalid,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::member::{MemberRole, MemberState};
 use super::participation::Participation;
 use super::taints;
+use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Policy, Reason,
     ShareStatus, WorkloadSource,
@@ -206,7 +207,9 @@ impl<'a> RoleClassifier<'_, 'a> {
             keep: 0,
             write: None,
             count: replicas,
-            previous: self.entry.map(|entry| (entry.min, entry.written)),
+            previous: self
+                .entry
+                .map(|entry| ReplicaBounds::new(entry.min, entry.written)),
             hold: false,
             reasons: Vec::new(),
             because: String::new(),

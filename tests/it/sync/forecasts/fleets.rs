@@ -104,7 +104,7 @@ impl Fleet {
             .iter()
             .map(|(query, cores)| ((*query).to_owned(), *cores));
         held.0.lock().unwrap().cores = cores.collect();
-        let clock = Clock::starting_at(Timestamp::from_second(START).unwrap(), 1e-6);
+        let clock = Clock::starting_at(Timestamp::from_second(START).unwrap(), 0.0);
         let forecasts = Arc::<Forecasts>::default();
         let source = HistorySource {
             reader: held.clone(),
@@ -133,7 +133,7 @@ impl Fleet {
     /// The report of a sync, and then a pass.
     async fn pass(&mut self, second: i64, members: &[(&str, Option<&str>, bool)]) {
         let now = Timestamp::from_second(START + second).unwrap();
-        self.clock.set(now, 1e-6);
+        self.clock.set(now, 0.0);
         let member = |(name, prometheus, idle): &(&str, Option<&str>, bool)| FleetMember {
             name: (*name).into(),
             prometheus: prometheus.map(Into::into),
@@ -252,7 +252,7 @@ async fn a_forecast_needs_a_reported_list_of_clusters_that_is_not_empty() {
     let mut other = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
     let late = other.clock.now() + SignedDuration::from_mins(1);
     other.forecaster.pass().await;
-    other.clock.set(late, 1e-6);
+    other.clock.set(late, 0.0);
     other.forecaster.pass().await;
     let refused = other.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "Pending");
