@@ -14,16 +14,17 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group};
 use foretide::domain::federate::{
-    Affinity, Health, Kind, Ledger, Member, Pods, Policy, Preference, Profile, Total, decide,
+    Affinity, AssignmentKind, Health, Ledger, Member, Pods, Policy, Preference, Profile, Total,
+    decide,
 };
 use foretide::domain::{ReplicaBounds, Replicas};
 use jiff::{SignedDuration, Timestamp};
 
-const KINDS: [(&str, Kind); 4] = [
-    ("Aggregated", Kind::Aggregated),
-    ("StaticWeighted", Kind::StaticWeighted),
-    ("DynamicWeighted", Kind::DynamicWeighted),
-    ("Prioritized", Kind::Prioritized),
+const KINDS: [(&str, AssignmentKind); 4] = [
+    ("Aggregated", AssignmentKind::Aggregated),
+    ("StaticWeighted", AssignmentKind::StaticWeighted),
+    ("DynamicWeighted", AssignmentKind::DynamicWeighted),
+    ("Prioritized", AssignmentKind::Prioritized),
 ];
 
 const MEMBERS: [u32; 4] = [10, 30, 100, 300];
@@ -32,7 +33,7 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_772_712_000).expect("a time")
 }
 
-fn policy(kind: Kind, members: u32) -> Policy {
+fn policy(kind: AssignmentKind, members: u32) -> Policy {
     let preference = |at: u32| Preference {
         targets: Affinity {
             names: vec![format!("member-{at:03}")],
@@ -80,7 +81,7 @@ struct Case {
     ledger: Ledger,
 }
 
-fn case(kind: Kind, count: u32) -> Case {
+fn case(kind: AssignmentKind, count: u32) -> Case {
     let policy = policy(kind, count);
     let mut members: Vec<_> = (0..count).map(member).collect();
     let total = Total {

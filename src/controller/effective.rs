@@ -181,7 +181,9 @@ impl<C: Cluster> Kind for Effective<C> {
             change: report::change(&applied),
             ..Extras::default()
         };
-        reporter.applied(state.subject(), &applied, extras).await;
+        reporter
+            .applied(state.report_input(), &applied, extras)
+            .await;
     }
 
     fn publish_sync(&self, seconds: f64) {

@@ -57,7 +57,7 @@ pub(super) struct ReadTime {
 type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
 
 /// What the workloads of one namespace share, read once for all of them.
-struct Shared {
+struct SharedReads {
     usage: Usage,
     hpas: HashMap<String, Vec<Arc<HpaView>>>,
     time: ReadTime,
@@ -74,7 +74,7 @@ pub(super) async fn observe<C: Workloads>(
     let hpas = namespaces
         .into_iter()
         .map(|namespace| (namespace.clone(), cluster.hpas(namespace)));
-    let shared = &Shared {
+    let shared = &SharedReads {
         hpas: hpas.collect(),
         usage: usage_by_namespace(cluster, parts, time.timeout).await,
         time,
@@ -130,7 +130,7 @@ async fn observe_part<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
     part: &Part,
-    shared: &Shared,
+    shared: &SharedReads,
 ) -> Result<TargetObservation, ClusterError> {
     let workload = &part.workload;
     let namespace = &workload.target.namespace;

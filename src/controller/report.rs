@@ -57,7 +57,7 @@ pub(super) struct ReportState {
 
 /// What of an object's state its report is made from.
 #[derive(Debug)]
-pub(super) struct Subject<'a> {
+pub(super) struct ReportInput<'a> {
     /// What was reported of it.
     pub(super) state: &'a mut ReportState,
     /// Its workload.
@@ -101,12 +101,12 @@ impl ReportState {
 
 impl<C: Cluster> Reporter<'_, C> {
     /// Reports one autoscaler after its decision was carried out, or not.
-    pub(super) async fn applied(&self, subject: Subject<'_>, applied: &Applied, extras: Extras) {
-        let Subject {
+    pub(super) async fn applied(&self, input: ReportInput<'_>, applied: &Applied, extras: Extras) {
+        let ReportInput {
             state,
             target,
             invalid,
-        } = subject;
+        } = input;
         let autoscaler = &applied.decided.part.autoscaler;
         let decision = &applied.decided.decision;
         self.telemetry.decided(&state.labels, counts(decision));

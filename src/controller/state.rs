@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     child_hpa::ChildSpec,
-    report::{ReportState, Subject},
+    report::{ReportInput, ReportState},
     target::{StoredHistory, TargetState},
 };
 use crate::{
@@ -130,8 +130,8 @@ impl<S, O> ObjectState<S, O> {
     }
 
     /// What the reporter needs of it.
-    pub(super) fn subject(&mut self) -> Subject<'_> {
-        Subject {
+    pub(super) fn report_input(&mut self) -> ReportInput<'_> {
+        ReportInput {
             state: &mut self.report,
             target: &self.target,
             invalid: self.invalid.as_ref(),

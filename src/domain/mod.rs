@@ -8,6 +8,9 @@
 
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
+#[macro_use]
+mod words;
+
 pub mod autoscale;
 pub mod cron;
 pub mod demand;

@@ -77,26 +77,16 @@ pub struct Readiness {
     pub since: Timestamp,
 }
 
-/// The three values a condition's status can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// It holds.
-    True,
-    /// It does not hold.
-    False,
-    /// It is not known.
-    Unknown,
-}
-
-impl Status {
-    /// The word the API uses.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
+words! {
+    /// The three values a condition's status can have.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Status {
+        /// It holds.
+        True,
+        /// It does not hold.
+        False,
+        /// It is not known.
+        Unknown,
     }
 }
 
@@ -209,40 +199,25 @@ impl Unavailable {
     }
 }
 
-/// The closed set of causes for which a metric gives no number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// The request to the metrics API failed, or its response could not be read.
-    NotRead,
-    /// The API returned no samples.
-    NoSamples,
-    /// The selector selects no pod.
-    NoPods,
-    /// No pod that counts has a sample: all are unready, missing or being deleted.
-    NoReadyPods,
-    /// A container does not request the resource.
-    MissingRequest,
-    /// A pod has no container of the name the metric gives.
-    MissingContainer,
-    /// The metric's target gives no value this type of metric can use.
-    UnusableTarget,
-    /// The metric has a type this version does not know.
-    UnknownType,
-}
-
-impl Cause {
-    /// The `UpperCamelCase` word used in status.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotRead => "MetricNotRead",
-            Self::NoSamples => "NoSamples",
-            Self::NoPods => "NoPods",
-            Self::NoReadyPods => "NoReadyPods",
-            Self::MissingRequest => "MissingRequest",
-            Self::MissingContainer => "MissingContainer",
-            Self::UnusableTarget => "UnusableTarget",
-            Self::UnknownType => "UnknownMetricType",
-        }
+words! {
+    /// The closed set of causes for which a metric gives no number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Cause {
+        /// The request to the metrics API failed, or its response could not be read.
+        NotRead = "MetricNotRead",
+        /// The API returned no samples.
+        NoSamples,
+        /// The selector selects no pod.
+        NoPods,
+        /// No pod that counts has a sample: all are unready, missing or being deleted.
+        NoReadyPods,
+        /// A container does not request the resource.
+        MissingRequest,
+        /// A pod has no container of the name the metric gives.
+        MissingContainer,
+        /// The metric's target gives no value this type of metric can use.
+        UnusableTarget,
+        /// The metric has a type this version does not know.
+        UnknownType = "UnknownMetricType",
     }
 }

@@ -162,116 +162,100 @@ pub struct ForecastDetails {
     pub notes: String,
 }
 
-/// Declares the closed set of reasons once: the variant is the word.
-macro_rules! reasons {
-    ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// Why a proposal is there or absent: a closed set, stable across versions.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason { $($(#[$doc])+ $name,)+ }
+words! {
+    /// Why a proposal is there or absent: a closed set, stable across versions. The order is that of the documentation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        // There is a proposal.
+        /// The metric was read.
+        ValidMetricFound,
+        /// The forecast was computed.
+        ForecastReady,
+        /// The forecast is within the tolerance of its last proposal, which therefore stays.
+        WithinTolerance,
+        /// There is less than a day of history: no day to compare with yet.
+        WarmingUp,
+        /// The level moved by more than a factor of two, and was learned again.
+        LevelShift,
+        /// The forecast is no better than the last value repeated, which is used instead.
+        NoSkill,
+        /// The arithmetic failed; the last value repeated is used instead.
+        NumericalFallback,
+        /// The history is constant; so is the forecast.
+        Constant,
+        /// The workload was at its limits for much of the last day: the true demand may be higher.
+        Censored,
+        /// The cron window is open.
+        WindowActive,
 
-        impl Reason {
-            /// Every reason, in the order of the documentation.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+        // No observed proposal: the cause, as the observation gives it.
+        /// The request to the metrics API failed, or its response could not be read.
+        MetricNotRead,
+        /// The metrics API returned no samples.
+        NoSamples,
+        /// The selector selects no pod.
+        NoPods,
+        /// No pod that counts has a sample.
+        NoReadyPods,
+        /// A container does not request the resource: a utilization has no base.
+        MissingRequest,
+        /// A pod lacks the container that the metric names.
+        MissingContainer,
+        /// The metric's target gives no value that its type can use.
+        UnusableTarget,
+        /// The metric has a type this version does not know.
+        UnknownMetricType,
+        /// The observed lane computed nothing: the count was outside the bounds, or zero.
+        NotComputed,
 
-            /// The `UpperCamelCase` word used in status, conditions and labels.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name),)+ }
-            }
-        }
-    };
-}
+        // No forecast.
+        /// No forecast has been computed yet.
+        Pending,
+        /// The history has fewer samples than a forecast needs.
+        InsufficientHistory,
+        /// The last sample is too old.
+        StaleHistory,
+        /// Too many samples are missing.
+        TooManyGaps,
+        /// The history is zero throughout.
+        ZeroSeries,
+        /// The history has no period that the algorithm could use.
+        NotPeriodic,
+        /// The query returned no samples.
+        NoData,
+        /// The query failed.
+        QueryError,
+        /// The query was refused: it selects series outside the object's namespace, or is not valid.
+        QueryRefused,
+        /// The history covers only a part of the members: its total would be too small.
+        PartialHistory,
+        /// The forecast is too old for the history it was made from.
+        Expired,
+        /// The series changed its unit or its identity: older samples are not comparable.
+        SeriesChanged,
+        /// The algorithm gave no finite number.
+        NumericalFailure,
+        /// The metric cannot be forecast: its target is not an amount per pod.
+        NotForecastable,
 
-reasons! {
-    // There is a proposal.
-    /// The metric was read.
-    ValidMetricFound,
-    /// The forecast was computed.
-    ForecastReady,
-    /// The forecast is within the tolerance of its last proposal, which therefore stays.
-    WithinTolerance,
-    /// There is less than a day of history: no day to compare with yet.
-    WarmingUp,
-    /// The level moved by more than a factor of two, and was learned again.
-    LevelShift,
-    /// The forecast is no better than the last value repeated, which is used instead.
-    NoSkill,
-    /// The arithmetic failed; the last value repeated is used instead.
-    NumericalFallback,
-    /// The history is constant; so is the forecast.
-    Constant,
-    /// The workload was at its limits for much of the last day: the true demand may be higher.
-    Censored,
-    /// The cron window is open.
-    WindowActive,
+        // No cron proposal.
+        /// The window is closed.
+        NoActiveWindow,
+        /// The window starts and ends at the same instant.
+        ZeroLength,
+        /// The schedule names no instant that exists.
+        NeverFires,
+        /// A start or an end is not an expression.
+        InvalidExpression,
+        /// The time zone is unknown.
+        InvalidTimeZone,
+        /// The cron cannot be used for another cause: its name, its replicas.
+        InvalidCron,
 
-    // No observed proposal: the cause, as the observation gives it.
-    /// The request to the metrics API failed, or its response could not be read.
-    MetricNotRead,
-    /// The metrics API returned no samples.
-    NoSamples,
-    /// The selector selects no pod.
-    NoPods,
-    /// No pod that counts has a sample.
-    NoReadyPods,
-    /// A container does not request the resource: a utilization has no base.
-    MissingRequest,
-    /// A pod lacks the container that the metric names.
-    MissingContainer,
-    /// The metric's target gives no value that its type can use.
-    UnusableTarget,
-    /// The metric has a type this version does not know.
-    UnknownMetricType,
-    /// The observed lane computed nothing: the count was outside the bounds, or zero.
-    NotComputed,
-
-    // No forecast.
-    /// No forecast has been computed yet.
-    Pending,
-    /// The history has fewer samples than a forecast needs.
-    InsufficientHistory,
-    /// The last sample is too old.
-    StaleHistory,
-    /// Too many samples are missing.
-    TooManyGaps,
-    /// The history is zero throughout.
-    ZeroSeries,
-    /// The history has no period that the algorithm could use.
-    NotPeriodic,
-    /// The query returned no samples.
-    NoData,
-    /// The query failed.
-    QueryError,
-    /// The query was refused: it selects series outside the object's namespace, or is not valid.
-    QueryRefused,
-    /// The history covers only a part of the members: its total would be too small.
-    PartialHistory,
-    /// The forecast is too old for the history it was made from.
-    Expired,
-    /// The series changed its unit or its identity: older samples are not comparable.
-    SeriesChanged,
-    /// The algorithm gave no finite number.
-    NumericalFailure,
-    /// The metric cannot be forecast: its target is not an amount per pod.
-    NotForecastable,
-
-    // No cron proposal.
-    /// The window is closed.
-    NoActiveWindow,
-    /// The window starts and ends at the same instant.
-    ZeroLength,
-    /// The schedule names no instant that exists.
-    NeverFires,
-    /// A start or an end is not an expression.
-    InvalidExpression,
-    /// The time zone is unknown.
-    InvalidTimeZone,
-    /// The cron cannot be used for another cause: its name, its replicas.
-    InvalidCron,
-
-    // A part of the spec.
-    /// A field holds a value that cannot be used.
-    InvalidSpec,
+        // A part of the spec.
+        /// A field holds a value that cannot be used.
+        InvalidSpec,
+    }
 }
 
 impl fmt::Display for Reason {

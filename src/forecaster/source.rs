@@ -23,7 +23,7 @@ use crate::{
     api::validation,
     domain::{
         cron::Zone,
-        federate::Kind,
+        federate::AssignmentKind,
         forecast::Refused,
         hpa::{MetricSpec, Settings},
         proposal::Reason,
@@ -123,7 +123,7 @@ impl AutoscalerObject {
                 let (period, settings) = (SignedDuration::ZERO, Settings::default());
                 let read = validation::fleet(fdhpa, local, period, &settings).ok()?;
                 let fleet_metrics = FleetMetrics {
-                    duplicated: read.policy.kind == Kind::Duplicated,
+                    duplicated: read.policy.kind == AssignmentKind::Duplicated,
                     scopes: read.scopes,
                 };
                 (read.workload, Some(fleet_metrics))

@@ -284,14 +284,14 @@ fn a_backtest_has_the_same_numbers_as_json_and_as_csv() {
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.len(), 1440);
     let number = |row: &Vec<&str>, column: usize| row[column].parse::<f64>().unwrap();
-    for (contender, asked) in [(0, 4), (1, 6)] {
-        let contender = &report["contenders"][contender];
+    for (candidate, asked) in [(0, 4), (1, 6)] {
+        let candidate = &report["candidates"][candidate];
         let hours = rows.iter().map(|row| number(row, asked)).sum::<f64>() / 60.0;
-        assert!((contender["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6);
+        assert!((candidate["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6);
         let short = |row: &&Vec<&str>| number(row, 2) > 1.1 * number(row, asked + 1) + 1e-9;
         let under = rows.iter().filter(short).count();
-        assert_eq!(contender["underProvisionedMinutes"], under, "{contender}");
-        assert_eq!(contender["minutes"], 1440);
+        assert_eq!(candidate["underProvisionedMinutes"], under, "{candidate}");
+        assert_eq!(candidate["minutes"], 1440);
     }
     let message = report["difference"]["message"].as_str().unwrap();
     let text = run(&format!("{BACKTEST} {rest}")).unwrap().text;
@@ -320,7 +320,7 @@ fn a_backtest_of_slower_pods_has_more_under_provisioned_minutes() {
         let report = as_json(&format!(
             "{BACKTEST} --from 2026-03-05T00:00:00Z --start-up {start_up} -o json"
         ));
-        let under = report["contenders"][1]["underProvisionedMinutes"].as_u64();
+        let under = report["candidates"][1]["underProvisionedMinutes"].as_u64();
         (report["startUpSeconds"].as_u64(), under.unwrap())
     };
     let (fast, slow) = (under("0s"), under("10m"));
@@ -355,7 +355,7 @@ fn a_missing_input_of_backtest_is_reported() {
     }
     let short = format!("{line} --csv tests/it/manifests/short.csv --warm-up 24h -o json");
     let report = as_json(&short);
-    let absent = &report["contenders"][0]["withoutForecast"][0];
+    let absent = &report["candidates"][0]["withoutForecast"][0];
     assert_eq!(absent["reason"], "InsufficientHistory", "{report}");
     assert_eq!(absent["minutes"], 120);
 }

@@ -5,7 +5,9 @@ use std::{fmt::Write as _, path::Path};
 
 use foretide::domain::{
     ReplicaBounds, Replicas,
-    federate::{Candidate, ConditionKind, EffectivePreference, Kind, Policy, Reason, assign},
+    federate::{
+        AssignmentKind, Candidate, ConditionKind, EffectivePreference, Policy, Reason, assign,
+    },
 };
 
 /// One cluster: its name, its capacity if known, its weight, its priority.
@@ -14,7 +16,7 @@ type Cluster = (&'static str, Option<u32>, Option<u64>, Option<i64>);
 /// One example: its name, policy, MIN and MAX, what it shows, and the clusters.
 struct Example {
     name: &'static str,
-    kind: Kind,
+    kind: AssignmentKind,
     bounds: (u32, u32),
     clusters: &'static [Cluster],
     /// The result that the proposal states (for Aggregated, by its own total).
@@ -24,7 +26,7 @@ struct Example {
 const EXAMPLES: [Example; 5] = [
     Example {
         name: "duplicated",
-        kind: Kind::Duplicated,
+        kind: AssignmentKind::Duplicated,
         bounds: (3, 10),
         clusters: &[
             ("member1", None, None, None),
@@ -36,7 +38,7 @@ const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "static-weighted",
-        kind: Kind::StaticWeighted,
+        kind: AssignmentKind::StaticWeighted,
         bounds: (2, 10),
         clusters: &[
             ("member1", None, Some(1), None),
@@ -47,7 +49,7 @@ const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "dynamic-weighted",
-        kind: Kind::DynamicWeighted,
+        kind: AssignmentKind::DynamicWeighted,
         bounds: (8, 24),
         clusters: &[
             ("member1", Some(1), None, None),
@@ -58,7 +60,7 @@ const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "aggregated",
-        kind: Kind::Aggregated,
+        kind: AssignmentKind::Aggregated,
         bounds: (8, 24),
         clusters: &[
             ("member1", Some(8), None, None),
@@ -69,7 +71,7 @@ const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "prioritized",
-        kind: Kind::Prioritized,
+        kind: AssignmentKind::Prioritized,
         bounds: (8, 24),
         clusters: &[
             ("member1", Some(20), None, Some(2)),
@@ -107,8 +109,8 @@ impl Example {
     fn about((_, capacity, weight, priority): &Cluster) -> String {
         match (weight, priority, capacity) {
             (Some(weight), ..) => format!("weight {weight}"),
-            (_, Some(priority), Some(room)) => format!("priority {priority}, room for {room}"),
-            (_, _, Some(room)) => format!("room for {room}"),
+            (_, Some(priority), Some(room)) => format!("priority {priority}, capacity {room}"),
+            (_, _, Some(room)) => format!("capacity {room}"),
             _ => String::new(),
         }
     }
@@ -249,15 +251,8 @@ fn the_policy_pictures_match_the_computed_divisions() {
 fn every_reason_and_condition_of_a_fleet_is_explained() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/federation.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let conditions = [
-        ConditionKind::Assigned,
-        ConditionKind::Balanced,
-        ConditionKind::MembersReachable,
-        ConditionKind::ReplicaConflict,
-        ConditionKind::CapacityKnown,
-    ];
     let words = Reason::ALL.iter().map(|reason| reason.as_str());
-    let words = words.chain(conditions.iter().map(|kind| kind.as_str()));
+    let words = words.chain(ConditionKind::ALL.iter().map(|kind| kind.as_str()));
     let missing: Vec<_> = words
         .filter(|word| !text.contains(&format!("`{word}`")))
         .collect();

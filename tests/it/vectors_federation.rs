@@ -13,9 +13,9 @@ use std::{
 use foretide::domain::{
     Labels, ReplicaBounds, Replicas, Requirement,
     federate::{
-        Affinity, Candidate, Dropped, EffectivePreference, Entry, Health, Kind, Ledger, Member,
-        PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus, Ties,
-        Total, WorkloadSource, assign, decide, distribute, share, webster,
+        Affinity, AssignmentKind, Candidate, Dropped, EffectivePreference, Entry, Health, Ledger,
+        Member, PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus,
+        Ties, Total, WorkloadSource, assign, decide, distribute, share, webster,
     },
     hpa,
     observation::Requests,
@@ -254,20 +254,20 @@ fn n(count: u32) -> Replicas {
 
 const MANY: u32 = 1_000_000;
 
-fn policy(kind: Kind, min: u32, max: u32) -> Policy {
+fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
     Policy {
         source: WorkloadSource::Hub,
         ..Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
     }
 }
 
-fn kind(word: &str) -> Fallible<Kind> {
+fn kind(word: &str) -> Fallible<AssignmentKind> {
     Ok(match word {
-        "Duplicated" => Kind::Duplicated,
-        "Aggregated" => Kind::Aggregated,
-        "StaticWeighted" => Kind::StaticWeighted,
-        "DynamicWeighted" => Kind::DynamicWeighted,
-        "Prioritized" => Kind::Prioritized,
+        "Duplicated" => AssignmentKind::Duplicated,
+        "Aggregated" => AssignmentKind::Aggregated,
+        "StaticWeighted" => AssignmentKind::StaticWeighted,
+        "DynamicWeighted" => AssignmentKind::DynamicWeighted,
+        "Prioritized" => AssignmentKind::Prioritized,
         other => return Err(format!("unknown policy {other:?}").into()),
     })
 }
@@ -430,7 +430,7 @@ fn running(clusters: &[RunningCluster], scaling_to_zero: bool) -> (Policy, Vec<M
     let policy = Policy {
         preferences: clusters.iter().map(preference).collect(),
         scaling_to_zero,
-        ..policy(Kind::Prioritized, min, max)
+        ..policy(AssignmentKind::Prioritized, min, max)
     };
     let ledger = Ledger {
         generation: Some(policy.generation),
@@ -542,7 +542,7 @@ fn head_room(case: &Value) -> Outcome {
         ..Candidate::default()
     });
     let candidates: Vec<_> = candidates.collect();
-    let weighted = policy(Kind::StaticWeighted, 1, headroom);
+    let weighted = policy(AssignmentKind::StaticWeighted, 1, headroom);
     let split = share(
         &weighted,
         Replicas::new(headroom),
@@ -712,9 +712,9 @@ fn division(case: &Value) -> Outcome {
     }
     let kind = match spec.strategy.as_str() {
         "Aggregated" => return Ok(Err(AGGREGATED)),
-        "Duplicated" => Kind::Duplicated,
-        "StaticWeight" => Kind::StaticWeighted,
-        "DynamicWeight" => Kind::DynamicWeighted,
+        "Duplicated" => AssignmentKind::Duplicated,
+        "StaticWeight" => AssignmentKind::StaticWeighted,
+        "DynamicWeight" => AssignmentKind::DynamicWeighted,
         other => return Err(format!("unknown strategy {other:?}").into()),
     };
     let parts = candidates
@@ -744,7 +744,7 @@ fn division(case: &Value) -> Outcome {
 
 /// A count that is to be divided, in the words of the tables.
 struct Division<'v> {
-    kind: Kind,
+    kind: AssignmentKind,
     uid: &'v str,
     replicas: u32,
     capacity: Counts,
@@ -791,7 +791,7 @@ fn divided(division: &Division<'_>) -> Option<Counts> {
         let Ok(mut preference) = preference else {
             continue;
         };
-        if kind == Kind::DynamicWeighted {
+        if kind == AssignmentKind::DynamicWeighted {
             preference.max = n(*capacity);
         }
         names.push(name.clone());
@@ -833,7 +833,7 @@ fn static_weight(case: &Value) -> Outcome {
     let (weights, uid) = (input(case, "weights")?, input::<String>(case, "uid")?);
     let replicas = input(case, "replicas")?;
     let got = divided(&Division {
-        kind: Kind::StaticWeighted,
+        kind: AssignmentKind::StaticWeighted,
         uid: &uid,
         replicas,
         capacity,
@@ -848,7 +848,7 @@ fn duplicated(case: &Value) -> Outcome {
     let capacity = names.into_iter().map(|name| (name, MANY)).collect();
     let (replicas, none) = (input(case, "replicas")?, BTreeMap::new());
     let got = divided(&Division {
-        kind: Kind::Duplicated,
+        kind: AssignmentKind::Duplicated,
         uid: "",
         replicas,
         capacity,
@@ -868,7 +868,7 @@ fn dynamic_divide(case: &Value) -> Outcome {
     let (capacity, none) = (available.into_iter().collect(), BTreeMap::new());
     let replicas = input(case, "targetReplicas")?;
     let got = divided(&Division {
-        kind: Kind::DynamicWeighted,
+        kind: AssignmentKind::DynamicWeighted,
         uid: "",
         replicas,
         capacity,

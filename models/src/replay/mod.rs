@@ -144,7 +144,7 @@ pub struct Run {
 
 /// The state of the autoscaler between two minutes.
 #[derive(Debug)]
-struct Autoscaler {
+struct ReplayState {
     target: f64,
     tolerance: ToleranceReference,
     current: u32,
@@ -240,9 +240,9 @@ impl<'a> Workload<'a> {
     }
 }
 
-// === impl Autoscaler ===
+// === impl ReplayState ===
 
-impl Autoscaler {
+impl ReplayState {
     /// The replicas requested in one minute, from the demand of the minute before and the forecast.
     fn step(&mut self, observed: f64, forecast: Option<f64>) -> u32 {
         let proposal = self.propose(observed, Some(self.current));
@@ -287,7 +287,7 @@ pub fn run(workload: &Workload<'_>, config: ReplayConfig, forecast: &[Option<f64
         .demand
         .get(workload.first() - 1..)
         .unwrap_or_default();
-    let mut autoscaler = Autoscaler {
+    let mut autoscaler = ReplayState {
         target,
         tolerance: config.tolerance,
         current: observed

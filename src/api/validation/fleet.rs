@@ -19,7 +19,7 @@ use super::{Invalid, MAX_REPLICAS, Violation, read, refuse_if_any};
 use crate::domain::{
     Replicas,
     cron::Zone,
-    federate::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource},
+    federate::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource},
     hpa::{MetricSpec, Settings},
     proposal::Reason,
     workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
@@ -32,7 +32,7 @@ const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
 #[derive(Clone, Debug)]
 pub struct FleetSpec {
     /// The fleet as one workload: bounds, metrics, windows and forecasts of the total (of each member under
-    /// [`Kind::Duplicated`]).
+    /// [`AssignmentKind::Duplicated`]).
     pub workload: Workload,
     /// How it is divided. Its `mode` is that of the members.
     pub policy: Policy,
@@ -97,10 +97,10 @@ impl FleetSpec {
     /// Whether each member has all of the bounds, windows and forecasts for itself.
     #[must_use]
     pub fn is_duplicated(&self) -> bool {
-        self.policy.kind == Kind::Duplicated
+        self.policy.kind == AssignmentKind::Duplicated
     }
 
-    /// Whether the hub decides one count for all and divides it; under [`Kind::Duplicated`] each member decides for
+    /// Whether the hub decides one count for all and divides it; under [`AssignmentKind::Duplicated`] each member decides for
     /// itself.
     #[must_use]
     pub fn hub_writes_counts(&self) -> bool {
@@ -277,7 +277,7 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
 
 fn preferences(
     assignment: &FederatedHPAAssignment,
-    kind: Kind,
+    kind: AssignmentKind,
     violations: &mut Vec<Violation>,
 ) -> Vec<Preference> {
     let wire = assignment.cluster_autoscaling_preference.iter().flatten();
@@ -285,7 +285,7 @@ fn preferences(
         .enumerate()
         .map(|(position, wire)| preference(position, wire, violations))
         .collect();
-    if kind == Kind::Prioritized && read.iter().all(|p| p.priority.is_none()) {
+    if kind == AssignmentKind::Prioritized && read.iter().all(|p| p.priority.is_none()) {
         violations.push(Violation::new(
             format!("{ASSIGNMENT}.clusterAutoscalingPreference"),
             "without any priority",
@@ -295,13 +295,13 @@ fn preferences(
     read
 }
 
-const fn kind(wire: AssignmentType) -> Kind {
+const fn kind(wire: AssignmentType) -> AssignmentKind {
     match wire {
-        AssignmentType::Duplicated => Kind::Duplicated,
-        AssignmentType::Aggregated => Kind::Aggregated,
-        AssignmentType::StaticWeighted => Kind::StaticWeighted,
-        AssignmentType::DynamicWeighted => Kind::DynamicWeighted,
-        AssignmentType::Prioritized => Kind::Prioritized,
+        AssignmentType::Duplicated => AssignmentKind::Duplicated,
+        AssignmentType::Aggregated => AssignmentKind::Aggregated,
+        AssignmentType::StaticWeighted => AssignmentKind::StaticWeighted,
+        AssignmentType::DynamicWeighted => AssignmentKind::DynamicWeighted,
+        AssignmentType::Prioritized => AssignmentKind::Prioritized,
     }
 }
 

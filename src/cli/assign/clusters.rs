@@ -469,7 +469,7 @@ fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{ReplicaBounds, federate::Kind};
+    use crate::domain::{ReplicaBounds, federate::AssignmentKind};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -580,7 +580,7 @@ mod tests {
             let clusters = parse(text).unwrap();
             let members = clusters.members(None, NOW).unwrap();
             let policy = Policy::new(
-                Kind::Aggregated,
+                AssignmentKind::Aggregated,
                 ReplicaBounds::new(Replicas::new(2), Replicas::MAX),
             );
             let total = clusters.total(&members, &policy, &Ledger::default(), NOW);

@@ -29,7 +29,7 @@ pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
     json!({
         "metadata": { "name": fleet.name, "namespace": fleet.spec.workload.target.namespace },
         "at": decision.at.to_string(),
-        "policy": format!("{:?}", policy.kind),
+        "policy": policy.kind.as_str(),
         "bounds": { "min": policy.bounds.min.get(), "max": policy.bounds.max.get() },
         "total": {
             "demand": total.demand,

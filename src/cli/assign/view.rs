@@ -11,7 +11,8 @@ use crate::{
     domain::{
         Replicas,
         federate::{
-            EffectivePreference, Entry, Kind, Member, MemberDecision, Profile, ShareStatus, Total,
+            AssignmentKind, EffectivePreference, Entry, Member, MemberDecision, Profile,
+            ShareStatus, Total,
         },
         observation::Status,
         workload::{Mode, Strategy},
@@ -49,7 +50,7 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
     };
     let each = match spec.policy.kind {
-        Kind::Duplicated => " each",
+        AssignmentKind::Duplicated => " each",
         _ => "",
     };
     let at = clock(assignment.decision.at);
@@ -180,9 +181,13 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
     }
     let policy = &assignment.fleet.spec.policy;
     let table = match policy.kind {
-        Kind::Duplicated => undivided(&entries, screen),
-        Kind::StaticWeighted | Kind::DynamicWeighted => weighted(assignment, &entries, screen),
-        Kind::Aggregated | Kind::Prioritized => filled(assignment, &entries, screen),
+        AssignmentKind::Duplicated => undivided(&entries, screen),
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
+            weighted(assignment, &entries, screen)
+        }
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
+            filled(assignment, &entries, screen)
+        }
     };
     let mut text = format!(
         "{}\n{table}",
@@ -214,7 +219,7 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
         .collect();
     if matches!(
         assignment.fleet.spec.policy.kind,
-        Kind::Aggregated | Kind::Prioritized
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized
     ) {
         entries.sort_by_key(|(_, entry)| entry.rank);
     }
@@ -225,28 +230,32 @@ fn title(assignment: &Assignment) -> String {
     let policy = &assignment.fleet.spec.policy;
     let bounds = policy.bounds;
     match policy.kind {
-        Kind::Duplicated => "Duplicated: each cluster has the bounds of the spec".to_owned(),
+        AssignmentKind::Duplicated => {
+            "Duplicated: each cluster has the bounds of the spec".to_owned()
+        }
         kind => format!(
-            "{kind:?}: minReplicas {} and maxReplicas {}, divided",
-            bounds.min, bounds.max
+            "{}: minReplicas {} and maxReplicas {}, divided",
+            kind.as_str(),
+            bounds.min,
+            bounds.max
         ),
     }
 }
 
 /// How the policy divides, in lines.
-const fn how(kind: Kind) -> &'static [&'static str] {
+const fn how(kind: AssignmentKind) -> &'static [&'static str] {
     match kind {
-        Kind::Duplicated => &[],
-        Kind::StaticWeighted | Kind::DynamicWeighted => &[
+        AssignmentKind::Duplicated => &[],
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => &[
             "shares are rounded down; the remainder goes to the highest weights;",
             "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
-        Kind::Aggregated => &[
+        AssignmentKind::Aggregated => &[
             "clusters are filled to their capacity in order: first those that run the",
             "workload, then the largest; replicas beyond all capacities go to the first;",
             "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
-        Kind::Prioritized => &[
+        AssignmentKind::Prioritized => &[
             "clusters are filled to their capacity, the highest priority first, within one",
             "priority by capacity; replicas beyond all capacities go to the highest;",
             "a minimum of 0 becomes 1, the least that an HPA accepts",
@@ -308,7 +317,7 @@ const fn weight(entry: &Entry) -> f64 {
 }
 
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.fleet.spec.policy.kind == Kind::Prioritized;
+    let prioritized = assignment.fleet.spec.policy.kind == AssignmentKind::Prioritized;
     let header = [
         ("CLUSTER", Side::Left),
         (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),

@@ -247,7 +247,7 @@ pub(super) fn json(report: &BacktestReport) -> Value {
         "until": setup.until.to_string(),
         "startUpSeconds": setup.environment.start_up.as_secs(),
         "bounds": { "min": setup.workload.bounds.min.get(), "max": setup.workload.bounds.max.get() },
-        "contenders": results(report).map(|result| run_json(report, result)).collect::<Vec<_>>(),
+        "candidates": results(report).map(|result| run_json(report, result)).collect::<Vec<_>>(),
         "difference": report.plain.as_ref().map(|plain| json!({
             "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
             "replicaHoursPercent": more_percent(&report.ours.score, &plain.score),

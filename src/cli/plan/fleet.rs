@@ -15,7 +15,7 @@ use crate::{
         Replicas,
         autoscale::history::History,
         autoscale::{Decision, Inputs, decide},
-        federate::{Kind, Member, Total},
+        federate::{AssignmentKind, Member, Total},
         hpa::Settings,
         workload::{Mode, Workload},
     },
@@ -133,7 +133,7 @@ pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
 
 /// Whether the policy divides at all.
 fn divides(spec: &FleetSpec) -> bool {
-    spec.policy.kind != Kind::Duplicated
+    spec.policy.kind != AssignmentKind::Duplicated
 }
 
 /// Gives every pod that has a node the same part of the demand.

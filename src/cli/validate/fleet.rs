@@ -7,7 +7,7 @@ use crate::{
     api::validation::FleetSpec,
     domain::{
         Replicas,
-        federate::{Kind, Preference},
+        federate::{AssignmentKind, Preference},
         workload::Mode,
     },
 };
@@ -61,16 +61,22 @@ fn warning(path: &str, message: impl Into<String>) -> Found {
     (path.to_owned(), Severity::Warning, message.into())
 }
 
-fn idle(path: &str, kind: Kind) -> Found {
+fn idle(path: &str, kind: AssignmentKind) -> Found {
     let field = path.rsplit('.').next().unwrap_or_default();
-    warning(path, format!("{field} has no effect under {kind:?}"))
+    warning(
+        path,
+        format!("{field} has no effect under {}", kind.as_str()),
+    )
 }
 
 /// Fields of the spec that have no effect under the policy.
-fn without_effect(fdhpa: &FederatedHPA, kind: Kind) -> Vec<Found> {
+fn without_effect(fdhpa: &FederatedHPA, kind: AssignmentKind) -> Vec<Found> {
     let spec = &fdhpa.spec;
     let assignment = &spec.federated_hpa_assignment;
-    let moves = !matches!(kind, Kind::Duplicated | Kind::StaticWeighted);
+    let moves = !matches!(
+        kind,
+        AssignmentKind::Duplicated | AssignmentKind::StaticWeighted
+    );
     let rebalance = spec.rebalance.as_ref();
     let written = [
         (
@@ -83,11 +89,11 @@ fn without_effect(fdhpa: &FederatedHPA, kind: Kind) -> Vec<Found> {
         ),
         (
             "spec.scalingToZero",
-            spec.scaling_to_zero == Some(true) && kind == Kind::Duplicated,
+            spec.scaling_to_zero == Some(true) && kind == AssignmentKind::Duplicated,
         ),
         (
             "spec.federatedHPAAssignment.weightBy",
-            assignment.weight_by.is_some() && kind != Kind::DynamicWeighted,
+            assignment.weight_by.is_some() && kind != AssignmentKind::DynamicWeighted,
         ),
     ];
     let idle = written.iter().filter(|(_, idle)| *idle);
@@ -100,7 +106,7 @@ fn about_preference(
     fleet: &FleetSpec,
 ) -> Vec<Found> {
     let kind = fleet.policy.kind;
-    let duplicated = kind == Kind::Duplicated;
+    let duplicated = kind == AssignmentKind::Duplicated;
     let (min, max) = (
         preference.autoscaling_min_threshold,
         preference.autoscaling_max_threshold,
@@ -108,11 +114,11 @@ fn about_preference(
     let written = [
         (
             "staticWeight",
-            preference.static_weight.is_some() && kind != Kind::StaticWeighted,
+            preference.static_weight.is_some() && kind != AssignmentKind::StaticWeighted,
         ),
         (
             "priority",
-            preference.priority.is_some() && kind != Kind::Prioritized,
+            preference.priority.is_some() && kind != AssignmentKind::Prioritized,
         ),
         ("autoscalingMinThreshold", min.is_some() && duplicated),
         ("autoscalingMaxThreshold", max.is_some() && duplicated),
@@ -147,13 +153,15 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
     }
     let most = fleet.policy.bounds.max;
     let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
-    if fleet.policy.kind != Kind::Duplicated && Replicas::new(named) > most {
+    if fleet.policy.kind != AssignmentKind::Duplicated && Replicas::new(named) > most {
         let message =
             format!("maxReplicas {most} is not enough for one replica in each of {named} clusters");
         found.push(warning("spec.maxReplicas", message));
     }
     let weighs = |preference: &Preference| preference.weight.is_some();
-    if fleet.policy.kind == Kind::StaticWeighted && !fleet.policy.preferences.iter().any(weighs) {
+    if fleet.policy.kind == AssignmentKind::StaticWeighted
+        && !fleet.policy.preferences.iter().any(weighs)
+    {
         let message = "no cluster has a staticWeight, so all clusters have the same weight";
         found.push(warning(ASSIGNMENT, message));
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a child's status says about its last pass.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ReportedPass {
     /// The bounds that it has now.
     pub(super) bounds: ReplicaBounds,
     pub(super) current: Replicas,
@@ -22,9 +22,9 @@ pub(super) struct Answer {
     pub(super) values: Vec<MetricValue>,
 }
 
-// === impl Answer ===
+// === impl ReportedPass ===
 
-impl Answer {
+impl ReportedPass {
     /// `None` for a status without a pass, or with a pass that read no metrics.
     pub(super) fn of(child: &HpaView) -> Option<Self> {
         let count = |name: &str| {
@@ -73,7 +73,7 @@ pub(super) fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
 }
 
 /// Whether the pods stayed as they were, but for those that the child's own answer made or removed.
-pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer) -> bool {
+pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], reported: &ReportedPass) -> bool {
     let found = |pods: &[Arc<Pod>], name: &str| {
         pods.binary_search_by(|pod| (*pod.name).cmp(name))
             .ok()
@@ -82,11 +82,11 @@ pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer
     let kept = before.iter().all(|pod| match found(now, &pod.name) {
         Some(same) if same == *pod => true,
         // Pods that the child itself ends are no disturbance.
-        Some(same) => same.deleting && answer.desired < answer.current,
-        None => answer.desired < answer.current,
+        Some(same) => same.deleting && reported.desired < reported.current,
+        None => reported.desired < reported.current,
     });
     let fresh = now.iter().any(|pod| found(before, &pod.name).is_none());
-    kept && (!fresh || answer.desired > answer.current)
+    kept && (!fresh || reported.desired > reported.current)
 }
 
 /// The value that a child reports for one metric, in the shape of our own.

@@ -14,7 +14,7 @@ use std::{collections::VecDeque, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use self::expected::{Answer, bounds, fingerprint, undisturbed};
+use self::expected::{ReportedPass, bounds, fingerprint, undisturbed};
 use crate::{
     domain::{
         ReplicaBounds, Replicas,
@@ -83,7 +83,7 @@ struct Read {
 
 /// A pass of the child, as its status shows it.
 struct Pass<'a> {
-    answer: &'a Answer,
+    reported: &'a ReportedPass,
     /// Whether its status has changed since the last sync.
     fresh: bool,
     /// Whether the pods have not changed since the last sync, so that it read what we read.
@@ -190,10 +190,10 @@ impl Conformance {
             self.status = child.status.clone();
             self.compared = false;
         }
-        let answer = Answer::of(child)?;
-        let calm = fresh && undisturbed(&before, sync.pods, &answer);
+        let reported = ReportedPass::of(child)?;
+        let calm = fresh && undisturbed(&before, sync.pods, &reported);
         let pass = Pass {
-            answer: &answer,
+            reported: &reported,
             fresh,
             calm,
         };
@@ -237,14 +237,14 @@ impl Conformance {
 
     fn judge(&mut self, pass: &Pass<'_>, now: Timestamp, rules: Rules<'_>) -> Option<bool> {
         let Pass {
-            answer,
+            reported,
             fresh,
             calm,
         } = *pass;
         let same: Vec<_> = self
             .expected
             .iter()
-            .filter(|e| e.is_met_by(answer))
+            .filter(|e| e.is_met_by(reported))
             .cloned()
             .collect();
         // The child has read something that we have not, and remembers it for a while.
@@ -264,11 +264,11 @@ impl Conformance {
         // The pass may have come before or after the last change of the bounds.
         let ranges = || {
             same.iter().flat_map(|expectation| {
-                [expectation.bounds, answer.bounds]
+                [expectation.bounds, reported.bounds]
                     .map(|bounds| self.range(expectation, bounds, now, rules))
             })
         };
-        let desired = answer.desired;
+        let desired = reported.desired;
         if ranges().any(|range| range == (desired, desired)) {
             return Some(true);
         }
@@ -277,7 +277,7 @@ impl Conformance {
             return None;
         }
         let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
-        tracing::warn!(%child, ?answer, ?expected, "the child HPA disagrees with the expected recommendation");
+        tracing::warn!(%child, ?reported, ?expected, "the child HPA disagrees with the expected recommendation");
         Some(false)
     }
 
@@ -357,8 +357,8 @@ impl Expectation {
     }
 
     /// Whether the child answered to these inputs.
-    fn is_met_by(&self, answer: &Answer) -> bool {
-        self.step.current == answer.current && self.values == answer.values
+    fn is_met_by(&self, reported: &ReportedPass) -> bool {
+        self.step.current == reported.current && self.values == reported.values
     }
 }
 

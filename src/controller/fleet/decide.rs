@@ -32,7 +32,7 @@ use crate::{
 
 /// The decision for a fleet as one workload, and what of it is to be divided.
 #[derive(Debug)]
-pub(super) struct WholeDecided {
+pub(super) struct WorkloadDecided {
     /// The decision, as for an autoscaler of one cluster; its action is not carried out.
     pub(super) decided: Decided,
     /// What is to be divided.
@@ -41,7 +41,7 @@ pub(super) struct WholeDecided {
 
 /// A fleet as one workload, to be decided.
 #[derive(Debug)]
-pub(super) struct Whole<'a, M> {
+pub(super) struct FleetWorkload<'a, M> {
     /// What the decision is made with.
     pub(super) context: &'a DecideContext<'a>,
     /// The forecasts in force.
@@ -52,11 +52,15 @@ pub(super) struct Whole<'a, M> {
     pub(super) participants: &'a Participants<'a, M>,
 }
 
-// === impl Whole ===
+// === impl FleetWorkload ===
 
-impl<M> Whole<'_, M> {
+impl<M> FleetWorkload<'_, M> {
     /// Decides the fleet as one workload; `target` is the state of that workload, `fleet` that of its members.
-    pub(super) fn decide(&self, target: &mut TargetState, fleet: &mut FleetState) -> WholeDecided {
+    pub(super) fn decide(
+        &self,
+        target: &mut TargetState,
+        fleet: &mut FleetState,
+    ) -> WorkloadDecided {
         let spec = &self.item.spec.spec;
         let present = self.participants.workloads();
         let unreachable = self.unreachable(fleet);
@@ -89,7 +93,7 @@ impl<M> Whole<'_, M> {
                 reason: HoldReason::AtDesired,
             };
         }
-        WholeDecided { decided, total }
+        WorkloadDecided { decided, total }
     }
 
     /// The last counts of the members that do not answer, as far as they are known: unless a member counts as failed, what

@@ -1,7 +1,7 @@
 //! What one sync decided about one fleet, and what became of it.
 
 use super::{
-    apply::MemberApplied, decide::WholeDecided, item::FleetItem, member_plan::MemberPlan,
+    apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
     observe::FleetObservation,
 };
 use crate::{
@@ -17,7 +17,7 @@ pub(in crate::controller) struct FleetDecided<M> {
     /// What was seen.
     pub(super) observed: FleetObservation<M>,
     /// The decision for the whole.
-    pub(super) whole: WholeDecided,
+    pub(super) whole: WorkloadDecided,
     /// The members as the rules read them.
     pub(super) members: Vec<federate::Member>,
     /// How the rules divide the whole.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
-    controller::{apply::Writer, child_hpa, kind},
+    controller::{apply::Writer, child_hpa, kind::Cleanup},
     domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
@@ -53,7 +53,7 @@ pub(super) struct Deleting {
 
 /// What is to be cleaned up in one sync. It has all that it needs, so that it can run beside the sync.
 #[derive(Debug)]
-pub(in crate::controller) struct Cleanup<C, F> {
+pub(in crate::controller) struct FleetCleanup<C, F> {
     /// The cluster that the fleets' objects are in.
     pub(super) hub: Arc<C>,
     /// The members.
@@ -152,9 +152,9 @@ pub(super) async fn update<C: Cluster, M: Member>(
     }
 }
 
-// === impl Cleanup ===
+// === impl FleetCleanup ===
 
-impl<C: Cluster, F: Fleet> kind::Cleanup for Cleanup<C, F> {
+impl<C: Cluster, F: Fleet> Cleanup for FleetCleanup<C, F> {
     /// Cleans up deleted fleets and collects what earlier ones left behind: in all members at once, and no longer than one
     /// member may take.
     async fn run(self) {
@@ -167,7 +167,7 @@ impl<C: Cluster, F: Fleet> kind::Cleanup for Cleanup<C, F> {
     }
 }
 
-impl<C: Cluster, F: Fleet> Cleanup<C, F> {
+impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
     /// Cleans up after a deleted fleet; its object goes when that is done, or overdue.
     async fn finalize(&self, deleting: &Deleting) {
         let fdhpa = &deleting.fdhpa;

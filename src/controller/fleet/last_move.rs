@@ -221,7 +221,7 @@ mod tests {
             ..ClusterStatus::default()
         };
         for (reason, kept) in [
-            ("Relief: max 6 -> 8: m2 has no room", true),
+            ("Relief: max 6 -> 8: m2 has no capacity", true),
             ("Blocked: max 9 -> 8: 1 pod unschedulable", true),
             ("Blocked: 1 pod unschedulable", false),
             ("Unknown: no answer", false),

@@ -33,9 +33,9 @@ use jiff::Timestamp;
 
 use self::{
     apply::MemberWriter,
-    decide::Whole,
+    decide::FleetWorkload,
     decided::{FleetApplied, FleetDecided},
-    finalizer::{Cleanup, Finalizers},
+    finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
     member_plan::{MemberReader, Planner},
     observe::{Deadline, DueFleet, FleetObservation},
@@ -120,7 +120,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     type Observation = FleetObservation<F::Member>;
     type Decided = FleetDecided<F::Member>;
     type Applied = FleetApplied<F::Member>;
-    type Cleanup = Cleanup<C, F>;
+    type Cleanup = FleetCleanup<C, F>;
 
     fn is_synced(&self) -> bool {
         // Before the fleets are listed none is known, and what they have in members would look left behind.
@@ -177,7 +177,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         telemetry.set_shares(&gone.report.labels, published, std::iter::empty());
     }
 
-    async fn cleanup(&mut self, states: &StatesOf<Self>, now: Timestamp) -> Cleanup<C, F> {
+    async fn cleanup(&mut self, states: &StatesOf<Self>, now: Timestamp) -> FleetCleanup<C, F> {
         let deleting = self.hub.federated();
         let members_of = |uid: &str| {
             let state = states.get(uid);
@@ -185,7 +185,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             members.cloned().collect()
         };
         let deleting = self.finalizers.deleting(deleting, members_of, now);
-        Cleanup {
+        FleetCleanup {
             deleting,
             collect_as: self.finalizers.collect_as(&*self.hub, now).await,
             hub: Arc::clone(&self.hub),
@@ -249,7 +249,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let by_name = federate::participation(&policy, &members, &fleet.ledger, context.now);
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
         forecasts.shares().report(uid, participants.histories());
-        let whole = Whole {
+        let whole = FleetWorkload {
             context,
             forecasts,
             item: &item,

@@ -79,7 +79,7 @@ pub(super) enum MemberObservation {
     /// The member, or the workload in it, cannot be observed.
     Unknown {
         /// Why not.
-        why: String,
+        problem: String,
         /// Whether it answers, and what cannot be read is this one workload.
         answers: bool,
     },
@@ -134,17 +134,17 @@ impl<M> ObservedMember<M> {
 
     /// Whether the member itself is not ready, and not only what one fleet asks of it.
     fn is_down(&self) -> bool {
-        let is_silent = matches!(
+        let is_unknown = matches!(
             self.observed,
             MemberObservation::Unknown { answers: false, .. }
         );
-        is_silent || self.view.refused || self.view.health != Health::Ready
+        is_unknown || self.view.refused || self.view.health != Health::Ready
     }
 
     /// Why it cannot be observed, if so.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.observed {
-            MemberObservation::Unknown { why, .. } => Some(why),
+            MemberObservation::Unknown { problem, .. } => Some(problem),
             MemberObservation::Present(_) | MemberObservation::Absent { .. } => None,
         }
     }
@@ -310,15 +310,15 @@ async fn observe_member<M: Member>(
     fleets: Vec<Concerned<'_>>,
     deadline: Deadline,
 ) -> Vec<(usize, ObservedMember<M>)> {
-    let silent = |why: &str| fleets.iter().map(|_| silent(why)).collect();
+    let unobserved = |problem: &str| fleets.iter().map(|_| unobserved(problem)).collect();
     let observed: Vec<_> = match in_reach(view) {
-        Err(why) => silent(&why),
+        Err(problem) => unobserved(&problem),
         Ok(cluster) => {
             let all = observe_reachable(&**cluster, &view.profile.name, &fleets, deadline);
             tokio::time::timeout(deadline.limit, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
-                    silent(&format!("no answer within {:?}", deadline.limit))
+                    unobserved(&format!("no answer within {:?}", deadline.limit))
                 })
         }
     };
@@ -356,16 +356,16 @@ async fn observe_reachable<M: Member>(
     join_all(members).await
 }
 
-fn silent(why: &str) -> MemberObservation {
+fn unobserved(problem: &str) -> MemberObservation {
     MemberObservation::Unknown {
-        why: why.to_owned(),
+        problem: problem.to_owned(),
         answers: false,
     }
 }
 
 fn unknown(error: &ClusterError) -> MemberObservation {
     MemberObservation::Unknown {
-        why: error.to_string(),
+        problem: error.to_string(),
         answers: !matches!(error, ClusterError::Unreachable { .. }),
     }
 }

@@ -100,7 +100,9 @@ impl<C: Cluster> FleetReporter<'_, C> {
                 .and_then(|effect| of_template(&fleet.observed).map(|()| effect)),
             decided: fleet.whole.decided,
         };
-        reporter.applied(state.subject(), &applied, extras).await;
+        reporter
+            .applied(state.report_input(), &applied, extras)
+            .await;
     }
 }
 

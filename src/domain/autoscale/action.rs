@@ -43,29 +43,18 @@ pub enum Action {
     },
 }
 
-/// Why nothing is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HoldReason {
-    /// The count is already the desired one.
-    AtDesired,
-    /// Strategy Preview: the decision is only reported.
-    Preview,
-    /// Strategy Preview, and the count is already `specificReplicas`.
-    Pinned,
-    /// `maxReplicas` is below `minReplicas`.
-    InvalidBounds,
-}
-
-impl HoldReason {
-    /// The `UpperCamelCase` word used in status, logs and labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::AtDesired => "AtDesired",
-            Self::Preview => "Preview",
-            Self::Pinned => "Pinned",
-            Self::InvalidBounds => "InvalidBounds",
-        }
+words! {
+    /// Why nothing is written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum HoldReason {
+        /// The count is already the desired one.
+        AtDesired,
+        /// Strategy Preview: the decision is only reported.
+        Preview,
+        /// Strategy Preview, and the count is already `specificReplicas`.
+        Pinned,
+        /// `maxReplicas` is below `minReplicas`.
+        InvalidBounds,
     }
 }
 

@@ -77,44 +77,21 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The type of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConditionKind {
-    /// Whether the spec can be acted on as it is.
-    Ready,
-    /// Whether every forecast is there. Absent without `prediction`.
-    PredictionReady,
-    /// Whether every cron can be used. Absent without `crons`.
-    CronReady,
-    /// Whether the count can be changed now.
-    AbleToScale,
-    /// Whether a count could be computed.
-    ScalingActive,
-    /// Whether a bound or a policy changed the count.
-    ScalingLimited,
-}
-
-impl ConditionKind {
-    /// All types, in the order of status.
-    pub const ALL: [Self; 6] = [
-        Self::Ready,
-        Self::PredictionReady,
-        Self::CronReady,
-        Self::AbleToScale,
-        Self::ScalingActive,
-        Self::ScalingLimited,
-    ];
-
-    /// The word the API uses.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::PredictionReady => "PredictionReady",
-            Self::CronReady => "CronReady",
-            Self::AbleToScale => "AbleToScale",
-            Self::ScalingActive => "ScalingActive",
-            Self::ScalingLimited => "ScalingLimited",
-        }
+words! {
+    /// The type of a condition.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ConditionKind {
+        /// Whether the spec can be acted on as it is.
+        Ready,
+        /// Whether every forecast is there. Absent without `prediction`.
+        PredictionReady,
+        /// Whether every cron can be used. Absent without `crons`.
+        CronReady,
+        /// Whether the count can be changed now.
+        AbleToScale,
+        /// Whether a count could be computed.
+        ScalingActive,
+        /// Whether a bound or a policy changed the count.
+        ScalingLimited,
     }
 }

@@ -29,29 +29,31 @@ pub struct Finding {
     pub message: String,
 }
 
-/// The lints; their names are stable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lint {
-    /// Starts and ends at the same times, so it is never active.
-    ZeroLength,
-    /// No date matches its start or end, so it is never active.
-    NeverFires,
-    /// Stays active for more than 24 hours.
-    LongerThanADay,
-    /// Another window with a larger target is active at the same time.
-    HiddenByLargerTarget,
-    /// Its target is above `maxReplicas`.
-    TargetAboveMax,
-    /// Its target is not above `minReplicas`.
-    TargetNotAboveMin,
-    /// The clocks change within it, or at one of its edges, in the next 400 days.
-    ClockChange,
-    /// Accepted, but probably not what was meant.
-    OddInput,
-    /// Restricts both day fields, so a day that matches either counts.
-    EitherDay,
-    /// Names no zone, so UTC is used.
-    TimeZoneMissing,
+words! {
+    /// The lints; their names are stable.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Lint {
+        /// Starts and ends at the same times, so it is never active.
+        ZeroLength,
+        /// No date matches its start or end, so it is never active.
+        NeverFires,
+        /// Stays active for more than 24 hours.
+        LongerThanADay,
+        /// Another window with a larger target is active at the same time.
+        HiddenByLargerTarget,
+        /// Its target is above `maxReplicas`.
+        TargetAboveMax,
+        /// Its target is not above `minReplicas`.
+        TargetNotAboveMin,
+        /// The clocks change within it, or at one of its edges, in the next 400 days.
+        ClockChange,
+        /// Accepted, but probably not what was meant.
+        OddInput,
+        /// Restricts both day fields, so a day that matches either counts.
+        EitherDay,
+        /// Names no zone, so UTC is used.
+        TimeZoneMissing,
+    }
 }
 
 /// The findings about the windows of one object, in the order of the windows.
@@ -112,23 +114,6 @@ type Found = Option<(Lint, String)>;
 // === impl Lint ===
 
 impl Lint {
-    /// The stable name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ZeroLength => "ZeroLength",
-            Self::NeverFires => "NeverFires",
-            Self::LongerThanADay => "LongerThanADay",
-            Self::HiddenByLargerTarget => "HiddenByLargerTarget",
-            Self::TargetAboveMax => "TargetAboveMax",
-            Self::TargetNotAboveMin => "TargetNotAboveMin",
-            Self::ClockChange => "ClockChange",
-            Self::OddInput => "OddInput",
-            Self::EitherDay => "EitherDay",
-            Self::TimeZoneMissing => "TimeZoneMissing",
-        }
-    }
-
     /// Whether the cron can never do anything, rather than something unexpected.
     #[must_use]
     pub fn is_error(self) -> bool {

@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    EffectivePreference, Kind, Policy, Recipient, Split, Surplus, WeightBy, fill, quota_split,
+    AssignmentKind, EffectivePreference, Policy, Recipient, Split, Surplus, WeightBy, fill,
+    quota_split,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -101,14 +102,14 @@ impl Budget {
 ///
 /// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max` as
 /// upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
-/// [`Kind::Duplicated`] every member has MIN and MAX.
+/// [`AssignmentKind::Duplicated`] every member has MIN and MAX.
 ///
 /// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum of
 /// lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum of lower
 /// limits)` plus the raised ones. The order of the candidates does not matter as long as names differ.
 ///
 /// ```
-/// use foretide::domain::federate::{Candidate, EffectivePreference, Kind, Policy, assign};
+/// use foretide::domain::federate::{Candidate, EffectivePreference, AssignmentKind, Policy, assign};
 /// use foretide::domain::{ReplicaBounds, Replicas};
 ///
 /// let candidate = |name, weight| Candidate {
@@ -121,14 +122,14 @@ impl Budget {
 ///     ..Candidate::default()
 /// };
 /// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
-/// let policy = Policy::new(Kind::StaticWeighted, bounds);
+/// let policy = Policy::new(AssignmentKind::StaticWeighted, bounds);
 /// let budgets = assign(&policy, bounds, &[candidate("eu", 1), candidate("us", 4)]);
 /// let max = |name: &str| budgets.members[name].max.get();
 /// assert_eq!((max("eu"), max("us")), (2, 8));
 /// ```
 #[must_use]
 pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
-    if policy.kind == Kind::Duplicated {
+    if policy.kind == AssignmentKind::Duplicated {
         return duplicated(bounds, candidates);
     }
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
@@ -185,12 +186,14 @@ pub fn share(
     let recipients = candidates.iter().zip(weights);
     let recipients: Vec<_> = recipients.map(|(c, weight)| c.recipient(weight)).collect();
     match policy.kind {
-        Kind::Duplicated => Split {
+        AssignmentKind::Duplicated => Split {
             shares: recipients.iter().map(|_| n.get()).collect(),
             left: 0,
         },
-        Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &recipients),
-        Kind::Aggregated | Kind::Prioritized => {
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
+            quota_split(n.get(), &recipients)
+        }
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
             let (tiers, places) = tiers(policy.kind, candidates, recipients);
             in_order(&places, fill(n.get(), &tiers, surplus))
         }
@@ -205,11 +208,11 @@ pub fn share(
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let max = policy.bounds.max.get();
     let of = |candidate: &Candidate<'_>| match policy.kind {
-        Kind::StaticWeighted => candidate.preference.weight.unwrap_or_default(),
+        AssignmentKind::StaticWeighted => candidate.preference.weight.unwrap_or_default(),
         _ => u64::from(candidate.capacity_or(max)),
     };
     match (policy.kind, policy.weight_by) {
-        (Kind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
+        (AssignmentKind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
         _ => candidates.iter().map(of).collect(),
     }
 }
@@ -253,12 +256,12 @@ fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
 
 /// The recipients in tiers, in the order of filling, and the positions they come from.
 pub(super) fn tiers<'a>(
-    kind: Kind,
+    kind: AssignmentKind,
     candidates: &[Candidate<'_>],
     recipients: Vec<Recipient<'a>>,
 ) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
     let rank = |c: &Candidate<'_>, recipient: &Recipient<'_>| match kind {
-        Kind::Prioritized => (Reverse(c.preference.priority), Reverse(true), Reverse(0)),
+        AssignmentKind::Prioritized => (Reverse(c.preference.priority), Reverse(true), Reverse(0)),
         // Aggregated: those that run the workload first, then the largest.
         _ => (Reverse(None), Reverse(c.hosts), Reverse(recipient.weight)),
     };
@@ -269,7 +272,7 @@ pub(super) fn tiers<'a>(
     });
     let places = order.iter().map(|(at, _)| *at).collect();
     let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {
-        kind == Kind::Prioritized && a.preference.priority == b.preference.priority
+        kind == AssignmentKind::Prioritized && a.preference.priority == b.preference.priority
     };
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
     let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect());
@@ -291,7 +294,10 @@ fn remarks(
     bounds: ReplicaBounds,
     candidates: &[Candidate<'_>],
 ) -> BTreeSet<Remark> {
-    let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
+    let is_weighted = matches!(
+        policy.kind,
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted
+    );
     let mut weights = weights(policy, candidates).into_iter();
     let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
     let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.preference));
@@ -367,17 +373,17 @@ mod tests {
     fn the_worked_examples_of_the_proposal_match_its_text() {
         for (policy, candidates, want) in [
             (
-                policy(Kind::Duplicated, 3, 10),
+                policy(AssignmentKind::Duplicated, 3, 10),
                 vec![candidate("m1", None), candidate("m2", Some(0))],
                 bounds(&[("m1", 3, 10), ("m2", 3, 10)]),
             ),
             (
-                policy(Kind::StaticWeighted, 2, 10),
+                policy(AssignmentKind::StaticWeighted, 2, 10),
                 vec![weighted("m1", 1), weighted("m2", 2), weighted("m3", 3)],
                 bounds(&[("m1", 1, 1), ("m2", 1, 4), ("m3", 1, 5)]),
             ),
             (
-                policy(Kind::DynamicWeighted, 8, 24),
+                policy(AssignmentKind::DynamicWeighted, 8, 24),
                 vec![
                     candidate("m1", Some(1)),
                     candidate("m2", Some(5)),
@@ -388,7 +394,7 @@ mod tests {
             // The proposal prints 18, which adds up to 22 of 24: it says that ten are left where 24 - (8 + 2 + 2) is twelve.
             // The next example keeps the sum, so this one does too.
             (
-                policy(Kind::Aggregated, 8, 24),
+                policy(AssignmentKind::Aggregated, 8, 24),
                 vec![
                     candidate("m1", Some(8)),
                     candidate("m2", Some(2)),
@@ -397,7 +403,7 @@ mod tests {
                 bounds(&[("m1", 8, 20), ("m2", 1, 2), ("m3", 1, 2)]),
             ),
             (
-                policy(Kind::Prioritized, 8, 24),
+                policy(AssignmentKind::Prioritized, 8, 24),
                 vec![ranked("m1", 2, 20), ranked("m2", 1, 1)],
                 bounds(&[("m1", 8, 23), ("m2", 1, 1)]),
             ),
@@ -408,7 +414,7 @@ mod tests {
 
     #[test]
     fn aggregated_fills_hosts_first_then_the_largest_then_by_name() {
-        let policy = policy(Kind::Aggregated, 1, 9);
+        let policy = policy(AssignmentKind::Aggregated, 1, 9);
         let hosting = Candidate {
             hosts: true,
             ..candidate("c", Some(2))
@@ -426,7 +432,7 @@ mod tests {
         elastic.preference.elastic = true;
         let of = [candidate("a", None), elastic, candidate("c", Some(12))];
         assert_eq!(
-            weights(&policy(Kind::DynamicWeighted, 1, 24), &of),
+            weights(&policy(AssignmentKind::DynamicWeighted, 1, 24), &of),
             [24, 24, 12]
         );
     }
@@ -439,7 +445,7 @@ mod tests {
         };
         let policy = Policy {
             weight_by: WeightBy::Demand,
-            ..policy(Kind::DynamicWeighted, 4, 24)
+            ..policy(AssignmentKind::DynamicWeighted, 4, 24)
         };
         let of = [
             demanding("a", Some(9.0)),
@@ -469,7 +475,7 @@ mod tests {
             candidate.preference.max = Replicas::new(max);
             candidate
         };
-        let policy = policy(Kind::StaticWeighted, 4, 6);
+        let policy = policy(AssignmentKind::StaticWeighted, 4, 6);
         let above = [bounded("a", 4, 9), bounded("b", 3, 9)];
         let assigned = assign(&policy, policy.bounds, &above);
         assert_eq!(
@@ -497,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_member_without_a_maximum_has_no_budget_and_without_members_max_is_unassigned() {
-        let policy = policy(Kind::DynamicWeighted, 1, 4);
+        let policy = policy(AssignmentKind::DynamicWeighted, 1, 4);
         assert_eq!(
             budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
             bounds(&[("b", 1, 4)])

@@ -55,44 +55,31 @@ pub struct MemberDecision {
     pub because: String,
 }
 
-/// What to do with a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Nothing differs.
-    #[default]
-    Keep,
-    /// Create the autoscaler, and the workload if the hub places it.
-    Create,
-    /// Change the autoscaler's bounds or the replicas.
-    Update,
-    /// Scale from zero replicas to one or more.
-    Wake,
-    /// Scale to zero replicas; the autoscaler stays.
-    Sleep,
-    /// Scale a deselected member, or one without a budget, to zero replicas: the others serve.
-    Drain,
-    /// Delete the autoscaler of a drained member, and the workload if the hub placed it.
-    Delete,
-    /// Write nothing on purpose: its state is unknown, or another writer controls it.
-    Hold,
+words! {
+    /// What to do with a member.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Action {
+        /// Nothing differs.
+        #[default]
+        Keep,
+        /// Create the autoscaler, and the workload if the hub places it.
+        Create,
+        /// Change the autoscaler's bounds or the replicas.
+        Update,
+        /// Scale from zero replicas to one or more.
+        Wake,
+        /// Scale to zero replicas; the autoscaler stays.
+        Sleep,
+        /// Scale a deselected member, or one without a budget, to zero replicas: the others serve.
+        Drain,
+        /// Delete the autoscaler of a drained member, and the workload if the hub placed it.
+        Delete,
+        /// Write nothing on purpose: its state is unknown, or another writer controls it.
+        Hold,
+    }
 }
 
 impl Action {
-    /// The `UpperCamelCase` word used in status and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Keep => "Keep",
-            Self::Create => "Create",
-            Self::Update => "Update",
-            Self::Wake => "Wake",
-            Self::Sleep => "Sleep",
-            Self::Drain => "Drain",
-            Self::Delete => "Delete",
-            Self::Hold => "Hold",
-        }
-    }
-
     /// Whether there is something to write.
     #[must_use]
     pub const fn writes(self) -> bool {
@@ -160,9 +147,9 @@ reasons! {
     /// R5: its pods are unschedulable.
     Blocked => "its pods are unschedulable",
     /// R5: it got budget that a blocked member cannot use.
-    Relief => "it takes over replicas that another member has no room for",
-    /// R5: pods are unschedulable, and no other member has room either.
-    NoCapacityAnywhere => "its pods are unschedulable, and no other member has room",
+    Relief => "it takes over replicas that another member has no capacity for",
+    /// R5: pods are unschedulable, and no other member has capacity either.
+    NoCapacityAnywhere => "its pods are unschedulable, and no other member has capacity",
     /// R6: it needed more than its budget.
     Saturated => "it needs more than its maximum",
     /// R6: it gave budget that it did not use.
@@ -294,31 +281,19 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The type of a fleet's condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConditionKind {
-    /// Whether budgets could be assigned.
-    Assigned,
-    /// Whether the budgets fit what the members need.
-    Balanced,
-    /// Whether every candidate can be reached.
-    MembersReachable,
-    /// Whether another field manager writes replicas in a member.
-    ReplicaConflict,
-    /// Whether the capacity of every candidate is known.
-    CapacityKnown,
-}
-
-impl ConditionKind {
-    /// The word in status.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Assigned => "Assigned",
-            Self::Balanced => "Balanced",
-            Self::MembersReachable => "MembersReachable",
-            Self::ReplicaConflict => "ReplicaConflict",
-            Self::CapacityKnown => "CapacityKnown",
-        }
+words! {
+    /// The type of a fleet's condition.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ConditionKind {
+        /// Whether budgets could be assigned.
+        Assigned,
+        /// Whether the budgets fit what the members need.
+        Balanced,
+        /// Whether every candidate can be reached.
+        MembersReachable,
+        /// Whether another field manager writes replicas in a member.
+        ReplicaConflict,
+        /// Whether the capacity of every candidate is known.
+        CapacityKnown,
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Candidate, Kind, Policy, Recipient, Split, Surplus, Ties, WeightBy,
+    AssignmentKind, Candidate, Policy, Recipient, Split, Surplus, Ties, WeightBy,
     assign::{in_order, tiers},
     divide::fill_by,
     webster, weights,
@@ -32,7 +32,7 @@ use crate::domain::Replicas;
 /// ```
 /// use std::collections::BTreeMap;
 ///
-/// use foretide::domain::federate::{Candidate, EffectivePreference, Kind, Policy, distribute};
+/// use foretide::domain::federate::{Candidate, EffectivePreference, AssignmentKind, Policy, distribute};
 /// use foretide::domain::{ReplicaBounds, Replicas};
 ///
 /// let candidate = |name, weight| Candidate {
@@ -45,7 +45,7 @@ use crate::domain::Replicas;
 ///     ..Candidate::default()
 /// };
 /// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(20));
-/// let policy = Policy::new(Kind::StaticWeighted, bounds);
+/// let policy = Policy::new(AssignmentKind::StaticWeighted, bounds);
 /// let members = [candidate("eu", 1), candidate("us", 2)];
 /// let split = distribute(&policy, Replicas::new(6), &members, &BTreeMap::new());
 /// assert_eq!(split.shares, [2, 4]);
@@ -66,10 +66,10 @@ pub fn distribute(
         recipients.collect::<Vec<_>>()
     };
     match policy.kind {
-        Kind::Duplicated => duplicate(n, candidates),
-        Kind::StaticWeighted => webster(n.get(), &weighted(), Ties::default()),
-        Kind::DynamicWeighted => sticky(policy, n, candidates, previous),
-        Kind::Aggregated | Kind::Prioritized => {
+        AssignmentKind::Duplicated => duplicate(n, candidates),
+        AssignmentKind::StaticWeighted => webster(n.get(), &weighted(), Ties::default()),
+        AssignmentKind::DynamicWeighted => sticky(policy, n, candidates, previous),
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
             let (mut tiers, places) = tiers(policy.kind, candidates, weighted());
             for recipient in tiers.iter_mut().flatten() {
                 recipient.weight = u64::from(recipient.top());
@@ -177,16 +177,16 @@ mod tests {
                 .collect()
         };
         for (kind, n, before, want, left) in [
-            (Kind::Duplicated, 5, [0, 0, 0], [5, 5, 5], 0),
-            (Kind::Duplicated, 50, [0, 0, 0], [9, 9, 9], 0),
-            (Kind::StaticWeighted, 12, [9, 3, 0], [2, 4, 6], 0),
+            (AssignmentKind::Duplicated, 5, [0, 0, 0], [5, 5, 5], 0),
+            (AssignmentKind::Duplicated, 50, [0, 0, 0], [9, 9, 9], 0),
+            (AssignmentKind::StaticWeighted, 12, [9, 3, 0], [2, 4, 6], 0),
             // Nothing moves, one more is added, half of it goes.
-            (Kind::DynamicWeighted, 12, [9, 3, 0], [9, 3, 0], 0),
-            (Kind::DynamicWeighted, 13, [9, 3, 0], [9, 3, 1], 0),
-            (Kind::DynamicWeighted, 6, [9, 3, 0], [4, 2, 0], 0),
-            (Kind::Aggregated, 12, [9, 3, 0], [1, 2, 9], 0),
-            (Kind::Prioritized, 12, [9, 3, 0], [1, 2, 9], 0),
-            (Kind::Prioritized, 40, [9, 3, 0], [9, 9, 9], 13),
+            (AssignmentKind::DynamicWeighted, 12, [9, 3, 0], [9, 3, 0], 0),
+            (AssignmentKind::DynamicWeighted, 13, [9, 3, 0], [9, 3, 1], 0),
+            (AssignmentKind::DynamicWeighted, 6, [9, 3, 0], [4, 2, 0], 0),
+            (AssignmentKind::Aggregated, 12, [9, 3, 0], [1, 2, 9], 0),
+            (AssignmentKind::Prioritized, 12, [9, 3, 0], [1, 2, 9], 0),
+            (AssignmentKind::Prioritized, 40, [9, 3, 0], [9, 9, 9], 13),
         ] {
             let split = distribute(
                 &policy(kind, 1, 50),

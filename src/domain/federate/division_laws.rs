@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{
-    Budget, Budgets, Candidate, EffectivePreference, Kind, Policy, Recipient, Surplus, Ties,
-    WeightBy, assign, distribute, fill, quota_split, share, webster, weights,
+    AssignmentKind, Budget, Budgets, Candidate, EffectivePreference, Policy, Recipient, Surplus,
+    Ties, WeightBy, assign, distribute, fill, quota_split, share, webster, weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -14,18 +14,18 @@ fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
 
-pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
+pub(super) fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
     Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
 }
 
-const DIVIDING: [Kind; 4] = [
-    Kind::Aggregated,
-    Kind::StaticWeighted,
-    Kind::DynamicWeighted,
-    Kind::Prioritized,
+const DIVIDING: [AssignmentKind; 4] = [
+    AssignmentKind::Aggregated,
+    AssignmentKind::StaticWeighted,
+    AssignmentKind::DynamicWeighted,
+    AssignmentKind::Prioritized,
 ];
 
-fn policies(kinds: &'static [Kind]) -> impl Strategy<Value = Policy> {
+fn policies(kinds: &'static [AssignmentKind]) -> impl Strategy<Value = Policy> {
     let by = select(vec![WeightBy::Capacity, WeightBy::Demand]);
     (select(kinds), 0_u32..20, 0_u32..50, by).prop_map(|(kind, min, more, weight_by)| Policy {
         weight_by,
@@ -270,7 +270,7 @@ proptest! {
     /// P8: of what fits, before what exceeds every capacity is spread.
     #[test]
     fn a_lower_priority_has_more_than_its_minimum_only_when_the_higher_ones_are_full(
-        policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..100,
+        policy in policies(&[AssignmentKind::Prioritized]), fleet in fleet(), count in 0_u32..100,
     ) {
         for surplus in [Surplus::Keep, Surplus::Spread] {
             let split = share(&policy, n(count), &fleet, surplus);
@@ -344,7 +344,7 @@ proptest! {
     /// P14.
     #[test]
     fn one_replica_less_is_taken_from_the_lowest_priority_above_its_bounds(
-        policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..150,
+        policy in policies(&[AssignmentKind::Prioritized]), fleet in fleet(), count in 0_u32..150,
     ) {
         let none = BTreeMap::new();
         let more = distribute(&policy, n(count + 1), &fleet, &none).shares;
@@ -360,7 +360,7 @@ proptest! {
     /// An unchanged count stays where it is, even if capacities have changed.
     #[test]
     fn an_unchanged_count_moves_nothing_under_dynamic_weights(
-        policy in policies(&[Kind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
+        policy in policies(&[AssignmentKind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
         again in any::<u64>(),
     ) {
         let first = distribute(&policy, n(count), &fleet, &BTreeMap::new());

@@ -41,7 +41,7 @@ pub use distribute::distribute;
 pub use divide::{Recipient, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
 pub use member::{Health, Member, Pods, Total};
-pub use policy::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource};
+pub use policy::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource};
 pub use preference::{Dropped, EffectivePreference};
 pub use rules::{Participation, decide, participation};
 pub use taint::{ParseTaintEffectError, Taint, TaintEffect, Toleration};

@@ -9,14 +9,14 @@ use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// The assignment policy.
-    pub kind: Kind,
-    /// MIN and MAX: of the fleet, or of each member under [`Kind::Duplicated`].
+    pub kind: AssignmentKind,
+    /// MIN and MAX: of the fleet, or of each member under [`AssignmentKind::Duplicated`].
     pub bounds: ReplicaBounds,
     /// Which clusters are candidates.
     pub affinity: Affinity,
     /// Weights, priorities and thresholds by cluster.
     pub preferences: Vec<Preference>,
-    /// What members are weighted by under [`Kind::DynamicWeighted`].
+    /// What members are weighted by under [`AssignmentKind::DynamicWeighted`].
     pub weight_by: WeightBy,
     /// Whether members may be scaled to zero replicas.
     pub scaling_to_zero: bool,
@@ -53,7 +53,7 @@ impl Policy {
     /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the documented defaults of the spec.
     /// `period`, `tolerance` and `generation` do not come from the spec; here they are 15 s, 0.1 and 1.
     #[must_use]
-    pub fn new(kind: Kind, bounds: ReplicaBounds) -> Self {
+    pub fn new(kind: AssignmentKind, bounds: ReplicaBounds) -> Self {
         Self {
             kind,
             bounds,
@@ -76,31 +76,33 @@ impl Policy {
         }
     }
 
-    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`Kind::Duplicated`], where no member
+    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where no member
     /// serves for another.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
-        self.scaling_to_zero && self.kind != Kind::Duplicated
+        self.scaling_to_zero && self.kind != AssignmentKind::Duplicated
     }
 }
 
-/// The assignment policies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Every member gets MIN and MAX in full.
-    #[default]
-    Duplicated,
-    /// As few members as possible: those that run pods first, then the largest.
-    Aggregated,
-    /// By the weights of the preferences.
-    StaticWeighted,
-    /// By capacity or by demand.
-    DynamicWeighted,
-    /// Highest priority first.
-    Prioritized,
+words! {
+    /// The assignment policies.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum AssignmentKind {
+        /// Every member gets MIN and MAX in full.
+        #[default]
+        Duplicated,
+        /// As few members as possible: those that run pods first, then the largest.
+        Aggregated,
+        /// By the weights of the preferences.
+        StaticWeighted,
+        /// By capacity or by demand.
+        DynamicWeighted,
+        /// Highest priority first.
+        Prioritized,
+    }
 }
 
-/// What members are weighted by under [`Kind::DynamicWeighted`].
+/// What members are weighted by under [`AssignmentKind::DynamicWeighted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WeightBy {
     /// The replicas that a member can run.
@@ -135,9 +137,9 @@ pub enum WorkloadSource {
 pub struct Preference {
     /// Which clusters.
     pub targets: Affinity,
-    /// Weight under [`Kind::StaticWeighted`].
+    /// Weight under [`AssignmentKind::StaticWeighted`].
     pub weight: Option<u64>,
-    /// Priority under [`Kind::Prioritized`]; larger comes earlier.
+    /// Priority under [`AssignmentKind::Prioritized`]; larger comes earlier.
     pub priority: Option<i64>,
     /// Fewest replicas of one cluster.
     pub min: Option<Replicas>,

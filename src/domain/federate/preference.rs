@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Policy, Preference, Profile};
+use super::{AssignmentKind, Policy, Preference, Profile};
 use crate::domain::Replicas;
 
 /// The preferences that match one cluster, merged: the largest weight, the largest priority and the tightest limits.
@@ -19,10 +19,10 @@ pub struct EffectivePreference {
     /// Priority, if any preference gives one.
     #[serde(skip_serializing_if = "is_default")]
     pub priority: Option<i64>,
-    /// Lower limit of the cluster's share: zero where no preference sets one, and under [`Kind::Duplicated`].
+    /// Lower limit of the cluster's share: zero where no preference sets one, and under [`AssignmentKind::Duplicated`].
     #[serde(rename = "lo", skip_serializing_if = "is_default")]
     pub min: Replicas,
-    /// Upper limit of the cluster's share: MAX where no preference sets one, and under [`Kind::Duplicated`].
+    /// Upper limit of the cluster's share: MAX where no preference sets one, and under [`AssignmentKind::Duplicated`].
     #[serde(rename = "hi")]
     pub max: Replicas,
     /// Whether the cluster adds nodes by itself.
@@ -42,7 +42,7 @@ pub enum Dropped {
 impl Policy {
     /// Merges the preferences that match one cluster; `None` when the policy's affinity does not match it.
     ///
-    /// A lower limit wins over a smaller upper one. [`Kind::Duplicated`] ignores limits. Whether a missing weight or
+    /// A lower limit wins over a smaller upper one. [`AssignmentKind::Duplicated`] ignores limits. Whether a missing weight or
     /// priority excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
     #[must_use]
     pub fn effective_preference(&self, cluster: &Profile) -> Option<EffectivePreference> {
@@ -68,7 +68,7 @@ impl Policy {
             merged.priority = merged.priority.max(preference.priority);
             merged.elastic |= preference.elastic;
         }
-        if self.kind == Kind::Duplicated {
+        if self.kind == AssignmentKind::Duplicated {
             // Each cluster then has the bounds of the spec.
             (merged.min, max) = (Replicas::ZERO, None);
         }
@@ -98,11 +98,11 @@ impl Policy {
             let mut merged = merged.ok_or(Dropped::NotSelected)?;
             match self.kind {
                 // Without any weight all clusters are equal; with some, a cluster without one is left out.
-                Kind::StaticWeighted if !is_weighted => merged.weight = Some(1),
-                Kind::StaticWeighted if merged.weight.is_none() => {
+                AssignmentKind::StaticWeighted if !is_weighted => merged.weight = Some(1),
+                AssignmentKind::StaticWeighted if merged.weight.is_none() => {
                     return Err(Dropped::NoPreference);
                 }
-                Kind::Prioritized if merged.priority.is_none() => {
+                AssignmentKind::Prioritized if merged.priority.is_none() => {
                     return Err(Dropped::NoPreference);
                 }
                 _ => {}
@@ -216,7 +216,7 @@ mod tests {
             affinity: named(&["a", "b", "c"]),
             ..policy(kind, 1, 20)
         };
-        let weighted = policy_of(Kind::DynamicWeighted);
+        let weighted = policy_of(AssignmentKind::DynamicWeighted);
         assert_eq!(
             weighted.effective_preference(&cluster("a")),
             Some(preference(Some(5), Some(7), 3, 3))
@@ -227,7 +227,7 @@ mod tests {
                 prefer(&["a"], None, None, [None, Some(9)]),
                 prefer(&["a", "b"], None, None, [Some(2), Some(12)]),
             ],
-            ..policy_of(Kind::Prioritized)
+            ..policy_of(AssignmentKind::Prioritized)
         };
         assert_eq!(
             capped.effective_preference(&cluster("a")),
@@ -243,7 +243,7 @@ mod tests {
             Some(preference(None, None, 0, 20))
         );
         assert_eq!(weighted.effective_preference(&cluster("d")), None);
-        let copied = policy_of(Kind::Duplicated);
+        let copied = policy_of(AssignmentKind::Duplicated);
         assert_eq!(
             copied.effective_preference(&cluster("a")),
             Some(preference(Some(5), Some(7), 0, 20))
@@ -259,28 +259,28 @@ mod tests {
         let one = Ok(preference(Some(1), None, 0, 9));
         for (kind, preferences, want) in [
             (
-                Kind::StaticWeighted,
+                AssignmentKind::StaticWeighted,
                 weighs.clone(),
                 [Ok(preference(Some(4), None, 0, 9)), Err(NoPreference)],
             ),
             (
-                Kind::StaticWeighted,
+                AssignmentKind::StaticWeighted,
                 ranks.clone(),
                 [Ok(preference(Some(1), Some(4), 0, 9)), one],
             ),
-            (Kind::StaticWeighted, vec![], [one, one]),
+            (AssignmentKind::StaticWeighted, vec![], [one, one]),
             (
-                Kind::Prioritized,
+                AssignmentKind::Prioritized,
                 ranks,
                 [Ok(preference(None, Some(4), 0, 9)), Err(NoPreference)],
             ),
             (
-                Kind::Prioritized,
+                AssignmentKind::Prioritized,
                 vec![],
                 [Err(NoPreference), Err(NoPreference)],
             ),
             (
-                Kind::Aggregated,
+                AssignmentKind::Aggregated,
                 weighs,
                 [
                     Ok(preference(Some(4), None, 0, 9)),

@@ -18,15 +18,17 @@ pub struct Taint {
     pub since: Option<Timestamp>,
 }
 
-/// What a taint does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-pub enum TaintEffect {
-    /// No new share; existing pods stay.
-    NoSchedule,
-    /// As `NoSchedule`, if another cluster has no such taint.
-    PreferNoSchedule,
-    /// The share is lost when the toleration ends.
-    NoExecute,
+words! {
+    /// What a taint does.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+    pub enum TaintEffect {
+        /// No new share; existing pods stay.
+        NoSchedule,
+        /// As `NoSchedule`, if another cluster has no such taint.
+        PreferNoSchedule,
+        /// The share is lost when the toleration ends.
+        NoExecute,
+    }
 }
 
 /// A text that is no taint effect.
@@ -34,24 +36,12 @@ pub enum TaintEffect {
 #[error("expected NoSchedule, PreferNoSchedule or NoExecute")]
 pub struct ParseTaintEffectError;
 
-impl TaintEffect {
-    /// The effect as the API writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        }
-    }
-}
-
 impl FromStr for TaintEffect {
     type Err = ParseTaintEffectError;
 
     fn from_str(text: &str) -> Result<Self, ParseTaintEffectError> {
-        let all = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
-        let found = all.into_iter().find(|effect| effect.as_str() == text);
+        let mut all = Self::ALL.iter().copied();
+        let found = all.find(|effect| effect.as_str() == text);
         found.ok_or(ParseTaintEffectError)
     }
 }

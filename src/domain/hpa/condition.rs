@@ -1,60 +1,44 @@
 //! The reasons that the algorithm gives for an autoscaler's conditions, in upstream's words.
 
-/// Declares the closed set of reasons once: the variant is the word.
-macro_rules! reasons {
-    ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {
-        /// Why a condition has its status: the closed set of words upstream uses.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum ConditionReason { $($(#[$doc])+ $name),+ }
-
-        impl ConditionReason {
-            /// All reasons.
-            pub const ALL: &'static [Self] = &[$(Self::$name),+];
-
-            /// The word the API uses.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name)),+ }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// No stabilization window holds the count.
-    ReadyForNewScale,
-    /// A lower recommendation of the scale-up window holds the count down.
-    ScaleUpStabilized,
-    /// A higher recommendation of the scale-down window holds the count up.
-    ScaleDownStabilized,
-    /// At least one metric gave a count.
-    ValidMetricFound,
-    /// The workload is at zero replicas and stays there.
-    ScalingDisabled,
-    /// The scale has no selector, or one that cannot be parsed.
-    InvalidSelector,
-    /// Another autoscaler's target selects the same pods.
-    AmbiguousSelector,
-    /// A metric has an unknown type.
-    InvalidMetricSourceType,
-    /// A Resource metric gave no count.
-    FailedGetResourceMetric,
-    /// A `ContainerResource` metric gave no count.
-    FailedGetContainerResourceMetric,
-    /// A Pods metric gave no count.
-    FailedGetPodsMetric,
-    /// An Object metric gave no count.
-    FailedGetObjectMetric,
-    /// An External metric gave no count.
-    FailedGetExternalMetric,
-    /// The count is within all bounds.
-    DesiredWithinRange,
-    /// Raised to `minReplicas`.
-    TooFewReplicas,
-    /// Lowered to `maxReplicas`.
-    TooManyReplicas,
-    /// Lowered to the most that scaling up may reach now.
-    ScaleUpLimit,
-    /// Raised to the least that scaling down may reach now.
-    ScaleDownLimit,
+words! {
+    /// Why a condition has its status: the closed set of words upstream uses.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ConditionReason {
+        /// No stabilization window holds the count.
+        ReadyForNewScale,
+        /// A lower recommendation of the scale-up window holds the count down.
+        ScaleUpStabilized,
+        /// A higher recommendation of the scale-down window holds the count up.
+        ScaleDownStabilized,
+        /// At least one metric gave a count.
+        ValidMetricFound,
+        /// The workload is at zero replicas and stays there.
+        ScalingDisabled,
+        /// The scale has no selector, or one that cannot be parsed.
+        InvalidSelector,
+        /// Another autoscaler's target selects the same pods.
+        AmbiguousSelector,
+        /// A metric has an unknown type.
+        InvalidMetricSourceType,
+        /// A Resource metric gave no count.
+        FailedGetResourceMetric,
+        /// A `ContainerResource` metric gave no count.
+        FailedGetContainerResourceMetric,
+        /// A Pods metric gave no count.
+        FailedGetPodsMetric,
+        /// An Object metric gave no count.
+        FailedGetObjectMetric,
+        /// An External metric gave no count.
+        FailedGetExternalMetric,
+        /// The count is within all bounds.
+        DesiredWithinRange,
+        /// Raised to `minReplicas`.
+        TooFewReplicas,
+        /// Lowered to `maxReplicas`.
+        TooManyReplicas,
+        /// Lowered to the most that scaling up may reach now.
+        ScaleUpLimit,
+        /// Raised to the least that scaling down may reach now.
+        ScaleDownLimit,
+    }
 }

@@ -55,21 +55,23 @@ pub enum MetricSpec {
     Unknown(String),
 }
 
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetricKind {
-    /// See [`MetricSpec::Resource`].
-    Resource,
-    /// See [`MetricSpec::ContainerResource`].
-    ContainerResource,
-    /// See [`MetricSpec::Pods`].
-    Pods,
-    /// See [`MetricSpec::Object`].
-    Object,
-    /// See [`MetricSpec::External`].
-    External,
-    /// See [`MetricSpec::Unknown`].
-    Unknown,
+words! {
+    /// The type of a metric.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum MetricKind {
+        /// See [`MetricSpec::Resource`].
+        Resource,
+        /// See [`MetricSpec::ContainerResource`].
+        ContainerResource,
+        /// See [`MetricSpec::Pods`].
+        Pods,
+        /// See [`MetricSpec::Object`].
+        Object,
+        /// See [`MetricSpec::External`].
+        External,
+        /// See [`MetricSpec::Unknown`].
+        Unknown,
+    }
 }
 
 /// An object in the workload's namespace.
@@ -128,21 +130,6 @@ impl Target {
             (MetricKind::Object | MetricKind::Unknown, _) => None,
         };
         chosen.unwrap_or(Self::Unusable)
-    }
-}
-
-impl MetricKind {
-    /// The word the API uses.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resource => "Resource",
-            Self::ContainerResource => "ContainerResource",
-            Self::Pods => "Pods",
-            Self::Object => "Object",
-            Self::External => "External",
-            Self::Unknown => "Unknown",
-        }
     }
 }
 

@@ -36,7 +36,7 @@ fn policy_of(spec: Value) -> Policy {
 
 fn default_policy() -> Policy {
     Policy {
-        kind: Kind::Duplicated,
+        kind: AssignmentKind::Duplicated,
         bounds: ReplicaBounds::new(Replicas::new(2), Replicas::new(20)),
         affinity: Affinity::default(),
         preferences: Vec::new(),
@@ -117,7 +117,7 @@ fn full_spec() -> Value {
 /// The policy of [`full_spec`].
 fn full_policy() -> Policy {
     Policy {
-        kind: Kind::DynamicWeighted,
+        kind: AssignmentKind::DynamicWeighted,
         affinity: Affinity {
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
             exclude: vec!["c".to_owned()],
@@ -172,10 +172,10 @@ fn every_field_is_converted() {
 #[test]
 fn every_assignment_type_is_converted() {
     for (wire, want) in [
-        ("Duplicated", Kind::Duplicated),
-        ("Aggregated", Kind::Aggregated),
-        ("StaticWeighted", Kind::StaticWeighted),
-        ("DynamicWeighted", Kind::DynamicWeighted),
+        ("Duplicated", AssignmentKind::Duplicated),
+        ("Aggregated", AssignmentKind::Aggregated),
+        ("StaticWeighted", AssignmentKind::StaticWeighted),
+        ("DynamicWeighted", AssignmentKind::DynamicWeighted),
     ] {
         let spec = json!({"federatedHPAAssignment": {"federatedHPAAssignmentType": wire}});
         assert_eq!(policy_of(spec).kind, want);
@@ -184,7 +184,7 @@ fn every_assignment_type_is_converted() {
         "federatedHPAAssignmentType": "Prioritized",
         "clusterAutoscalingPreference": [{"targetCluster": {}, "priority": 0}],
     }});
-    assert_eq!(policy_of(prioritized).kind, Kind::Prioritized);
+    assert_eq!(policy_of(prioritized).kind, AssignmentKind::Prioritized);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::{
     ReplicaBounds, Replicas,
     federate::{
-        self, FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy, Profile,
-        Total,
+        self, AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, Pods, Policy,
+        Profile, Total,
     },
 };
 
@@ -333,9 +333,9 @@ impl Cluster {
 
 fn policy(moves: bool) -> Policy {
     let kind = if moves {
-        Kind::DynamicWeighted
+        AssignmentKind::DynamicWeighted
     } else {
-        Kind::StaticWeighted
+        AssignmentKind::StaticWeighted
     };
     let (min, max) = BOUNDS;
     let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));

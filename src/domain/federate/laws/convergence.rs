@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::domain::federate::{Kind, Ledger, ShareStatus, decide};
+use crate::domain::federate::{AssignmentKind, Ledger, ShareStatus, decide};
 use crate::domain::{ReplicaBounds, Replicas};
 
 use super::fixtures::{at, n};
@@ -129,7 +129,7 @@ pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), V
     let all = policy.bounds.max.get();
     let unassigned = simulation.ledger.unassigned.get();
     let goal = all.max(lower_limits);
-    if policy.kind != Kind::Duplicated && pinned == 0 && maximums + unassigned != goal {
+    if policy.kind != AssignmentKind::Duplicated && pinned == 0 && maximums + unassigned != goal {
         return violation(
             "P2 maximums and unassigned sum to MAX",
             format!(
@@ -243,7 +243,7 @@ pub(super) fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool 
 /// Not under Duplicated: MIN, MAX and the floor are each member's own, and no member serves for another, so no landing waits
 /// when the user gives all of them a smaller maximum or excludes one.
 fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
-    if has_timed_out(simulation, sync) || simulation.policy.kind == Kind::Duplicated {
+    if has_timed_out(simulation, sync) || simulation.policy.kind == AssignmentKind::Duplicated {
         return Ok(());
     }
     let Ready {
@@ -299,7 +299,7 @@ fn at_rest(scenario: &mut Scenario, moves: &[(u32, String)]) -> Result<(), Viola
     let out = simulation.clusters.iter().any(|s| !s.listed);
     let moving = matches!(
         simulation.policy.kind,
-        Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
+        AssignmentKind::Aggregated | AssignmentKind::DynamicWeighted | AssignmentKind::Prioritized
     );
     // Where budgets do not move, a full member leaves a floor unmet by design, and a lost one keeps what others need.
     if !lost && !out && moving {
@@ -409,7 +409,7 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
 /// X8: in the end no member of a lower priority runs more than its minimum while the fleet runs more than it needs.
 fn lowest_first(simulation: &Simulation, state: &dyn Fn() -> String) -> Result<(), Violation> {
     let has_pending = simulation.members().any(|s| s.placed() < s.replicas);
-    if simulation.policy.kind != Kind::Prioritized || has_pending {
+    if simulation.policy.kind != AssignmentKind::Prioritized || has_pending {
         return Ok(());
     }
     // Pods that are not ready are no excess.

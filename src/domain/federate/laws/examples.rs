@@ -1,7 +1,7 @@
 //! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
 use crate::domain::federate::{
-    Action, Candidate, EffectivePreference, Kind, Preference, Surplus, share,
+    Action, AssignmentKind, Candidate, EffectivePreference, Preference, Surplus, share,
 };
 
 use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
@@ -16,7 +16,7 @@ fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
 
 /// Member 1 has a maximum of 23, 10 ready and 6 pending pods; member 2 stands by.
 fn scale_up(standby: u32) -> Hub {
-    let mut policy = policy(Kind::Prioritized, 8, 24);
+    let mut policy = policy(AssignmentKind::Prioritized, 8, 24);
     policy.preferences = priorities(&[("member1", 2), ("member2", 1)]);
     policy.scaling_to_zero = standby == 0;
     let members = vec![member("member1", 16), member("member2", standby)];
@@ -48,9 +48,9 @@ fn pending_pods_of_the_first_priority_become_budget_of_the_second() {
             second.sentence(),
             match standby {
                 0 =>
-                    "max 1 -> 14, replicas 1: 6 pods unschedulable for 75 s in member1; member2 has room for 24",
+                    "max 1 -> 14, replicas 1: 6 pods unschedulable for 75 s in member1; member2 has capacity for 24",
                 _ =>
-                    "max 1 -> 14: 6 pods unschedulable for 75 s in member1; member2 has room for 24",
+                    "max 1 -> 14: 6 pods unschedulable for 75 s in member1; member2 has capacity for 24",
             }
         );
     }
@@ -59,7 +59,7 @@ fn pending_pods_of_the_first_priority_become_budget_of_the_second() {
 #[test]
 fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
     for (second, woken) in [(5, [1, 0]), (3, [1, 1])] {
-        let mut policy = policy(Kind::Prioritized, 2, 20);
+        let mut policy = policy(AssignmentKind::Prioritized, 2, 20);
         policy.scaling_to_zero = true;
         policy.preferences = priorities(&[("member1", 3), ("member2", 2), ("member3", 1)]);
         let mut members = ["member1", "member2", "member3"].map(|name| member(name, 0));
@@ -74,7 +74,7 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
             let pods = hub.member(name).pods.expect("pods");
             pods.replicas.get()
         });
-        assert_eq!(replicas, woken, "member2 has room for {second}");
+        assert_eq!(replicas, woken, "member2 has capacity for {second}");
     }
 }
 
@@ -89,7 +89,7 @@ fn higher_priorities_do_not_scale_down_while_the_lowest_drains_but_not_forever()
         (9.5, 3, 3),
     ];
     for (demand, drains_after, held_for) in cases {
-        let mut policy = policy(Kind::Prioritized, 2, 13);
+        let mut policy = policy(AssignmentKind::Prioritized, 2, 13);
         policy.preferences = priorities(&[("high", 2), ("low", 1)]);
         let members = vec![member("high", 9), member("low", 4)];
         let start = ledger(&[("high", 1, 9), ("low", 1, 4)]);
@@ -132,7 +132,7 @@ fn pending_pods_move_budget_only_after_the_delay() {
 /// Utilization 25 % of a target of 50 %: 17 pods do the work of 8.5.
 #[test]
 fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget_upwards() {
-    let mut policy = policy(Kind::Prioritized, 3, 17);
+    let mut policy = policy(AssignmentKind::Prioritized, 3, 17);
     policy.preferences = priorities(&[("cluster1", 3), ("cluster2", 2), ("cluster3", 1)]);
     let pods = [("cluster1", 4), ("cluster2", 9), ("cluster3", 4)];
     let members = pods.map(|(name, replicas)| member(name, replicas)).to_vec();
@@ -187,7 +187,7 @@ fn headroom_is_divided_two_to_one_to_one() {
         },
         ..Candidate::default()
     });
-    let weighted = policy(Kind::StaticWeighted, 3, 22);
+    let weighted = policy(AssignmentKind::StaticWeighted, 3, 22);
     let split = share(&weighted, n(headroom), &candidates, Surplus::Spread);
     let max: Vec<_> = split.shares.iter().map(|share| 6 + share).collect();
     assert_eq!((headroom, max), (4, vec![8, 7, 7]));

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::federate::{
-    Affinity, Entry, FleetDecision, Kind, Ledger, Member, Pods, Policy, Preference, Profile, Total,
-    decide,
+    Affinity, AssignmentKind, Entry, FleetDecision, Ledger, Member, Pods, Policy, Preference,
+    Profile, Total, decide,
 };
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
@@ -24,7 +24,7 @@ pub(super) fn secs(seconds: i64) -> SignedDuration {
     SignedDuration::from_secs(seconds)
 }
 
-pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
+pub(super) fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
     Policy {
         period: secs(PERIOD),
         ..Policy::new(kind, ReplicaBounds::new(n(min), n(max)))

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Candidate, EffectivePreference, Entry, FleetDecision, Health, Kind, Ledger, Member,
+    AssignmentKind, Candidate, EffectivePreference, Entry, FleetDecision, Health, Ledger, Member,
     MemberDecision, Policy, Reason, ShareStatus, Total, assign,
 };
 
@@ -82,7 +82,7 @@ impl<'a> Move<'a> {
         if self.decision.conditions.len() == 1 || !self.changes() {
             return Ok(());
         }
-        if self.policy.kind != Kind::Duplicated {
+        if self.policy.kind != AssignmentKind::Duplicated {
             self.minima_suffice()?;
             self.minima_are_no_more_than_asked_for()?;
         }
@@ -203,7 +203,7 @@ impl<'a> Move<'a> {
     /// P2 right after an assignment with members that cannot be changed: the others divide what is left of MAX, at least their
     /// lower limits, at most those and their shares of MIN.
     fn maxima_are_divided(&self) -> Result<(), Violation> {
-        if self.policy.kind == Kind::Duplicated {
+        if self.policy.kind == AssignmentKind::Duplicated {
             return Ok(());
         }
         let kept = total(self.shares().filter(|(_, kept)| *kept).map(|(e, _)| e.max));
@@ -226,7 +226,8 @@ impl<'a> Move<'a> {
     fn given_weights_divide_what_is_left(&self) -> Result<(), Violation> {
         let shares = || self.after.members.iter().filter(|(_, e)| e.has_share());
         let is_kept = |entry: &Entry| entry.share_status == ShareStatus::Pinned;
-        if self.policy.kind != Kind::StaticWeighted || !shares().any(|(_, e)| is_kept(e)) {
+        if self.policy.kind != AssignmentKind::StaticWeighted || !shares().any(|(_, e)| is_kept(e))
+        {
             return Ok(());
         }
         let candidates = shares().map(|(name, _)| Candidate {
@@ -304,7 +305,10 @@ impl<'a> Move<'a> {
 
     /// Budgets under policies that do not rebalance never move.
     fn what_does_not_move_stays(&self) -> Result<(), Violation> {
-        let fixed = matches!(self.policy.kind, Kind::Duplicated | Kind::StaticWeighted);
+        let fixed = matches!(
+            self.policy.kind,
+            AssignmentKind::Duplicated | AssignmentKind::StaticWeighted
+        );
         let moved = |p: &MemberChange<'_>| (p.old.min, p.old.max) != (p.new.min, p.new.max);
         match self.member_changes().find(|change| fixed && moved(change)) {
             Some(change) => violation("given budgets stay", format!("{change:?}")),

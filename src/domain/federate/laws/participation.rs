@@ -2,13 +2,14 @@
 
 use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
-    Action, Health, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
+    Action, AssignmentKind, Health, Ledger, Member, Participation, Policy, Preference, Reason,
+    participation,
 };
 
 use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
 /// `a` takes part, `b` does not, by the policy's weights or priorities.
-fn only_a(kind: Kind) -> Policy {
+fn only_a(kind: AssignmentKind) -> Policy {
     let mut policy = policy(kind, 2, 24);
     policy.preferences = vec![Preference {
         weight: Some(1),
@@ -42,10 +43,22 @@ fn pods_of_a_cluster_that_takes_no_part_start_no_pods_elsewhere() {
     let plain = member("b", 3);
     let all = |kind| policy(kind, 2, 24);
     for (what, policy, b) in [
-        ("no weight", only_a(Kind::StaticWeighted), plain.clone()),
-        ("no priority", only_a(Kind::Prioritized), plain),
-        ("another autoscaler", all(Kind::Aggregated), foreign),
-        ("another writer", all(Kind::DynamicWeighted), fought),
+        (
+            "no weight",
+            only_a(AssignmentKind::StaticWeighted),
+            plain.clone(),
+        ),
+        ("no priority", only_a(AssignmentKind::Prioritized), plain),
+        (
+            "another autoscaler",
+            all(AssignmentKind::Aggregated),
+            foreign,
+        ),
+        (
+            "another writer",
+            all(AssignmentKind::DynamicWeighted),
+            fought,
+        ),
     ] {
         for demand in [None, Some(0.6)] {
             let members = vec![member("a", 2), b.clone()];
@@ -69,7 +82,7 @@ fn pods_of_a_cluster_that_takes_no_part_start_no_pods_elsewhere() {
 
 /// Two members of the lowest and the highest priority; the first can run everything, so the second has no share.
 fn without_a_share() -> Hub {
-    let mut policy = policy(Kind::Prioritized, 2, 10);
+    let mut policy = policy(AssignmentKind::Prioritized, 2, 10);
     policy.preferences = [("a", 2), ("b", 1)]
         .map(|(name, priority)| Preference {
             priority: Some(priority),
@@ -127,7 +140,7 @@ fn foreign_pods_without_a_share_and_without_metrics_start_no_pods_and_end_after_
 
 #[test]
 fn other_members_replace_exactly_the_pods_of_a_leaving_member() {
-    let mut policy = policy(Kind::DynamicWeighted, 2, 40);
+    let mut policy = policy(AssignmentKind::DynamicWeighted, 2, 40);
     let members = ["a", "b"].map(|name| Member {
         capacity: Some(n(40)),
         ..member(name, 5)
@@ -154,7 +167,7 @@ fn other_members_replace_exactly_the_pods_of_a_leaving_member() {
 
 /// Three members with a share; another autoscaler scales the third, and the first is to leave.
 fn beside_a_foreign_one(health: Health) -> Hub {
-    let mut policy = policy(Kind::DynamicWeighted, 3, 90);
+    let mut policy = policy(AssignmentKind::DynamicWeighted, 3, 90);
     policy.affinity.exclude = vec!["a".to_owned()];
     policy.generation = 2;
     let mut members = ["a", "b", "c"].map(|name| Member {
@@ -202,7 +215,7 @@ fn a_leaving_member_without_an_autoscaler_stays_in_the_ledger_during_the_landing
 #[test]
 fn pods_count_for_members_with_a_share_and_for_leaving_ones() {
     use Participation::{Counted, Eligible, Excluded};
-    let policy = only_a(Kind::Prioritized);
+    let policy = only_a(AssignmentKind::Prioritized);
     let now = at(0);
     let absent = |name: &str| Member {
         pods: None,

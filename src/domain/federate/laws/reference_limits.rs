@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::domain::federate::{Kind, ShareStatus};
+use crate::domain::federate::{AssignmentKind, ShareStatus};
 
 use super::convergence::{Ready, Violation, calmed, has_timed_out, violation};
 use super::reference::Behavior;
@@ -61,7 +61,7 @@ impl Count {
         let demand = ceil(demand * (1.0 + simulation.policy.tolerance)) + members;
         let floor = simulation.floor.unwrap_or(0);
         let floor = match simulation.policy.kind {
-            Kind::Duplicated => floor * members,
+            AssignmentKind::Duplicated => floor * members,
             _ => floor,
         };
         let unready: u32 = simulation.members().map(|cluster| cluster.unready).sum();
@@ -154,7 +154,7 @@ pub(super) fn no_pod_ends_sooner(
     simulation: &Simulation,
     sync: &SyncRecord,
 ) -> Result<(), Violation> {
-    if simulation.policy.kind == Kind::Duplicated || has_timed_out(simulation, sync) {
+    if simulation.policy.kind == AssignmentKind::Duplicated || has_timed_out(simulation, sync) {
         return Ok(());
     }
     let own = Ready::of_shares(simulation, sync);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::domain::federate::{
-    Action, Affinity, Backoff, ConditionKind, Entry, FailurePolicy, Health, Kind, Ledger, Member,
-    Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration, Total,
-    WeightBy, WorkloadSource,
+    Action, Affinity, AssignmentKind, Backoff, ConditionKind, Entry, FailurePolicy, Health, Ledger,
+    Member, Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration,
+    Total, WeightBy, WorkloadSource,
 };
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
@@ -29,7 +29,7 @@ fn pair() -> Hub {
     });
     let start = ledger(&[("a", 1, 10), ("b", 1, 10)]);
     Hub::new(
-        policy(Kind::DynamicWeighted, 2, 20),
+        policy(AssignmentKind::DynamicWeighted, 2, 20),
         members.to_vec(),
         start,
     )
@@ -52,14 +52,14 @@ fn an_invalid_policy_writes_nothing_and_reports_the_reason() {
     unselected.members.iter_mut().for_each(|m| m.hpa = None);
     let ranked = |preferences| {
         let mut hub = pair();
-        hub.policy.kind = Kind::Prioritized;
+        hub.policy.kind = AssignmentKind::Prioritized;
         hub.policy.preferences = preferences;
         hub.ledger = Ledger::default();
         hub.members.iter_mut().for_each(|m| m.hpa = None);
         hub
     };
     let mut running = pair();
-    running.policy.kind = Kind::Prioritized;
+    running.policy.kind = AssignmentKind::Prioritized;
     running.policy.preferences = priorities(&[("c", 1)]);
     let (unranked, elsewhere) = (ranked(Vec::new()), ranked(priorities(&[("c", 1)])));
     let cases = [
@@ -326,11 +326,27 @@ fn labels_that_match_other_preferences_reassign_budgets_once() {
         priority: Some(1),
         ..Preference::default()
     };
-    let cases: [(Kind, Change, [u32; 2]); 4] = [
-        (Kind::StaticWeighted, |p| p.weight = Some(3), [5, 15]),
-        (Kind::Prioritized, |p| p.priority = Some(2), [10, 10]),
-        (Kind::DynamicWeighted, |p| p.max = Some(n(6)), [14, 6]),
-        (Kind::DynamicWeighted, |p| p.elastic = true, [6, 14]),
+    let cases: [(AssignmentKind, Change, [u32; 2]); 4] = [
+        (
+            AssignmentKind::StaticWeighted,
+            |p| p.weight = Some(3),
+            [5, 15],
+        ),
+        (
+            AssignmentKind::Prioritized,
+            |p| p.priority = Some(2),
+            [10, 10],
+        ),
+        (
+            AssignmentKind::DynamicWeighted,
+            |p| p.max = Some(n(6)),
+            [14, 6],
+        ),
+        (
+            AssignmentKind::DynamicWeighted,
+            |p| p.elastic = true,
+            [6, 14],
+        ),
     ];
     let maximums = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
     for (kind, change, expected) in cases {
@@ -455,7 +471,7 @@ fn a_foreign_writer_is_named_and_its_member_is_not_written() {
 #[test]
 fn floors_follow_capacities_and_move_budget_to_members_with_room() {
     let mut hub = Hub::new(
-        policy(Kind::DynamicWeighted, 2, 24),
+        policy(AssignmentKind::DynamicWeighted, 2, 24),
         vec![member("a", 10), member("b", 4)],
         ledger(&[("a", 1, 20), ("b", 1, 4)]),
     );
@@ -703,9 +719,9 @@ fn a_member_at_zero_is_woken_where_members_may_not_sleep() {
 #[test]
 fn sleeping_members_wake_at_their_minimum_when_sleep_is_disabled() {
     for (kind, scaling_to_zero, expected) in [
-        (Kind::DynamicWeighted, false, n(2)),
-        (Kind::Duplicated, true, n(4)),
-        (Kind::Duplicated, false, n(4)),
+        (AssignmentKind::DynamicWeighted, false, n(2)),
+        (AssignmentKind::Duplicated, true, n(4)),
+        (AssignmentKind::Duplicated, false, n(4)),
     ] {
         for mode in [Mode::Delegated, Mode::Direct] {
             let mut hub = pair();
@@ -737,7 +753,7 @@ fn the_hub_places_no_sleeping_workload_under_duplicated() {
         source: WorkloadSource::Hub,
         scaling_to_zero: true,
         generation: 2,
-        ..policy(Kind::Duplicated, 3, 20)
+        ..policy(AssignmentKind::Duplicated, 3, 20)
     };
     hub.member("b").pods = None;
     let decision = hub.step();
@@ -773,7 +789,7 @@ fn direct_mode_divides_the_count_and_never_scales_an_unknown_member() {
 #[test]
 fn a_shrunk_member_that_needs_budget_back_has_local_demand() {
     let mut hub = pair();
-    hub.policy.kind = Kind::Prioritized;
+    hub.policy.kind = AssignmentKind::Prioritized;
     hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
     hub.pods("b", 10, 0);
     hub.member("b").demand = Some(13.0);
@@ -786,7 +802,7 @@ fn a_shrunk_member_that_needs_budget_back_has_local_demand() {
 #[test]
 fn a_member_that_keeps_replicas_for_local_demand_has_the_reason() {
     let mut hub = pair();
-    hub.policy.kind = Kind::Prioritized;
+    hub.policy.kind = AssignmentKind::Prioritized;
     hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
     hub.total.demand = Some(10.0);
     for (name, demand) in [("a", 1.0), ("b", 9.0)] {

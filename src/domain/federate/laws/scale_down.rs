@@ -1,12 +1,12 @@
 //! A fleet scales down no sooner than the reference autoscaler, and gives budget only to members with room.
 
-use crate::domain::federate::{Action, Kind, Member, Preference};
+use crate::domain::federate::{Action, AssignmentKind, Member, Preference};
 
 use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
 /// Three priorities with names, pods and capacities.
 fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {
-    let mut policy = policy(Kind::Prioritized, 3, 30);
+    let mut policy = policy(AssignmentKind::Prioritized, 3, 30);
     let priorities = pods.iter().zip([3, 2, 1]);
     let preferences = priorities.map(|((name, _, _), priority)| Preference {
         priority: Some(priority),
@@ -91,7 +91,7 @@ fn budget_of_a_lower_priority_goes_only_to_members_with_room_and_returns_at_once
 
 #[test]
 fn headroom_does_not_go_to_members_without_capacity() {
-    let mut policy = policy(Kind::Aggregated, 2, 30);
+    let mut policy = policy(AssignmentKind::Aggregated, 2, 30);
     policy.cooldown = secs(30);
     let members = [("a", 9, 12), ("b", 2, 8)].map(|(name, replicas, capacity)| Member {
         capacity: Some(n(capacity)),

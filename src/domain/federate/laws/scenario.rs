@@ -1,6 +1,8 @@
 //! The scenario of a seed: a random fleet, an hour of random faults, and variants of it.
 
-use crate::domain::federate::{Affinity, FailurePolicy, Kind, Ledger, Preference, WeightBy};
+use crate::domain::federate::{
+    Affinity, AssignmentKind, FailurePolicy, Ledger, Preference, WeightBy,
+};
 
 use super::fixtures::{Random, at, n, policy, prefer};
 use super::reference::{Behavior, ReferenceAutoscaler};
@@ -40,10 +42,12 @@ impl Variant {
         let simulation = &mut scenario.simulation;
         match (self, simulation.policy.kind) {
             (Self::Unchanged, _) => {}
-            (Self::ByDemand, Kind::DynamicWeighted) => {
+            (Self::ByDemand, AssignmentKind::DynamicWeighted) => {
                 simulation.policy.weight_by = WeightBy::Demand;
             }
-            (Self::Duplicated, Kind::StaticWeighted) => simulation.policy.kind = Kind::Duplicated,
+            (Self::Duplicated, AssignmentKind::StaticWeighted) => {
+                simulation.policy.kind = AssignmentKind::Duplicated;
+            }
             (Self::Nonparticipants, kind) => {
                 for at in 0..random.within(1, 2) {
                     let cluster = nonparticipant(&mut random, kind, at);
@@ -68,8 +72,11 @@ impl Variant {
 }
 
 /// A cluster with pods that takes no part: no preference names it, or another autoscaler scales it.
-fn nonparticipant(random: &mut Random, kind: Kind, at: u32) -> Cluster {
-    let can_be_unnamed = matches!(kind, Kind::StaticWeighted | Kind::Prioritized);
+fn nonparticipant(random: &mut Random, kind: AssignmentKind, at: u32) -> Cluster {
+    let can_be_unnamed = matches!(
+        kind,
+        AssignmentKind::StaticWeighted | AssignmentKind::Prioritized
+    );
     let foreign = !can_be_unnamed || random.one_in(2);
     let mut cluster = Cluster::new(format!("x{at}"), 40, random.within(1, 8));
     cluster.nonparticipant = Some(Nonparticipant {
@@ -97,12 +104,12 @@ pub(super) struct Scenario {
 pub(super) fn scenario(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
     let kind = random.pick(&[
-        Kind::Prioritized,
-        Kind::Prioritized,
-        Kind::Aggregated,
-        Kind::DynamicWeighted,
-        Kind::DynamicWeighted,
-        Kind::StaticWeighted,
+        AssignmentKind::Prioritized,
+        AssignmentKind::Prioritized,
+        AssignmentKind::Aggregated,
+        AssignmentKind::DynamicWeighted,
+        AssignmentKind::DynamicWeighted,
+        AssignmentKind::StaticWeighted,
     ]);
     let count = random.within(2, 5);
     let max = random.within(count, 40);

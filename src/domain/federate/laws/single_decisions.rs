@@ -2,20 +2,20 @@
 
 use crate::domain::ReplicaBounds;
 use crate::domain::federate::{
-    FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Pods, Policy,
-    Preference, Reason, ShareStatus, Total, WeightBy, decide, participation,
+    AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, MemberDecision, Pods,
+    Policy, Preference, Reason, ShareStatus, Total, WeightBy, decide, participation,
 };
 use crate::domain::workload::Mode;
 
 use super::fixtures::{Random, at, member, n, policy, prefer};
 use super::moves::Move;
 
-const KINDS: [Kind; 5] = [
-    Kind::Duplicated,
-    Kind::Aggregated,
-    Kind::StaticWeighted,
-    Kind::DynamicWeighted,
-    Kind::Prioritized,
+const KINDS: [AssignmentKind; 5] = [
+    AssignmentKind::Duplicated,
+    AssignmentKind::Aggregated,
+    AssignmentKind::StaticWeighted,
+    AssignmentKind::DynamicWeighted,
+    AssignmentKind::Prioritized,
 ];
 
 fn random_policy(random: &mut Random, count: u32) -> Policy {
@@ -97,7 +97,7 @@ fn run(seed: u64, weight_by: WeightBy) -> Tally {
     let mut random = Random::new(seed);
     let count = random.within(1, 6);
     let mut policy = random_policy(&mut random, count);
-    if weight_by == WeightBy::Demand && policy.kind != Kind::DynamicWeighted {
+    if weight_by == WeightBy::Demand && policy.kind != AssignmentKind::DynamicWeighted {
         return tally;
     }
     policy.weight_by = weight_by;
@@ -255,7 +255,7 @@ impl Case<'_> {
             );
         }
         let goal = u64::from(self.policy.bounds.max.get()).max(least);
-        if self.policy.kind != Kind::Duplicated && !held {
+        if self.policy.kind != AssignmentKind::Duplicated && !held {
             let unassigned = u64::from(after.unassigned.get());
             assert_eq!(maximums + unassigned, goal, "seed {seed}: P2 {after:?}");
             assert!(maximums <= most, "seed {seed}: P2");
@@ -444,7 +444,8 @@ impl Case<'_> {
                 let backoff = after.members.get(name).and_then(|entry| entry.backoff);
                 let outdone = backoff.is_some_and(|backoff| is.placed() > backoff.placed);
                 let fills = is.replicas > was.replicas && is.replicas >= decided.max;
-                let held = was.replicas < is.replicas && self.policy.kind == Kind::Prioritized;
+                let held =
+                    was.replicas < is.replicas && self.policy.kind == AssignmentKind::Prioritized;
                 ends || outdone || fills || held
             })
     }

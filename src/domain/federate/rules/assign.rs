@@ -9,17 +9,17 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 
 use crate::domain::federate::{
-    Budget, Budgets, Candidate, Kind, Ledger, Reason, ShareStatus, WorkloadSource,
+    AssignmentKind, Budget, Budgets, Candidate, Ledger, Reason, ShareStatus, WorkloadSource,
     assign as divide, weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::landing;
 use super::member::{MemberRole, MemberState, sum};
 
 /// Assigns budgets if something has changed; true if it did.
-pub(super) fn assign(fleet: &mut FleetState<'_>) -> bool {
+pub(super) fn assign(fleet: &mut RuleContext<'_>) -> bool {
     let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
         record_recovery(fleet);
@@ -40,7 +40,7 @@ pub(super) fn assign(fleet: &mut FleetState<'_>) -> bool {
     // What was observed under the former budgets does not count for the new ones.
     fleet.ledger.excess_since = None;
     fleet.ledger.idle_since = None;
-    if fleet.policy.kind != Kind::Duplicated {
+    if fleet.policy.kind != AssignmentKind::Duplicated {
         let members = fleet.members.iter().zip(had_share);
         let sharing = members.filter(|(state, had)| *had || state.is_active() && state.max() > 0);
         let served = sum(sharing.map(|(state, _)| state.placed));
@@ -75,7 +75,7 @@ fn has_changed(state: &MemberState<'_>) -> bool {
     }
 }
 
-fn record_recovery(fleet: &mut FleetState<'_>) {
+fn record_recovery(fleet: &mut RuleContext<'_>) {
     let now = fleet.now;
     for state in &mut fleet.members {
         state.entry.recovered = recovered(state, now);
@@ -90,7 +90,7 @@ fn recovered(state: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
 
 /// The next ledger of a fleet to which nothing can be assigned: unchanged, except since when members are healthy again.
 /// Without that, a fleet all of whose members have lost their share would wait forever.
-pub(super) fn waiting(fleet: &FleetState<'_>, ledger: &Ledger) -> Ledger {
+pub(super) fn waiting(fleet: &RuleContext<'_>, ledger: &Ledger) -> Ledger {
     let mut ledger = ledger.clone();
     for state in &fleet.members {
         if let Some(entry) = ledger.members.get_mut(state.name()) {
@@ -101,14 +101,14 @@ pub(super) fn waiting(fleet: &FleetState<'_>, ledger: &Ledger) -> Ledger {
 }
 
 /// Stores the merged preferences that an older ledger lacks: nothing is known to have changed.
-fn fill_missing_preferences(fleet: &mut FleetState<'_>) {
+fn fill_missing_preferences(fleet: &mut RuleContext<'_>) {
     for state in fleet.active_mut() {
         state.entry.preference = state.entry.preference.or(Some(state.preference));
     }
 }
 
 /// The candidacy of a member, by its present estimate and preferences.
-pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> Candidate<'a> {
+pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> Candidate<'a> {
     let backed_off = state.is_backed_off(fleet.now);
     let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;
     let mut preference = state.preference;
@@ -125,10 +125,10 @@ pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> 
     }
 }
 
-fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
+fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
     let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
-    if fleet.policy.kind == Kind::Duplicated || pinned().next().is_none() {
+    if fleet.policy.kind == AssignmentKind::Duplicated || pinned().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
     // Divided among all first, so that each of the others gets its own share of MIN.
@@ -158,12 +158,12 @@ fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
 
 /// Stores capacities, weights and the order of filling: floors are divided by them until the next assignment.
 pub(super) fn store_estimates(
-    fleet: &mut FleetState<'_>,
+    fleet: &mut RuleContext<'_>,
     candidates: &[Candidate<'_>],
     weights: &[u64],
 ) {
     let tier = |at: usize, candidate: &Candidate<'_>, weight: u64| match fleet.policy.kind {
-        Kind::Prioritized => (
+        AssignmentKind::Prioritized => (
             Reverse(candidate.preference.priority),
             Reverse(false),
             Reverse(0),
@@ -194,7 +194,7 @@ pub(super) fn store_estimates(
 }
 
 /// Stores each member's budget and share status.
-fn store_budgets(fleet: &mut FleetState<'_>, budgets: &Budgets) {
+fn store_budgets(fleet: &mut RuleContext<'_>, budgets: &Budgets) {
     let (now, policy) = (fleet.now, fleet.policy);
     for state in &mut fleet.members {
         state.entry.recovered = recovered(state, now);

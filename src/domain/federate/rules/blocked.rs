@@ -8,17 +8,17 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Backoff, Kind, Reason, Recipient, Span, Surplus, divide::quota_split,
+    AssignmentKind, Backoff, Reason, Recipient, Span, Surplus, divide::quota_split,
 };
 
-use super::fleet::FleetState;
-use super::member::{MemberState, Part, sum};
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState, sum};
 
 const BACKOFF_SECONDS: u32 = 600;
 const LONGEST_BACKOFF_SECONDS: u32 = 7_200;
 
 /// Finds blocked members, and stores the capacities that unschedulable pods prove.
-pub(super) fn observe(fleet: &mut FleetState<'_>) {
+pub(super) fn observe(fleet: &mut RuleContext<'_>) {
     let (now, delay) = (fleet.now, fleet.policy.delay);
     let weighs = fleet.weighs_capacity();
     for state in fleet.active_mut() {
@@ -101,7 +101,7 @@ impl Span {
 ///
 /// Donors give tier by tier under Prioritized, all at once otherwise. Receivers are not blocked, have room by their
 /// capacity, and were not just shrunk; they may be asleep, and need not have cooled down.
-pub(super) fn relieve(fleet: &mut FleetState<'_>) {
+pub(super) fn relieve(fleet: &mut RuleContext<'_>) {
     let mut tiers: Vec<_> = fleet
         .active()
         .filter(|state| state.blocked)
@@ -115,8 +115,8 @@ pub(super) fn relieve(fleet: &mut FleetState<'_>) {
     }
 }
 
-fn tier(fleet: &FleetState<'_>, state: &MemberState<'_>) -> Option<i64> {
-    let ordered = fleet.policy.kind == Kind::Prioritized;
+fn tier(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option<i64> {
+    let ordered = fleet.policy.kind == AssignmentKind::Prioritized;
     state.preference.priority.filter(|_| ordered)
 }
 
@@ -125,8 +125,8 @@ fn keeps(state: &MemberState<'_>) -> u32 {
     state.placed.max(1).max(state.lower_limit())
 }
 
-fn relieve_tier(fleet: &mut FleetState<'_>, from: Option<i64>) {
-    let gives = |fleet: &FleetState<'_>, state: &MemberState<'_>| {
+fn relieve_tier(fleet: &mut RuleContext<'_>, from: Option<i64>) {
+    let gives = |fleet: &RuleContext<'_>, state: &MemberState<'_>| {
         let is_donor = state.is_active() && state.blocked && tier(fleet, state) == from;
         if is_donor && !fleet.is_cooling_down(state) {
             state.max().saturating_sub(keeps(state))
@@ -142,9 +142,9 @@ fn relieve_tier(fleet: &mut FleetState<'_>, from: Option<i64>) {
     let spare = sum(offers.iter().copied());
     let gains = fleet.divide(spare, Surplus::Keep, |state| {
         let open = receives(fleet, state);
-        open.then(|| Part {
+        open.then(|| DivisionLimits {
             priority: from.map(|from| nearness(from, state)),
-            ..Part::room(state.room())
+            ..DivisionLimits::room(state.room())
         })
     });
     let mut rest = sum(gains.iter().copied());
@@ -165,7 +165,7 @@ fn relieve_tier(fleet: &mut FleetState<'_>, from: Option<i64>) {
         } else if state.blocked && unusable > 0 {
             let why = symptom(state, now);
             state.add_reason(Reason::NoCapacityAnywhere, || {
-                format!("{why}, and no other member has room")
+                format!("{why}, and no other member has capacity")
             });
         }
     }
@@ -186,7 +186,7 @@ fn symptom(state: &MemberState<'_>, now: Timestamp) -> String {
 }
 
 /// Gives budget to the receivers, and with it `minimum` of the donors' minimums, in proportion.
-fn receive(fleet: &mut FleetState<'_>, gains: &[u32], minimum: u32, cause: &str) {
+fn receive(fleet: &mut RuleContext<'_>, gains: &[u32], minimum: u32, cause: &str) {
     let now = fleet.now;
     let recipients = gains.iter().map(|gain| Recipient {
         weight: u64::from(*gain),
@@ -197,7 +197,11 @@ fn receive(fleet: &mut FleetState<'_>, gains: &[u32], minimum: u32, cause: &str)
     let minimums = quota_split(minimum, &recipients).shares;
     for ((state, gain), minimum) in fleet.members.iter_mut().zip(gains).zip(minimums) {
         if *gain > 0 {
-            let text = format!("{cause}; {} has room for {}", state.name(), state.capacity);
+            let text = format!(
+                "{cause}; {} has capacity for {}",
+                state.name(),
+                state.capacity
+            );
             state.gain(*gain, now);
             let min = state.min().saturating_add(minimum).min(state.max());
             state.set_budget(min, state.max());
@@ -206,7 +210,7 @@ fn receive(fleet: &mut FleetState<'_>, gains: &[u32], minimum: u32, cause: &str)
     }
 }
 
-fn receives(fleet: &FleetState<'_>, state: &MemberState<'_>) -> bool {
+fn receives(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
     state.is_active()
         && !state.blocked
         && !state.is_backed_off(fleet.now)
@@ -226,7 +230,7 @@ fn nearness(from: i64, state: &MemberState<'_>) -> i64 {
     }
 }
 
-fn names(fleet: &FleetState<'_>, gains: &[u32]) -> String {
+fn names(fleet: &RuleContext<'_>, gains: &[u32]) -> String {
     let receivers = fleet
         .members
         .iter()

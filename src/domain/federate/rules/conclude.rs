@@ -11,7 +11,7 @@ use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
 use super::conditions;
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState};
 
 /// The urgency of writes that end ready pods, which may be needed until other members have grown.
@@ -44,7 +44,7 @@ impl Outcome {
 }
 
 /// The decision and the next ledger.
-pub(super) fn conclude(mut fleet: FleetState<'_>) -> (FleetDecision, Ledger) {
+pub(super) fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     fleet.members.iter_mut().for_each(put_in_order);
     let conditions = conditions::conditions(&fleet);
     let mut ledger = std::mem::take(&mut fleet.ledger);

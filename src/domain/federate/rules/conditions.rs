@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::domain::federate::{
-    Condition, ConditionKind, Health, Kind, Reason, Remark, assign::thresholds,
+    AssignmentKind, Condition, ConditionKind, Health, Reason, Remark, assign::thresholds,
 };
 use crate::domain::observation::Status;
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
 
 /// The five conditions of a fleet after a decision.
-pub(super) fn conditions(fleet: &FleetState<'_>) -> Vec<Condition> {
+pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
     vec![
         condition(
             ConditionKind::Assigned,
@@ -46,7 +46,7 @@ fn condition(
 }
 
 /// The names of the members for which `holds` is true, joined by commas.
-fn names(fleet: &FleetState<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
+fn names(fleet: &RuleContext<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
     let named = fleet.members.iter().filter(|state| holds(state));
     let mut text = String::new();
     for state in named {
@@ -58,7 +58,7 @@ fn names(fleet: &FleetState<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> St
     text
 }
 
-fn assigned(fleet: &FleetState<'_>) -> String {
+fn assigned(fleet: &RuleContext<'_>) -> String {
     let with_budget = fleet.members.iter().filter(|state| state.max() > 0).count();
     let mut text = format!("{with_budget} members have a share");
     for remark in remarks(fleet) {
@@ -69,28 +69,32 @@ fn assigned(fleet: &FleetState<'_>) -> String {
 }
 
 /// The remarks on the policy, by the weights that budgets were divided by last.
-fn remarks(fleet: &FleetState<'_>) -> BTreeSet<Remark> {
+fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
     let policy = fleet.policy;
-    if policy.kind == Kind::Duplicated {
+    if policy.kind == AssignmentKind::Duplicated {
         return BTreeSet::new();
     }
     let takes_part = |state: &&MemberState<'_>| state.is_active() || state.role.is_pinned();
     let parties = fleet.members.iter().filter(takes_part);
     let mut remarks = thresholds(policy.bounds, parties.map(|state| &state.preference));
-    let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
+    let is_weighted = matches!(
+        policy.kind,
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted
+    );
     let unweighted = fleet.active().next().is_some() && fleet.active().all(|s| s.entry.weight == 0);
     remarks.extend((is_weighted && unweighted).then_some(Remark::NoWeights));
     remarks
 }
 
-fn balanced(fleet: &FleetState<'_>) -> Condition {
+fn balanced(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::Balanced;
     let starving = names(fleet, |state| {
         state.reasons.contains(&Reason::NoCapacityAnywhere)
     });
     let held = held_by_lost(fleet);
     if !starving.is_empty() {
-        let message = format!("pods are unschedulable in {starving}, and no other member has room");
+        let message =
+            format!("pods are unschedulable in {starving}, and no other member has capacity");
         return condition(
             kind,
             Status::False,
@@ -125,16 +129,16 @@ fn balanced(fleet: &FleetState<'_>) -> Condition {
 }
 
 /// By how much maximums exceed MAX because members that cannot be changed keep theirs.
-fn held_by_lost(fleet: &FleetState<'_>) -> u32 {
+fn held_by_lost(fleet: &RuleContext<'_>) -> u32 {
     let is_pinned = |state: &MemberState<'_>| state.role.is_pinned();
-    if fleet.policy.kind == Kind::Duplicated || !fleet.members.iter().any(is_pinned) {
+    if fleet.policy.kind == AssignmentKind::Duplicated || !fleet.members.iter().any(is_pinned) {
         return 0;
     }
     let least = sum(fleet.members.iter().map(MemberState::lower_limit));
     sum(fleet.members.iter().map(MemberState::max)).saturating_sub(fleet.max().max(least))
 }
 
-fn reachable(fleet: &FleetState<'_>) -> Condition {
+fn reachable(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::MembersReachable;
     let missing: Vec<_> = fleet
         .members
@@ -197,7 +201,7 @@ fn problem<'a>(state: &MemberState<'a>) -> &'a str {
     problem.unwrap_or("unreachable or unhealthy")
 }
 
-fn conflict(fleet: &FleetState<'_>) -> Condition {
+fn conflict(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::ReplicaConflict;
     let conflict = fleet.members.iter().find_map(|state| {
         let manager = state.member.foreign_writer.as_ref()?;
@@ -217,7 +221,7 @@ fn conflict(fleet: &FleetState<'_>) -> Condition {
     }
 }
 
-fn capacity(fleet: &FleetState<'_>) -> Condition {
+fn capacity(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::CapacityKnown;
     let unknown = names(fleet, |state| {
         state.is_active() && state.member.capacity.is_none() && !state.preference.elastic

@@ -7,12 +7,12 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Candidate, distribute};
 use crate::domain::workload::Mode;
 
-use super::fleet::FleetState;
-use super::member::{MemberState, Part};
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState};
 
 /// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they keep
 /// theirs, within their budgets.
-pub(super) fn count(fleet: &mut FleetState<'_>) {
+pub(super) fn count(fleet: &mut RuleContext<'_>) {
     if fleet.policy.mode != Mode::Direct {
         return;
     }
@@ -25,7 +25,7 @@ pub(super) fn count(fleet: &mut FleetState<'_>) {
     }
 }
 
-fn divide(fleet: &mut FleetState<'_>) {
+fn divide(fleet: &mut RuleContext<'_>) {
     let awake = || fleet.active().filter(|state| state.is_awake());
     let previous: BTreeMap<_, _> = awake()
         .map(|state| (state.name().to_owned(), Replicas::new(state.replicas)))
@@ -41,7 +41,7 @@ fn divide(fleet: &mut FleetState<'_>) {
 
 fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
     let max = state.max().min(state.capacity).max(state.min());
-    let mut candidate = state.candidate(Part {
+    let mut candidate = state.candidate(DivisionLimits {
         max,
         capacity: state.capacity,
         priority: None,

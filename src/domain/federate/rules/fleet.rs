@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    member::{MemberState, Part},
+    member::{DivisionLimits, MemberState},
     roles::classify,
 };
 use crate::domain::{
     Replicas,
-    federate::{Kind, Ledger, Member, Policy, Surplus, Total, WeightBy, share},
+    federate::{AssignmentKind, Ledger, Member, Policy, Surplus, Total, WeightBy, share},
     workload::Mode,
 };
 
 /// A fleet while the rules run.
-pub(super) struct FleetState<'a> {
+pub(super) struct RuleContext<'a> {
     pub(super) policy: &'a Policy,
     pub(super) total: &'a Total,
     pub(super) now: Timestamp,
@@ -37,7 +37,7 @@ pub(super) struct FleetState<'a> {
     pub(super) reassigned: BTreeMap<&'a str, u32>,
 }
 
-impl<'a> FleetState<'a> {
+impl<'a> RuleContext<'a> {
     /// Classifies the members, and takes their entries from the ledger.
     pub(super) fn new(
         policy: &'a Policy,
@@ -75,7 +75,9 @@ impl<'a> FleetState<'a> {
     pub(super) fn moves(&self) -> bool {
         matches!(
             self.policy.kind,
-            Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
+            AssignmentKind::Aggregated
+                | AssignmentKind::DynamicWeighted
+                | AssignmentKind::Prioritized
         )
     }
 
@@ -83,9 +85,9 @@ impl<'a> FleetState<'a> {
     pub(super) fn weighs_capacity(&self) -> bool {
         let by_demand = self.policy.weight_by == WeightBy::Demand;
         match self.policy.kind {
-            Kind::Duplicated | Kind::StaticWeighted => false,
-            Kind::DynamicWeighted => !by_demand,
-            Kind::Aggregated | Kind::Prioritized => true,
+            AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
+            AssignmentKind::DynamicWeighted => !by_demand,
+            AssignmentKind::Aggregated | AssignmentKind::Prioritized => true,
         }
     }
 
@@ -99,7 +101,7 @@ impl<'a> FleetState<'a> {
         self.members.iter().filter(|state| state.is_active())
     }
 
-    /// As [`FleetState::active`], to change them.
+    /// As [`RuleContext::active`], to change them.
     pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut MemberState<'a>> {
         self.members.iter_mut().filter(|state| state.is_active())
     }
@@ -139,21 +141,21 @@ impl<'a> FleetState<'a> {
         since.is_some_and(|since| span.is_some_and(|span| self.age(since) >= span))
     }
 
-    /// Divides `n` by the policy over the members for which `part` returns a part; parallel to `members`.
+    /// Divides `n` by the policy over the members for which there are `limits`; parallel to `members`.
     pub(super) fn divide(
         &self,
         n: u32,
         surplus: Surplus,
-        part: impl Fn(&MemberState<'a>) -> Option<Part>,
+        limits: impl Fn(&MemberState<'a>) -> Option<DivisionLimits>,
     ) -> Vec<u32> {
         let mut shares = vec![0; self.members.len()];
         if n == 0 {
             return shares;
         }
-        let parts = self.members.iter().map(part);
-        let recipients = shares.iter_mut().zip(&self.members).zip(parts);
+        let limits = self.members.iter().map(limits);
+        let recipients = shares.iter_mut().zip(&self.members).zip(limits);
         let (places, candidates): (Vec<_>, Vec<_>) = recipients
-            .filter_map(|((share, state), part)| Some((share, state.candidate(part?))))
+            .filter_map(|((share, state), limits)| Some((share, state.candidate(limits?))))
             .unzip();
         let split = share(self.policy, Replicas::new(n), &candidates, surplus);
         for (place, share) in places.into_iter().zip(split.shares) {

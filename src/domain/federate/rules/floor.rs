@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Kind, Recipient, Split, Surplus, Ties, assign::in_order, fill, webster,
+    AssignmentKind, Recipient, Split, Surplus, Ties, assign::in_order, fill, webster,
 };
 use crate::domain::workload::Mode;
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::{MemberState, sum};
 
 /// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode, where
@@ -16,14 +16,14 @@ use super::member::{MemberState, sum};
 ///
 /// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored capacities
 /// leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
-pub(super) fn share_floor(fleet: &mut FleetState<'_>) {
+pub(super) fn share_floor(fleet: &mut RuleContext<'_>) {
     divide(fleet);
     if fleet.unmet > 0 && fleet.moves() && raise_stored_capacities(fleet) {
         divide(fleet);
     }
 }
 
-fn divide(fleet: &mut FleetState<'_>) {
+fn divide(fleet: &mut RuleContext<'_>) {
     let split = split(fleet, fleet.floor);
     let reassigned = fleet.reassigned.clone();
     fleet.members.iter_mut().for_each(|state| state.floor = 0);
@@ -36,12 +36,12 @@ fn divide(fleet: &mut FleetState<'_>) {
 }
 
 /// A floor as shares of the awake active members, in their order.
-pub(super) fn split(fleet: &FleetState<'_>, floor: u32) -> Split {
+pub(super) fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
     split_without(fleet, floor, None)
 }
 
 /// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
-pub(super) fn reassigned<'a>(fleet: &FleetState<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
     let split = split_without(fleet, fleet.floor, Some(by));
     let others = fleet.active().filter(|state| state.is_awake());
     let others = others.filter(|state| state.name() != by);
@@ -52,12 +52,12 @@ pub(super) fn reassigned<'a>(fleet: &FleetState<'a>, by: &str) -> Option<BTreeMa
     shares.collect::<Option<_>>().filter(|_| split.left == 0)
 }
 
-fn split_without(fleet: &FleetState<'_>, floor: u32, absent: Option<&str>) -> Split {
+fn split_without(fleet: &RuleContext<'_>, floor: u32, absent: Option<&str>) -> Split {
     let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
     let kept = sum(pinned.map(MemberState::min));
     // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
     let is_for_active_only =
-        fleet.policy.kind == Kind::Duplicated || fleet.policy.mode == Mode::Direct;
+        fleet.policy.kind == AssignmentKind::Duplicated || fleet.policy.mode == Mode::Direct;
     let floor = if is_for_active_only {
         floor
     } else {
@@ -72,7 +72,7 @@ fn split_without(fleet: &FleetState<'_>, floor: u32, absent: Option<&str>) -> Sp
     divide_floor(fleet.policy.kind, floor, recipients)
 }
 
-fn recipient<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> RankedRecipient<'a> {
+fn recipient<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> RankedRecipient<'a> {
     let capacity = if fleet.moves() {
         state.stored_capacity(fleet.now)
     } else {
@@ -103,7 +103,7 @@ fn recipient<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> RankedRecip
 }
 
 /// Stores estimates that are larger than the stored capacities; true if there are any.
-fn raise_stored_capacities(fleet: &mut FleetState<'_>) -> bool {
+fn raise_stored_capacities(fleet: &mut RuleContext<'_>) -> bool {
     let mut learned = false;
     let weighs = fleet.weighs_capacity();
     for state in fleet.active_mut() {
@@ -128,20 +128,20 @@ struct RankedRecipient<'a> {
 /// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors change
 /// with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`: tiers are
 /// filled in the order of their ranks, up to capacities.
-fn divide_floor(kind: Kind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
+fn divide_floor(kind: AssignmentKind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
     match kind {
-        Kind::Duplicated => Split {
+        AssignmentKind::Duplicated => Split {
             shares: recipients
                 .iter()
                 .map(|s| floor.min(s.recipient.max))
                 .collect(),
             left: 0,
         },
-        Kind::StaticWeighted | Kind::DynamicWeighted => {
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
             let recipients: Vec<_> = recipients.into_iter().map(|s| s.recipient).collect();
             webster(floor, &recipients, Ties::default())
         }
-        Kind::Aggregated | Kind::Prioritized => by_rank(floor, recipients),
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => by_rank(floor, recipients),
     }
 }
 

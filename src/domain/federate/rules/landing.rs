@@ -4,10 +4,10 @@
 use jiff::SignedDuration;
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Landing, Reason};
+use crate::domain::federate::{AssignmentKind, Landing, Reason};
 use crate::domain::workload::Mode;
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
 
 /// How long others may take to become ready before a budget that shrank is enforced.
@@ -15,7 +15,7 @@ const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
 /// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number, because
 /// some of the present replicas were started to replace pods that are to end.
-pub(super) fn begin(fleet: &mut FleetState<'_>, served: u32) {
+pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
     let before = fleet.ledger.landing.and_then(|landing| landing.served);
     let landing = |until| Landing {
         until,
@@ -25,12 +25,12 @@ pub(super) fn begin(fleet: &mut FleetState<'_>, served: u32) {
 }
 
 /// Begins a landing for a member that was unreachable during the last one and returns with pods beyond its share.
-fn resume(fleet: &mut FleetState<'_>) {
+fn resume(fleet: &mut RuleContext<'_>) {
     let is_back = |state: &MemberState<'_>| {
         let may_end = matches!(state.role, MemberRole::Active | MemberRole::Leaving);
         may_end && state.entry.written > state.entry.max && state.replicas > state.max()
     };
-    let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != Kind::Duplicated;
+    let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != AssignmentKind::Duplicated;
     if is_due && fleet.members.iter().any(is_back) {
         let placed = sum(fleet.counted().map(|state| state.placed));
         begin(fleet, placed);
@@ -42,7 +42,7 @@ fn resume(fleet: &mut FleetState<'_>) {
 ///
 /// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that demand
 /// is taken over.
-pub(super) fn land(fleet: &mut FleetState<'_>) {
+pub(super) fn land(fleet: &mut RuleContext<'_>) {
     resume(fleet);
     let Some(Landing { until, served }) = fleet.ledger.landing else {
         return;
@@ -75,7 +75,7 @@ pub(super) fn land(fleet: &mut FleetState<'_>) {
 }
 
 /// The members whose pods serve after the landing.
-fn receivers<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     let takes_part = |state: &&MemberState<'_>| {
         state.role == MemberRole::Active || state.role.is_pinned() && state.counted
     };
@@ -83,7 +83,7 @@ fn receivers<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f Memb
 }
 
 /// The part of the floor that members scaled by others have to meet; it is no part of the landing.
-fn kept_by_others(fleet: &FleetState<'_>) -> u32 {
+fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
     let others = fleet
         .members
         .iter()
@@ -100,7 +100,7 @@ fn kept_by_others(fleet: &FleetState<'_>) -> u32 {
 /// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler over
 /// the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load would have
 /// no pods while members change.
-fn needed(fleet: &FleetState<'_>, served: u32) -> u32 {
+fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
     // In Direct mode the count is for members that answer, but lost ones serve as well.
     let is_partial = fleet.policy.mode == Mode::Direct
         && fleet
@@ -120,14 +120,14 @@ fn needed(fleet: &FleetState<'_>, served: u32) -> u32 {
 }
 
 /// The demand of the fleet, including pods that are to end and are not counted yet.
-fn demand(fleet: &FleetState<'_>) -> Option<f64> {
+fn demand(fleet: &RuleContext<'_>) -> Option<f64> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
     // The demand of counted members is part of the total already.
     Some(demand + displaced(fleet, |state| !state.counted))
 }
 
 /// The known demand of pods that are to end and never were the fleet's.
-fn displaced(fleet: &FleetState<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
+fn displaced(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
     let displaced = fleet.active().filter(|state| is_displaced(state));
     let displaced = displaced.filter(|state| is_meant(state));
     displaced.filter_map(|state| state.demand).sum()

@@ -85,9 +85,9 @@ impl MemberRole {
     }
 }
 
-/// One member's part in a division.
+/// What one member may take in a division.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct DivisionLimits {
     /// At most this.
     pub(super) max: u32,
     /// Its weight, and what it is filled up to.
@@ -96,7 +96,7 @@ pub(super) struct Part {
     pub(super) priority: Option<i64>,
 }
 
-impl Part {
+impl DivisionLimits {
     /// At most `room`, weighted by it.
     pub(super) const fn room(room: u32) -> Self {
         Self {
@@ -240,17 +240,17 @@ impl<'a> MemberState<'a> {
     }
 
     /// Its candidacy for a division.
-    pub(super) fn candidate(&self, part: Part) -> Candidate<'a> {
+    pub(super) fn candidate(&self, limits: DivisionLimits) -> Candidate<'a> {
         Candidate {
             name: self.name(),
             preference: EffectivePreference {
                 min: Replicas::ZERO,
-                max: Replicas::new(part.max),
-                priority: part.priority.or(self.preference.priority),
+                max: Replicas::new(limits.max),
+                priority: limits.priority.or(self.preference.priority),
                 elastic: false,
                 ..self.preference
             },
-            capacity: Some(part.capacity),
+            capacity: Some(limits.capacity),
             demand: self.lasting_demand(),
             hosts: self.replicas > 0,
         }

@@ -44,10 +44,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{
-    Action, Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total,
+    Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Policy, Reason,
+    Total,
 };
 use crate::domain::{ReplicaBounds, Replicas};
-use fleet::FleetState;
+use fleet::RuleContext;
 use member::{MemberRole, MemberState};
 pub use participation::Participation;
 
@@ -57,7 +58,7 @@ pub use participation::Participation;
 /// also if nothing was written.
 ///
 /// ```
-/// use foretide::domain::federate::{Kind, Ledger, Member, Pods, Policy, Profile, Total, decide};
+/// use foretide::domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
 /// use foretide::domain::{ReplicaBounds, Replicas};
 /// use jiff::Timestamp;
 ///
@@ -69,7 +70,7 @@ pub use participation::Participation;
 /// };
 /// let members = [member("eu", 15), member("us", 5)];
 /// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
-/// let policy = Policy::new(Kind::DynamicWeighted, bounds);
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
 ///
 /// let now = Timestamp::from_second(1_800_000_000)?;
 /// let (decision, ledger) = decide(&policy, &Total::default(), &members, &Ledger::default(), now);
@@ -95,7 +96,7 @@ pub fn decide(
     now: Timestamp,
 ) -> (FleetDecision, Ledger) {
     // R1, R2 and R4 are roles: they say which members cannot be changed.
-    let mut fleet = FleetState::new(policy, total, members, ledger.clone(), now);
+    let mut fleet = RuleContext::new(policy, total, members, ledger.clone(), now);
     if let Some((reason, message)) = problem(&fleet) {
         let ledger = assign::waiting(&fleet, ledger);
         return (refuse(fleet, reason, message), ledger); // R0
@@ -128,7 +129,7 @@ pub fn decide(
 ///
 /// ```
 /// use foretide::domain::federate::{
-///     Kind, Ledger, Member, Participation, Pods, Policy, Profile, participation,
+///     AssignmentKind, Ledger, Member, Participation, Pods, Policy, Profile, participation,
 /// };
 /// use foretide::domain::{ReplicaBounds, Replicas};
 /// use jiff::Timestamp;
@@ -141,7 +142,7 @@ pub fn decide(
 /// };
 /// let members = [member("eu", None), member("us", Some("other"))];
 /// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
-/// let policy = Policy::new(Kind::DynamicWeighted, bounds);
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
 /// let by_name = participation(&policy, &members, &Ledger::default(), Timestamp::UNIX_EPOCH);
 /// assert_eq!(by_name["eu"], Participation::Counted);
 /// assert_eq!(by_name["us"], Participation::Excluded);
@@ -161,7 +162,7 @@ pub fn participation(
 }
 
 /// Why nothing can be assigned.
-fn problem(fleet: &FleetState<'_>) -> Option<(&'static str, String)> {
+fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     let bounds = fleet.policy.bounds;
     let takes_part = |role: MemberRole| role == MemberRole::Active || role.is_pinned();
     if bounds.min > bounds.max {
@@ -174,7 +175,7 @@ fn problem(fleet: &FleetState<'_>) -> Option<(&'static str, String)> {
     if fleet.members.iter().any(|state| takes_part(state.role)) {
         return None;
     }
-    if fleet.policy.kind == Kind::Prioritized && has_no_priority(fleet) {
+    if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
@@ -183,7 +184,7 @@ fn problem(fleet: &FleetState<'_>) -> Option<(&'static str, String)> {
 }
 
 /// Whether the affinity selects members, and no preference with a priority matches any of them.
-fn has_no_priority(fleet: &FleetState<'_>) -> bool {
+fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
     let profiles = fleet.members.iter().map(|state| &state.member.profile);
     let mut preferences = fleet.policy.effective_preferences(profiles);
     preferences.retain(|preference| *preference != Err(Dropped::NotSelected));
@@ -191,7 +192,7 @@ fn has_no_priority(fleet: &FleetState<'_>) -> bool {
 }
 
 /// The decision that writes nothing, so that every member keeps its bounds.
-fn refuse(fleet: FleetState<'_>, reason: &'static str, message: String) -> FleetDecision {
+fn refuse(fleet: RuleContext<'_>, reason: &'static str, message: String) -> FleetDecision {
     let member = |state: MemberState<'_>| {
         let before = state.member.hpa.or(state.previous);
         let ReplicaBounds { min, max } = before.unwrap_or_default();

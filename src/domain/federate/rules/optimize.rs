@@ -4,8 +4,8 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Reason, Surplus, weights};
 
 use super::assign::{candidate, store_estimates};
-use super::fleet::FleetState;
-use super::member::{MemberState, Part, sum};
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState, sum};
 
 /// Least time between two redistributions, in cooldowns.
 const COOLDOWNS: i32 = 10;
@@ -15,13 +15,13 @@ const LEAST: u32 = 2;
 const PART: u32 = 10;
 
 /// Redistributes headroom if it is due.
-pub(super) fn optimize(fleet: &mut FleetState<'_>) {
+pub(super) fn optimize(fleet: &mut RuleContext<'_>) {
     if is_due(fleet) {
         divide_headroom(fleet);
     }
 }
 
-fn is_due(fleet: &FleetState<'_>) -> bool {
+fn is_due(fleet: &RuleContext<'_>) -> bool {
     let pause = fleet.policy.cooldown.checked_mul(COOLDOWNS);
     let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
     let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
@@ -43,7 +43,7 @@ fn headroom(state: &MemberState<'_>) -> u32 {
 }
 
 /// Whether the minimums of running members cover MIN, so that sleeping ones need none.
-fn may_forget_sleepers(fleet: &FleetState<'_>) -> bool {
+fn may_forget_sleepers(fleet: &RuleContext<'_>) -> bool {
     let runs =
         |state: &&MemberState<'_>| state.role.is_pinned() || state.is_active() && state.is_awake();
     let minimums = sum(fleet.members.iter().filter(runs).map(MemberState::min));
@@ -71,7 +71,7 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
 /// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets no
 /// more than it can run or already had; one with a proved capacity, and every one where members are weighted by demand, no
 /// more than it can run. The rest is unassigned.
-pub(super) fn divide_headroom(fleet: &mut FleetState<'_>) {
+pub(super) fn divide_headroom(fleet: &mut RuleContext<'_>) {
     let may_forget = may_forget_sleepers(fleet);
     let base = |state: &MemberState<'_>| base(state, may_forget);
     let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
@@ -80,7 +80,7 @@ pub(super) fn divide_headroom(fleet: &mut FleetState<'_>) {
         .map(|state| state.max().saturating_sub(base(state)));
     let all = sum(unused).saturating_add(unassigned);
     let shares = fleet.divide(all, Surplus::Spread, |state| {
-        state.is_active().then(|| part(fleet, state, base(state)))
+        state.is_active().then(|| limits(fleet, state, base(state)))
     });
     let given = sum(shares.iter().copied());
     let gains = fleet
@@ -114,7 +114,7 @@ pub(super) fn divide_headroom(fleet: &mut FleetState<'_>) {
     }
 }
 
-fn part(fleet: &FleetState<'_>, state: &MemberState<'_>, base: u32) -> Part {
+fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> DivisionLimits {
     let room = state.capacity.saturating_sub(base);
     let max = state.upper_limit().saturating_sub(base);
     // Demand says nothing about capacity: by demand alone a full member would get headroom for unschedulable pods.
@@ -125,7 +125,7 @@ fn part(fleet: &FleetState<'_>, state: &MemberState<'_>, base: u32) -> Part {
     } else {
         state.max().saturating_sub(base)
     };
-    Part {
+    DivisionLimits {
         max: max.min(room.max(kept)),
         capacity: room,
         priority: None,
@@ -133,7 +133,7 @@ fn part(fleet: &FleetState<'_>, state: &MemberState<'_>, base: u32) -> Part {
 }
 
 /// Stores the estimates of this division.
-fn refresh(fleet: &mut FleetState<'_>) {
+fn refresh(fleet: &mut RuleContext<'_>) {
     let candidates: Vec<_> = fleet
         .active()
         .map(|state| candidate(state, fleet))

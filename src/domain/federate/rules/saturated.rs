@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason, ShareStatus, Span, Surplus};
+use crate::domain::federate::{AssignmentKind, Reason, ShareStatus, Span, Surplus};
 
 use super::{
-    fleet::FleetState,
-    member::{MemberState, Part, sum},
+    fleet::RuleContext,
+    member::{DivisionLimits, MemberState, sum},
     shrink::drains,
 };
 
@@ -22,7 +22,7 @@ const LOCAL_DEMAND_SECONDS: u32 = 3_600;
 const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
-pub(super) fn observe(fleet: &mut FleetState<'_>) {
+pub(super) fn observe(fleet: &mut RuleContext<'_>) {
     let (now, cooldown, tolerance) = (fleet.now, fleet.policy.cooldown, fleet.policy.tolerance);
     let local = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
     for state in fleet.active_mut() {
@@ -90,7 +90,7 @@ struct Offer {
 ///
 /// Unassigned budget is taken from no member, so its receiver need not have cooled down: it may just have been shrunk when
 /// the load returned.
-pub(super) fn satisfy(fleet: &mut FleetState<'_>) {
+pub(super) fn satisfy(fleet: &mut RuleContext<'_>) {
     let unassigned = vec![Offer {
         at: None,
         count: fleet.ledger.unassigned.get(),
@@ -103,7 +103,7 @@ pub(super) fn satisfy(fleet: &mut FleetState<'_>) {
 }
 
 /// What each saturated member for which `is_meant` holds needs and can run; parallel to the members.
-fn needs(fleet: &FleetState<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
+fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
     let need = |state: &MemberState<'_>| {
         let open = state.is_active() && state.need > 0 && !state.blocked && is_meant(state);
         if open {
@@ -116,7 +116,7 @@ fn needs(fleet: &FleetState<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) ->
 }
 
 /// Moves budget so that the whole floor can be met: from members that cannot run their maximum to members with room.
-pub(super) fn lift_floor(fleet: &mut FleetState<'_>) {
+pub(super) fn lift_floor(fleet: &mut RuleContext<'_>) {
     if fleet.unmet == 0 {
         return;
     }
@@ -127,7 +127,7 @@ pub(super) fn lift_floor(fleet: &mut FleetState<'_>) {
             && !state.blocked
             && !fleet.is_cooling_down(state)
             && !state.is_asleep();
-        (open && state.room() > 0).then(|| Part::room(state.room()))
+        (open && state.room() > 0).then(|| DivisionLimits::room(state.room()))
     });
     transfer(fleet, &needs, offers, Reason::FloorLifted);
 }
@@ -162,7 +162,7 @@ fn unusable(state: &MemberState<'_>) -> u32 {
     state.max().saturating_sub(used.max(1))
 }
 
-fn offers(fleet: &FleetState<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
+fn offers(fleet: &RuleContext<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
     let members = fleet.members.iter().enumerate();
     let willing = members.filter(|(_, state)| {
         state.is_active()
@@ -178,7 +178,7 @@ fn offers(fleet: &FleetState<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer>
             let tier = state
                 .preference
                 .priority
-                .filter(|_| fleet.policy.kind == Kind::Prioritized);
+                .filter(|_| fleet.policy.kind == AssignmentKind::Prioritized);
             ((!state.blocked, tier, Reverse(offer.count), at), offer)
         })
         .filter(|(_, offer)| offer.count > 0)
@@ -194,8 +194,8 @@ fn offers(fleet: &FleetState<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer>
 }
 
 /// Serves the needs from the offers, both in order.
-fn transfer(fleet: &mut FleetState<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
-    let ordered = fleet.policy.kind == Kind::Prioritized;
+fn transfer(fleet: &mut RuleContext<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
+    let ordered = fleet.policy.kind == AssignmentKind::Prioritized;
     let queue = fleet.members.iter().zip(needs).enumerate();
     let mut queue: Vec<_> = queue
         .filter(|(_, (_, need))| **need > 0)
@@ -242,7 +242,7 @@ fn minus(from: Replicas, n: u32) -> Replicas {
     Replicas::new(from.get().saturating_sub(n))
 }
 
-fn apply(fleet: &mut FleetState<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
+fn apply(fleet: &mut RuleContext<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
     let now = fleet.now;
     let unmet = fleet.unmet;
     for ((state, losses), gains) in fleet.members.iter_mut().zip(losses).zip(gains) {

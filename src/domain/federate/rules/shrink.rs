@@ -9,10 +9,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason, Recipient, Surplus, divide::quota_split};
+use crate::domain::federate::{AssignmentKind, Reason, Recipient, Surplus, divide::quota_split};
 
-use super::fleet::FleetState;
-use super::member::{MemberState, Part, sum};
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState, sum};
 
 /// For how many cooldowns a shrunk member may take to end its pods.
 const DRAINING_COOLDOWNS: i32 = 10;
@@ -31,7 +31,7 @@ struct Excess {
 /// No more may end than what is ready beyond the count that one autoscaler over the whole fleet would set now, after the
 /// user's window and within the user's policies, because members apply a lowered maximum at once. Pods that are not ready
 /// serve no load, so they are no reason to end others.
-fn excess(fleet: &FleetState<'_>) -> Option<Excess> {
+fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
     let count = |of: fn(&MemberState<'_>) -> u32| sum(fleet.sharing().map(of));
     // Pods beyond a share end without R9.
@@ -76,8 +76,8 @@ pub(super) fn drains(state: &MemberState<'_>, cooldown: SignedDuration, now: Tim
 }
 
 /// Shrinks one tier, if there has been an excess for long enough.
-pub(super) fn shrink(fleet: &mut FleetState<'_>) {
-    if fleet.policy.kind != Kind::Prioritized {
+pub(super) fn shrink(fleet: &mut RuleContext<'_>) {
+    if fleet.policy.kind != AssignmentKind::Prioritized {
         return;
     }
     // The pods of a member that cannot be read may serve a part of the demand.
@@ -102,7 +102,7 @@ pub(super) fn shrink(fleet: &mut FleetState<'_>) {
 }
 
 /// Adds a reason to members that keep replicas for local demand.
-fn explain_local_demand(fleet: &mut FleetState<'_>) {
+fn explain_local_demand(fleet: &mut RuleContext<'_>) {
     let now = fleet.now;
     let highest = fleet.active().filter_map(|s| s.preference.priority).max();
     let lower = fleet
@@ -115,7 +115,7 @@ fn explain_local_demand(fleet: &mut FleetState<'_>) {
 
 /// The lowest priority from which something can be taken; none if that is the highest one, which its own autoscalers scale
 /// down.
-fn lowest(fleet: &FleetState<'_>) -> Option<i64> {
+fn lowest(fleet: &RuleContext<'_>) -> Option<i64> {
     let tiers = fleet.active().filter_map(|state| state.preference.priority);
     let highest = tiers.max()?;
     let giving = fleet.active().filter(|state| spare(state, fleet.now) > 0);
@@ -123,7 +123,7 @@ fn lowest(fleet: &FleetState<'_>) -> Option<i64> {
     (lowest < highest).then_some(lowest)
 }
 
-fn shrink_tier(fleet: &mut FleetState<'_>, tier: i64, excess: u32) {
+fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
     let now = fleet.now;
     let recipients = fleet.members.iter().map(|state| {
         let in_tier = state.is_active() && state.preference.priority == Some(tier);
@@ -157,11 +157,11 @@ fn shrink_tier(fleet: &mut FleetState<'_>, tier: i64, excess: u32) {
 }
 
 /// Gives freed budget to the tiers above, no more than they can run; the rest is unassigned.
-fn raise_higher_tiers(fleet: &mut FleetState<'_>, tier: i64, freed: u32) {
+fn raise_higher_tiers(fleet: &mut RuleContext<'_>, tier: i64, freed: u32) {
     let now = fleet.now;
     let shares = fleet.divide(freed, Surplus::Keep, |state| {
         let above = state.is_active() && state.preference.priority > Some(tier);
-        (above && state.room() > 0).then(|| Part::room(state.room()))
+        (above && state.room() > 0).then(|| DivisionLimits::room(state.room()))
     });
     let mut left = freed;
     for (state, share) in fleet.members.iter_mut().zip(shares) {
@@ -178,7 +178,7 @@ fn raise_higher_tiers(fleet: &mut FleetState<'_>, tier: i64, freed: u32) {
 }
 
 /// Keeps autoscalers from scaling down: all those above a tier that can still give, or that was shrunk and still drains.
-fn hold(fleet: &mut FleetState<'_>, excess: u32) {
+fn hold(fleet: &mut RuleContext<'_>, excess: u32) {
     let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
     let draining = fleet.active().filter(|state| drains(state, cooldown, now));
     let draining = draining.filter_map(|state| state.preference.priority).min();

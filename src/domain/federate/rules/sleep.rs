@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason};
+use crate::domain::federate::{AssignmentKind, Reason};
 use crate::domain::workload::Mode;
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::floor;
 use super::member::{MemberState, sum};
 use super::optimize::divide_headroom;
 
 /// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
 /// that, the others take over its share of the floor and become ready.
-pub(super) fn sleep(fleet: &mut FleetState<'_>) {
+pub(super) fn sleep(fleet: &mut RuleContext<'_>) {
     let handover = fleet.ledger.handover.take();
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
     let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
@@ -44,7 +44,7 @@ pub(super) fn sleep(fleet: &mut FleetState<'_>) {
 /// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window and
 /// within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that count in
 /// any case.
-fn least(fleet: &FleetState<'_>, before: u32) -> u32 {
+fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
     match fleet.policy.mode {
         Mode::Delegated => fleet
             .total
@@ -56,7 +56,7 @@ fn least(fleet: &FleetState<'_>, before: u32) -> u32 {
 }
 
 /// The replicas that are left without one member when the others run what they take over.
-fn will_be_left(fleet: &FleetState<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
+fn will_be_left(fleet: &RuleContext<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
     let others = without(fleet, victim);
     let runs = |state: &MemberState<'_>| {
         let share = taken_over.get(state.name()).copied();
@@ -66,21 +66,21 @@ fn will_be_left(fleet: &FleetState<'_>, victim: &str, taken_over: &BTreeMap<&str
 }
 
 fn without<'f, 'a>(
-    fleet: &'f FleetState<'a>,
+    fleet: &'f RuleContext<'a>,
     victim: &str,
 ) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.counted().filter(move |state| state.name() != victim)
 }
 
 /// What the others take over of the floor. In Direct mode nothing: the hub divides counts at once.
-fn reassigned<'a>(fleet: &FleetState<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
+fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
     match fleet.policy.mode {
         Mode::Delegated => floor::reassigned(fleet, victim),
         Mode::Direct => Some(BTreeMap::new()),
     }
 }
 
-fn have_taken_over(fleet: &FleetState<'_>, victim: &str, before: u32) -> bool {
+fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
     let others = awake(fleet).filter(|state| state.name() != victim);
     let ready = sum(others.map(|state| state.ready));
     let kept = fleet.members.iter().filter(|state| state.role.is_pinned());
@@ -90,7 +90,7 @@ fn have_taken_over(fleet: &FleetState<'_>, victim: &str, before: u32) -> bool {
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
 }
 
-fn put_to_sleep(fleet: &mut FleetState<'_>, victim: &str) {
+fn put_to_sleep(fleet: &mut RuleContext<'_>, victim: &str) {
     let now = fleet.now;
     fleet.ledger.idle_since = None;
     for state in fleet.active_mut().filter(|state| state.name() == victim) {
@@ -108,13 +108,13 @@ fn put_to_sleep(fleet: &mut FleetState<'_>, victim: &str) {
     }
 }
 
-fn awake<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.active().filter(|state| state.is_awake())
 }
 
 /// Whether every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
 /// MIN.
-fn is_idle(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
     let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
     let is_calm = |state: &MemberState<'_>| {
         let runs = state.placed == state.replicas && state.ready == state.replicas;
@@ -137,7 +137,7 @@ fn is_idle(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> 
 ///
 /// In Direct mode the hub divides the count of the fleet, so the sum counts, and a count that metrics ask for is no
 /// minimum.
-fn is_at_minimum(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
     if fleet.policy.mode == Mode::Delegated {
         return awake(fleet).all(|state| {
             let least = state.written_min();
@@ -159,7 +159,7 @@ fn is_at_minimum(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>
 
 /// Whether every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
 /// they are together.
-fn is_below_target(fleet: &FleetState<'_>) -> bool {
+fn is_below_target(fleet: &RuleContext<'_>) -> bool {
     let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
     if awake(fleet).any(|state| state.demand.is_some()) {
         let is_below = |demand: f64, state: &MemberState<'_>| demand < load(state.replicas);
@@ -175,7 +175,7 @@ fn is_below_target(fleet: &FleetState<'_>) -> bool {
 
 /// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
 /// among equals.
-fn victim<'f>(fleet: &'f FleetState<'_>) -> Option<&'f str> {
+fn victim<'f>(fleet: &'f RuleContext<'_>) -> Option<&'f str> {
     let may_sleep = |state: &&MemberState<'_>| {
         let is_needed = state
             .entry
@@ -184,8 +184,8 @@ fn victim<'f>(fleet: &'f FleetState<'_>) -> Option<&'f str> {
         state.lower_limit() == 0 && !is_needed && can_serve_without(fleet, state)
     };
     let rank = |state: &MemberState<'_>| match fleet.policy.kind {
-        Kind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
-        Kind::Aggregated => i64::from(state.replicas),
+        AssignmentKind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
+        AssignmentKind::Aggregated => i64::from(state.replicas),
         _ => i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
     };
     let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
@@ -198,7 +198,7 @@ fn victim<'f>(fleet: &'f FleetState<'_>) -> Option<&'f str> {
 }
 
 /// Whether the others keep MIN, can run the floor, and stay below their target without this member.
-fn can_serve_without(fleet: &FleetState<'_>, without: &MemberState<'_>) -> bool {
+fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool {
     let others = || awake(fleet).filter(|state| state.name() != without.name());
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|state| {

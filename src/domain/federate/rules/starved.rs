@@ -3,11 +3,11 @@
 
 use crate::domain::federate::Reason;
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::MemberState;
 
 /// Finds members that idle at their minimum, and since when.
-pub(super) fn observe(fleet: &mut FleetState<'_>) {
+pub(super) fn observe(fleet: &mut RuleContext<'_>) {
     let Some(limit) = fleet.policy.min_utilization else {
         return;
     };
@@ -32,7 +32,7 @@ fn starves(state: &MemberState<'_>) -> bool {
 }
 
 /// Moves one replica of minimum, if a member idles and another needs it.
-pub(super) fn move_minimum(fleet: &mut FleetState<'_>) {
+pub(super) fn move_minimum(fleet: &mut RuleContext<'_>) {
     if fleet.policy.min_utilization.is_none() {
         return;
     }

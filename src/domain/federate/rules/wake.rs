@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason, Span};
+use crate::domain::federate::{AssignmentKind, Reason, Span};
 
-use super::fleet::FleetState;
+use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
 
 /// A member that is woken within this many cooldowns should not have been put to sleep.
@@ -17,7 +17,7 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members may not
 /// sleep, every member with a budget, at its minimum.
-pub(super) fn wake(fleet: &mut FleetState<'_>) {
+pub(super) fn wake(fleet: &mut RuleContext<'_>) {
     let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
     let wanted = wanted(fleet);
     let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
@@ -58,7 +58,7 @@ fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Tim
 }
 
 /// Why each member is to be woken if it is asleep; parallel to the members.
-fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
+fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
     let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
         let lifted = state.reasons.contains(&Reason::FloorLifted);
@@ -76,7 +76,7 @@ fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     let Some(cause) = cause(fleet) else {
         return wanted;
     };
-    if fleet.policy.kind != Kind::Prioritized {
+    if fleet.policy.kind != AssignmentKind::Prioritized {
         return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
     }
     let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
@@ -102,12 +102,12 @@ const fn always(state: &MemberState<'_>) -> &'static str {
 
 /// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods. Under
 /// Prioritized only those of the highest priorities: budget may go further down than the pods do.
-fn taken_over(fleet: &FleetState<'_>) -> Vec<usize> {
+fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
     let relieved = fleet.members.iter().enumerate();
     let mut relieved: Vec<_> = relieved
         .filter(|(_, state)| state.reasons.contains(&Reason::Relief) && state.is_asleep())
         .collect();
-    if fleet.policy.kind == Kind::Prioritized {
+    if fleet.policy.kind == AssignmentKind::Prioritized {
         relieved.sort_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
         let blocked = fleet.active().filter(|state| state.blocked);
         let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
@@ -120,12 +120,12 @@ fn taken_over(fleet: &FleetState<'_>) -> Vec<usize> {
     relieved.into_iter().map(|(at, _)| at).collect()
 }
 
-fn awake<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.active().filter(|state| state.is_awake())
 }
 
 /// Why a sleeping member is needed.
-fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
+fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
     let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
     let with_budget = fleet.active().filter(|state| state.max() > 0);
     let minimums = sum(with_budget.map(MemberState::min));
@@ -154,7 +154,7 @@ fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
     } else if awake(fleet).any(|state| state.need > 0) {
         Some("a member needs more than its maximum")
     } else if awake(fleet).any(|state| state.blocked) {
-        Some("a member has no room for its pods")
+        Some("a member has no capacity for its pods")
     } else {
         None
     }
