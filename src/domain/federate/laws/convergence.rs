@@ -3,45 +3,18 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::domain::federate::{AssignmentKind, Ledger, ShareStatus, decide};
+use crate::domain::federate::{AssignmentKind, ShareStatus, decide};
 use crate::domain::{ReplicaBounds, Replicas};
 
-use super::fixtures::{at, n};
+use super::fixtures::{Violation, at, ceil, n, violation};
 use super::moves::Move;
+use super::ready_pods::{ReadyPods, has_timed_out};
 use super::reference_limits::{Count, measures_are_true, no_pod_ends_sooner};
-use super::scenario::{Scenario, Variant, scenario};
-use super::simulation::{Cluster, Simulation, SyncRecord, ceil};
+use super::scenario::{CALM_STEPS, FAULT_STEPS, Scenario, Variant};
+use super::simulation::{Cluster, Simulation, SyncRecord};
 
-/// Steps of half a minute.
-const FAULT_STEPS: u32 = 110;
-const CALM_STEPS: u32 = 130;
 /// The last steps of the calm, in which nothing may move.
 const REST_STEPS: u32 = 50;
-
-/// A violated law and the details.
-#[derive(Debug)]
-pub(super) struct Violation {
-    pub(super) law: &'static str,
-    pub(super) how: String,
-}
-
-pub(super) fn violation(law: &'static str, how: String) -> Result<(), Violation> {
-    Err(Violation { law, how })
-}
-
-/// A fleet after its faults and half an hour of calm.
-pub(super) fn calmed(seed: u64) -> Scenario {
-    let mut scenario = scenario(seed);
-    for step in 0..FAULT_STEPS + CALM_STEPS / 2 {
-        if step < FAULT_STEPS {
-            scenario.inject_fault();
-        } else if step == FAULT_STEPS {
-            scenario.calm();
-        }
-        scenario.simulation.step();
-    }
-    scenario
-}
 
 /// Runs one seed; a variant that does not apply to its policy passes.
 pub(super) fn run(seed: u64, variant: Variant) -> Result<(), Violation> {
@@ -154,90 +127,6 @@ fn moves_are_sound(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Vio
     one.check()
 }
 
-/// The ready pods of a fleet around one decision.
-pub(super) struct Ready {
-    /// Before it.
-    pub(super) before: u32,
-    /// After its writes, if those that are not ready end first.
-    pub(super) after: u32,
-    /// How many may be left at most, by the bounds that it writes.
-    pub(super) room: u32,
-}
-
-impl Ready {
-    /// Pods that may be needed: during a landing also those that never were the fleet's.
-    fn needed(simulation: &Simulation, sync: &SyncRecord) -> Self {
-        let lands = sync.before.landing.is_some() || simulation.ledger.landing.is_some();
-        Self::around(simulation, sync, |name| {
-            let is_known = sync.before.members.contains_key(name);
-            lands || !is_known || shares(&sync.before, name)
-        })
-    }
-
-    /// Pods of members that had a share.
-    pub(super) fn of_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
-        Self::around(simulation, sync, |name| {
-            let is_known = sync.before.members.contains_key(name);
-            shares(&sync.before, name) || !is_known && shares(&simulation.ledger, name)
-        })
-    }
-
-    /// Pods of members that had a share or got one.
-    pub(super) fn of_all_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
-        Self::around(simulation, sync, |name| {
-            shares(&sync.before, name) || shares(&simulation.ledger, name)
-        })
-    }
-
-    fn around(simulation: &Simulation, sync: &SyncRecord, is_meant: impl Fn(&str) -> bool) -> Self {
-        let (mut before, mut after, mut room) = (0, 0, 0);
-        for cluster in simulation
-            .members()
-            .filter(|cluster| is_meant(&cluster.name))
-        {
-            let seen = sync.members.iter().find(|m| m.profile.name == cluster.name);
-            let decided = sync.decision.member(&cluster.name);
-            let (Some(seen), Some(decided)) = (seen, decided) else {
-                continue;
-            };
-            let count = seen.pods.map_or(0, |pods| pods.ready.get());
-            // A new member is trusted up to MAX.
-            let count = match sync.before.members.get(&cluster.name) {
-                Some(_) => count,
-                None => count.min(simulation.policy.bounds.max.get()),
-            };
-            let untouched = !decided.action.writes() || !cluster.reached;
-            let most = if untouched {
-                count
-            } else {
-                let replicas = decided.replicas.filter(|replicas| *replicas == n(0));
-                replicas.unwrap_or(decided.max).get()
-            };
-            before += count;
-            after += count.min(most);
-            room += most;
-        }
-        Self {
-            before,
-            after,
-            room,
-        }
-    }
-}
-
-fn shares(ledger: &Ledger, name: &str) -> bool {
-    let entry = ledger.members.get(name);
-    entry.is_some_and(|entry| entry.max.max(entry.written) > n(0))
-}
-
-/// Whether a landing has timed out: then pods end even if the others are not ready.
-pub(super) fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool {
-    let now = at(simulation.now);
-    sync.before
-        .landing
-        .is_some_and(|landing| now >= landing.until)
-}
-
 /// X7: the hub ends no ready pod that the demand, MIN or the floor needs, unless a landing has timed out.
 ///
 /// Not under Duplicated: MIN, MAX and the floor are each member's own, and no member serves for another, so no landing waits
@@ -246,11 +135,11 @@ fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Vi
     if has_timed_out(simulation, sync) || simulation.policy.kind == AssignmentKind::Duplicated {
         return Ok(());
     }
-    let Ready {
+    let ReadyPods {
         before,
         after,
         room,
-    } = Ready::needed(simulation, sync);
+    } = ReadyPods::needed(simulation, sync);
     let demand = sync.total.demand.map_or(0, |d| ceil(d / 1.1));
     let floor = sync.total.floor.map_or(0, Replicas::get);
     let needed = demand.max(simulation.policy.bounds.min.get()).max(floor);

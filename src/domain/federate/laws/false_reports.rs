@@ -2,8 +2,9 @@
 
 use crate::domain::federate::{Pods, Reason};
 
-use super::convergence::{Violation, always, calmed, violation};
-use super::fixtures::{Random, at, n};
+use super::convergence::always;
+use super::fixtures::{Random, Violation, at, n, violation};
+use super::scenario::calmed;
 use super::simulation::{FalseReport, Simulation, SyncRecord};
 
 /// For how many steps of half a minute the reports are false.

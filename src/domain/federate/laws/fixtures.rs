@@ -208,3 +208,18 @@ impl Random {
         f64::from(self.within(0, 1_000_000)) / 1_000_001.0
     }
 }
+
+/// A violated law and the details.
+#[derive(Debug)]
+pub(super) struct Violation {
+    pub(super) law: &'static str,
+    pub(super) how: String,
+}
+
+pub(super) fn violation(law: &'static str, how: String) -> Result<(), Violation> {
+    Err(Violation { law, how })
+}
+
+pub(super) fn ceil(x: f64) -> u32 {
+    Replicas::from_f64_ceil(x).get()
+}

@@ -43,6 +43,7 @@ mod false_reports;
 mod fixtures;
 mod moves;
 mod participation;
+mod ready_pods;
 mod reference;
 mod reference_limits;
 mod rules;

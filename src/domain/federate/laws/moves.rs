@@ -10,7 +10,7 @@ use crate::domain::federate::{
     MemberDecision, Policy, Reason, ShareStatus, Total, assign,
 };
 
-use super::convergence::{Violation, violation};
+use super::fixtures::{Violation, violation};
 
 /// One decision and its inputs.
 pub(super) struct Move<'a> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::domain::federate::Policy;
 
-use super::simulation::ceil;
+use super::fixtures::ceil;
 
 /// The user's scale-down behavior.
 #[derive(Clone, Copy, Debug)]

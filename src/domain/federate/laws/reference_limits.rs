@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::domain::federate::{AssignmentKind, ShareStatus};
 
-use super::convergence::{Ready, Violation, calmed, has_timed_out, violation};
+use super::fixtures::{Violation, ceil, violation};
+use super::ready_pods::{ReadyPods, has_timed_out};
 use super::reference::Behavior;
-use super::simulation::{Simulation, SyncRecord, ceil};
+use super::scenario::calmed;
+use super::simulation::{Simulation, SyncRecord};
 
 /// For how many steps a past demand may still be served: windows, start-up, and a few decisions.
 const PAST: usize = 30;
@@ -157,8 +159,8 @@ pub(super) fn no_pod_ends_sooner(
     if simulation.policy.kind == AssignmentKind::Duplicated || has_timed_out(simulation, sync) {
         return Ok(());
     }
-    let own = Ready::of_shares(simulation, sync);
-    let Ready { after, room, .. } = Ready::of_all_shares(simulation, sync);
+    let own = ReadyPods::of_shares(simulation, sync);
+    let ReadyPods { after, room, .. } = ReadyPods::of_all_shares(simulation, sync);
     // The reference would not keep pods that were started to replace others.
     let landing = sync.before.landing.or(simulation.ledger.landing);
     let served = landing.and_then(|landing| landing.served);

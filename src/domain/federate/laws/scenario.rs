@@ -8,6 +8,10 @@ use super::fixtures::{Random, at, n, policy, prefer};
 use super::reference::{Behavior, ReferenceAutoscaler};
 use super::simulation::{Cluster, Estimate, Nonparticipant, Simulation};
 
+/// Steps of half a minute.
+pub(super) const FAULT_STEPS: u32 = 110;
+pub(super) const CALM_STEPS: u32 = 130;
+
 /// A variant of a seed's scenario. Variants are not drawn, so that every seed keeps its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
@@ -277,4 +281,18 @@ impl Scenario {
             cluster.listed = true;
         }
     }
+}
+
+/// A fleet after its faults and half an hour of calm.
+pub(super) fn calmed(seed: u64) -> Scenario {
+    let mut scenario = scenario(seed);
+    for step in 0..FAULT_STEPS + CALM_STEPS / 2 {
+        if step < FAULT_STEPS {
+            scenario.inject_fault();
+        } else if step == FAULT_STEPS {
+            scenario.calm();
+        }
+        scenario.simulation.step();
+    }
+    scenario
 }

@@ -13,7 +13,7 @@ use crate::domain::federate::{
 };
 use crate::domain::workload::Mode;
 
-use super::fixtures::{PERIOD, at, n};
+use super::fixtures::{PERIOD, at, ceil, n};
 use super::reference::{Behavior, Reading, ReferenceAutoscaler};
 
 /// The period of the members' autoscalers; the hub's is twice as long.
@@ -229,10 +229,6 @@ impl Cluster {
             ..Member::default()
         }
     }
-}
-
-pub(super) fn ceil(x: f64) -> u32 {
-    crate::domain::Replicas::from_f64_ceil(x).get()
 }
 
 /// A fleet, its load and its hub.
