@@ -1,8 +1,8 @@
-//! The cost of dividing: one decision for each of a thousand fleets of a hundred members, in the steady state and after a
-//! change of the spec. The limit is 200 us of CPU for one fleet of a hundred members.
+//! The cost of dividing: one decision for each of a thousand fleets of a hundred members, in the steady state and after
+//! a change of the spec. The limit is 200 us of CPU for one fleet of a hundred members.
 //!
-//! criterion reports wall-clock times, which other load on the machine lengthens. The table after them is CPU time, as Linux
-//! accounts it to the thread, and how it grows with the number of members.
+//! criterion reports wall-clock times, which other load on the machine lengthens. The table after them is CPU time, as
+//! Linux accounts it to the thread, and how it grows with the number of members.
 
 #![expect(
     clippy::expect_used,

@@ -43,7 +43,8 @@ impl Clock {
     /// A clock that reads `start` now and runs `rate` times as fast as the wall clock.
     ///
     /// # Units
-    /// `rate` is a ratio; at 0 the clock stands still until it is set. A rate that is negative or not finite is taken as 1.
+    /// `rate` is a ratio; at 0 the clock stands still until it is set. A rate that is negative or not finite is taken
+    /// as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
         let setting = RwLock::new(Setting::new(start, rate));

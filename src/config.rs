@@ -1,6 +1,7 @@
 //! Flags and environment of `foretide controller`, and the validated configuration they become.
 //!
-//! Reads the environment through clap, and opens neither files nor connections: a [`Config`] is a value that `app::run` receives.
+//! Reads the environment through clap, and opens neither files nor connections: a [`Config`] is a value that `app::run`
+//! receives.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +37,8 @@ pub struct ControllerArgs {
     /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
     #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
     pub prometheus: Option<String>,
-    /// Prometheus server that holds the history of the member clusters whose Secret names it, as NAME=URL; repeatable, or
-    /// comma-separated.
+    /// Prometheus server that holds the history of the member clusters whose Secret names it, as NAME=URL; repeatable,
+    /// or comma-separated.
     #[arg(
         long = "prometheus-endpoint",
         env = "FORETIDE_PROMETHEUS_ENDPOINT",
@@ -112,8 +113,8 @@ pub struct ControllerArgs {
 /// Flags about the member clusters of fleets.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct MemberArgs {
-    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; outside a
-    /// pod, there are no members.
+    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; outside
+    /// a pod, there are no members.
     #[arg(long = "member-namespace", env = "FORETIDE_MEMBER_NAMESPACE")]
     pub namespace: Option<String>,
     /// Label of those Secrets, as KEY=VALUE, or KEY for any value.

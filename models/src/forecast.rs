@@ -29,9 +29,10 @@ pub const CEILING_RATIO: f64 = 1.5;
 ///
 /// # Guarantees
 /// - Every value is finite and at least zero.
-/// - Every value returned by a [`Forecaster`](crate::Forecaster) of this crate is at most [`CEILING_RATIO`] times the maximum of
-///   its history.
-/// - [`peak`](Self::peak) is `None` after [`valid_until`](Self::valid_until), so replicas are not held by a metric that stopped.
+/// - Every value returned by a [`Forecaster`](crate::Forecaster) of this crate is at most [`CEILING_RATIO`] times the
+///   maximum of its history.
+/// - [`peak`](Self::peak) is `None` after [`valid_until`](Self::valid_until), so replicas are not held by a metric that
+///   stopped.
 ///
 /// ```
 /// use foretide_models::Forecast;

@@ -2,9 +2,9 @@
 //! stored as written.
 //!
 //! Pure. A child HPA and a prediction are both called `ehpa-<name>` and are garbage-collected with the object that they
-//! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and bears the fleet's UID in a label: an owner
-//! reference to an object of another cluster would have it collected at once. Objects are compared by what was written,
-//! because the API server adds defaults of its own.
+//! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and bears the fleet's UID in a label: an
+//! owner reference to an object of another cluster would have it collected at once. Objects are compared by what was
+//! written, because the API server adds defaults of its own.
 
 use std::collections::BTreeMap;
 

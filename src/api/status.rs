@@ -1,4 +1,5 @@
-//! Decisions, forecasts, conditions and the ledger of a fleet as the fields of a status, for the controller, the forecaster and the command line.
+//! Decisions, forecasts, conditions and the ledger of a fleet as the fields of a status, for the controller, the
+//! forecaster and the command line.
 
 use foretide_crds::{DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, WindowStatus};
 use jiff::Timestamp;

@@ -6,8 +6,8 @@
 //! previous output (--after) -> ledger --+
 //! ```
 //!
-//! The decision is the controller's own. The demand of the fleet comes from the clusters file; `foretide plan` computes it from a
-//! history.
+//! The decision is the controller's own. The demand of the fleet comes from the clusters file; `foretide plan` computes
+//! it from a history.
 
 pub(super) mod clusters;
 mod data;

@@ -6,7 +6,8 @@
 //! CSV -------------------------------+         once as written, once as a plain HPA
 //! ```
 //!
-//! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is printed.
+//! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is
+//! printed.
 
 mod panel;
 mod setup;

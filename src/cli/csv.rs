@@ -1,7 +1,7 @@
 //! A recorded history: lines of `timestamp,value`.
 //!
-//! Timestamps are RFC 3339 or seconds since 1970, values are in the metric's base unit. Anything else is an error with its
-//! line.
+//! Timestamps are RFC 3339 or seconds since 1970, values are in the metric's base unit. Anything else is an error with
+//! its line.
 
 use foretide_models::Sample;
 use jiff::Timestamp;

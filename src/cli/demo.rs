@@ -1,7 +1,8 @@
-//! `foretide demo`: an animated back-test of an example, Foretide above a plain HPA; or a fleet of clusters that share replicas.
+//! `foretide demo`: an animated back-test of an example, Foretide above a plain HPA; or a fleet of clusters that share
+//! replicas.
 //!
-//! Decisions, forecasts and numbers are those of `foretide backtest`, or of a hub, over demand that `scenario` and `fleet` generate.
-//! The caller of `play` provides the waiting between frames.
+//! Decisions, forecasts and numbers are those of `foretide backtest`, or of a hub, over demand that `scenario` and
+//! `fleet` generate. The caller of `play` provides the waiting between frames.
 
 mod animation;
 mod fleet;
@@ -26,7 +27,8 @@ pub struct DemoArgs {
     /// Demand of the day that is shown
     #[arg(long = "scene", value_name = "SCENE", value_enum, default_value_t)]
     pub scenario: Scenario,
-    /// Show a fleet instead: three clusters share one workload's replicas; one runs out of nodes, one has replicas to spare, one is unreachable for a while
+    /// Show a fleet instead: three clusters share one workload's replicas; one runs out of nodes, one has replicas to
+    /// spare, one is unreachable for a while
     #[arg(long, conflicts_with = "scenario")]
     pub fleet: bool,
     /// Playback speed: 2 is twice as fast; 1 takes about half a minute

@@ -1,7 +1,7 @@
 //! `foretide explain`: why an autoscaler in a cluster has its number of replicas.
 //!
-//! Reads one object and renders its status as text; nothing is computed again, so the text cannot disagree with what was done.
-//! A fleet is explained like an autoscaler of one cluster, with its clusters added.
+//! Reads one object and renders its status as text; nothing is computed again, so the text cannot disagree with what
+//! was done. A fleet is explained like an autoscaler of one cluster, with its clusters added.
 
 mod fleet;
 
@@ -51,7 +51,8 @@ pub struct ExplainArgs {
         conflicts_with = "files"
     )]
     pub object: Option<(String, String)>,
-    /// Read the object and its status from a file, as `kubectl get -o yaml` prints it, instead of the cluster; - reads standard input
+    /// Read the object and its status from a file, as `kubectl get -o yaml` prints it, instead of the cluster; - reads
+    /// standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Option<PathBuf>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]

@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`]; [`run`] detects
-//! the context and prints the output.
+//! Every command but `controller` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
+//! [`run`] detects the context and prints the output.
 
 pub mod assign;
 pub mod backtest;

@@ -6,8 +6,8 @@
 //! CSV --outlook--> demand, forecast -+
 //! ```
 //!
-//! Everything between the files and the text is code of the controller. The state of a cluster is assumed, and each assumption is
-//! printed. A fleet is decided as one workload and then divided.
+//! Everything between the files and the text is code of the controller. The state of a cluster is assumed, and each
+//! assumption is printed. A fleet is decided as one workload and then divided.
 
 mod fleet;
 mod observed;

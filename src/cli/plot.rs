@@ -1,7 +1,7 @@
 //! A plot of a history and its forecast, in characters.
 //!
-//! The history is an area, the forecast a line with a band above it, capacity a line of steps, so that they differ without color.
-//! Braille dots where the screen has them, ASCII where not. Times are UTC. The caller names the values.
+//! The history is an area, the forecast a line with a band above it, capacity a line of steps, so that they differ
+//! without color. Braille dots where the screen has them, ASCII where not. Times are UTC. The caller names the values.
 //!
 //! ```text
 //! samples --level per column of dots--> Canvas (dots and ink per cell) --glyphs--> rows

@@ -1,7 +1,7 @@
 //! `foretide validate`: problems of manifests, each with file, line and field.
 //!
-//! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into the domain,
-//! and the lint of cron windows. The first two give errors; ignored fields and lint findings are warnings.
+//! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into
+//! the domain, and the lint of cron windows. The first two give errors; ignored fields and lint findings are warnings.
 
 mod fleet;
 

@@ -128,8 +128,8 @@ pub struct RelatedHpas {
 impl RelatedHpas {
     /// Sorts the HPAs of a namespace by owner.
     ///
-    /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those acts
-    /// is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
+    /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those
+    /// acts is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
     #[must_use]
     pub fn of(
         owner: &Owner,

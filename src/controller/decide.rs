@@ -1,8 +1,8 @@
 //! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
 //!
-//! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may act
-//! (a target that another controller scales is only previewed) and compares the child's answers with what was expected of
-//! it. It reads and writes nothing but the target's state.
+//! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may
+//! act (a target that another controller scales is only previewed) and compares the child's answers with what was
+//! expected of it. It reads and writes nothing but the target's state.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ impl Part {
         self.conflicts.older.is_none() && (is_alone || self.may_adopt(observation))
     }
 
-    /// Whether the HPA of others on the target is, or may be made, ours. Without the user's annotation an adopted one is
-    /// foreign again.
+    /// Whether the HPA of others on the target is, or may be made, ours. Without the user's annotation an adopted one
+    /// is foreign again.
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);

@@ -1,5 +1,5 @@
-//! What a sync saw that forecasts are made from: of each metric the total demand, whether the workload's own limits held it
-//! down, and what one replica carries.
+//! What a sync saw that forecasts are made from: of each metric the total demand, whether the workload's own limits
+//! held it down, and what one replica carries.
 
 use std::{collections::HashSet, sync::Arc};
 

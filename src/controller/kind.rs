@@ -1,9 +1,9 @@
-//! What differs between the kinds of autoscaler: where their objects come from, what a spec means, and how the parts that
-//! an autoscaler acts on are observed, decided and written.
+//! What differs between the kinds of autoscaler: where their objects come from, what a spec means, and how the parts
+//! that an autoscaler acts on are observed, decided and written.
 //!
-//! An `EffectiveHorizontalPodAutoscaler` has one part: its workload in the controller's own cluster, with the bounds of its
-//! spec. A `FederatedHPA` has one per member, with the member's share of the bounds. Everything else (the queue, the
-//! store, the steps, the reports) is the same, and is in `run`.
+//! An `EffectiveHorizontalPodAutoscaler` has one part: its workload in the controller's own cluster, with the bounds of
+//! its spec. A `FederatedHPA` has one per member, with the member's share of the bounds. Everything else (the queue,
+//! the store, the steps, the reports) is the same, and is in `run`.
 
 use std::{collections::BTreeSet, fmt::Debug, future::Future, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! First step of a sync: what the due workloads of one cluster need to see, as data.
 //!
-//! One list of pod usage per namespace serves all its workloads; other metrics are read one by one, a bounded number at a
-//! time. A metric that cannot be read is an `Err` among the readings; only an unreadable scale stops a workload. Nothing
-//! is decided here, and nothing is written.
+//! One list of pod usage per namespace serves all its workloads; other metrics are read one by one, a bounded number at
+//! a time. A metric that cannot be read is an `Err` among the readings; only an unreadable scale stops a workload.
+//! Nothing is decided here, and nothing is written.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -96,8 +96,8 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         self.release().await;
     }
 
-    /// One sync: every autoscaler that is due is observed, decided, written and reported; besides, what is no longer needed
-    /// is cleaned up.
+    /// One sync: every autoscaler that is due is observed, decided, written and reported; besides, what is no longer
+    /// needed is cleaned up.
     pub(super) async fn sync(&mut self) {
         let now = self.clock.now();
         let cleanup = self.kind.cleanup(&self.states, now).await;

@@ -1,7 +1,7 @@
 //! The state of each object that is kept between two syncs.
 //!
-//! All of it may be lost at any time: histories come back from status as far as a status was written, and what is missing
-//! holds scale-down for a while. Nothing here is a source of truth about the cluster.
+//! All of it may be lost at any time: histories come back from status as far as a status was written, and what is
+//! missing holds scale-down for a while. Nothing here is a source of truth about the cluster.
 
 use std::{collections::HashMap, sync::Arc};
 

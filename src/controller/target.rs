@@ -1,7 +1,7 @@
 //! The state of one workload in one cluster that is kept between syncs: its history, and its child as written last.
 //!
-//! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for a
-//! while.
+//! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for
+//! a while.
 
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ impl StoredHistory {
 // === impl TargetState ===
 
 impl TargetState {
-    /// Remembers how the child was left, and whether it was `changed`. A changed one may have read and logged what we did
-    /// not: its results are not compared until it has settled again.
+    /// Remembers how the child was left, and whether it was `changed`. A changed one may have read and logged what we
+    /// did not: its results are not compared until it has settled again.
     pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>, changed: bool) {
         self.child_min = child.map(|hpa| as_child(hpa).min);
         self.child = child.cloned();
@@ -95,8 +95,8 @@ impl TargetState {
 
     /// Makes the history be about the target with this UID.
     ///
-    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a recreated
-    /// target starts with none.
+    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a
+    /// recreated target starts with none.
     pub(super) fn restore(
         &mut self,
         target_uid: &str,

@@ -1,7 +1,8 @@
 //! How long until added capacity serves: set in the spec, measured from the workload's pods, or a default.
 //!
-//! A pod counts once, the first time that it is observed ready; a pod of the same name that was created later is another
-//! pod. A start of more than 20 minutes is not counted: such a pod more likely lost its readiness and regained it.
+//! A pod counts once, the first time that it is observed ready; a pod of the same name that was created later is
+//! another pod. A start of more than 20 minutes is not counted: such a pod more likely lost its readiness and regained
+//! it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -126,12 +127,12 @@ impl LeadTimes {
         self.settle();
     }
 
-    /// The lead time to use: the 90th percentile (nearest rank) of the last 20 starts, between 30 s and 20 min, in whole
-    /// minutes; `None` before three starts were observed.
+    /// The lead time to use: the 90th percentile (nearest rank) of the last 20 starts, between 30 s and 20 min, in
+    /// whole minutes; `None` before three starts were observed.
     ///
     /// # Guarantees
-    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single start does
-    /// not make the forecaster start learning again.
+    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single start
+    /// does not make the forecaster start learning again.
     #[must_use]
     pub fn measured(&self) -> Option<SignedDuration> {
         self.in_use

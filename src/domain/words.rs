@@ -1,7 +1,7 @@
 //! Enums whose variants are words of the API: in status, conditions, events and metric labels.
 
-/// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the name
-/// of the variant unless another word follows it after `=`.
+/// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the
+/// name of the variant unless another word follows it after `=`.
 macro_rules! words {
     (
         $(#[$meta:meta])*

@@ -1,8 +1,8 @@
 //! What syncs measure for the forecaster: the demand of each minute, how long pods take to become ready, and what one
 //! replica carries.
 //!
-//! Three hours of minutes are kept, each as the mean of its readings: enough to continue a history from one query to the
-//! next, and to compare the two. A minute without a complete reading has no value; nothing is interpolated.
+//! Three hours of minutes are kept, each as the mean of its readings: enough to continue a history from one query to
+//! the next, and to compare the two. A minute without a complete reading has no value; nothing is interpolated.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

@@ -1,8 +1,8 @@
-//! The table of forecasts: the forecaster fills it and every sync reads it. With it, the two tables that syncs fill for the
-//! forecaster: [`DemandHistory`] and [`DemandShares`].
+//! The table of forecasts: the forecaster fills it and every sync reads it. With it, the two tables that syncs fill for
+//! the forecaster: [`DemandHistory`] and [`DemandShares`].
 //!
-//! A forecast stays in force until it expires, even while it cannot be refreshed; after that, a reader gets the reason why
-//! it was not.
+//! A forecast stays in force until it expires, even while it cannot be refreshed; after that, a reader gets the reason
+//! why it was not.
 
 use std::{
     collections::HashMap,
@@ -87,7 +87,8 @@ impl Forecasts {
         self.with_details(key, now).map(|(forecast, _)| forecast)
     }
 
-    /// The highest value that the forecast in force predicts for `[now, now + window]`, and the details of that forecast.
+    /// The highest value that the forecast in force predicts for `[now, now + window]`, and the details of that
+    /// forecast.
     ///
     /// # Errors
     /// Why there is none.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Results are shared by all series that ask the same query; the live minutes of a series are its own. Samples are the
-//! reader's, the sum of them over the members of a fleet ([`sum`]), or live minutes in their place ([`cache`]); nothing is
-//! interpolated or cleaned here. A read that fails half way keeps what it got, and the next one goes on from there.
+//! reader's, the sum of them over the members of a fleet ([`sum`]), or live minutes in their place ([`cache`]); nothing
+//! is interpolated or cleaned here. A read that fails half way keeps what it got, and the next one goes on from there.
 
 mod cache;
 mod sum;
@@ -225,8 +225,8 @@ pub struct HistoryCache {
 // === impl HistoryCache ===
 
 impl HistoryCache {
-    /// The samples up to the time of the read (rounded down to the step), oldest first and at distinct times, if no query
-    /// is needed for them. Never waits.
+    /// The samples up to the time of the read (rounded down to the step), oldest first and at distinct times, if no
+    /// query is needed for them. Never waits.
     #[must_use]
     pub fn cached_samples(
         &self,
@@ -241,12 +241,12 @@ impl HistoryCache {
         })
     }
 
-    /// As [`cached_samples`](Self::cached_samples), but queries the reader for what is missing, at most 11,000 points at a
-    /// time. After a failure the samples that were read before it stay cached.
+    /// As [`cached_samples`](Self::cached_samples), but queries the reader for what is missing, at most 11,000 points
+    /// at a time. After a failure the samples that were read before it stay cached.
     ///
     /// # Errors
-    /// Those of the reader; [`HistoryError::Empty`] when the whole span has no sample; [`HistoryError::Member`] when the
-    /// samples of a member cannot be read, or there are none, or they have ended.
+    /// Those of the reader; [`HistoryError::Empty`] when the whole span has no sample; [`HistoryError::Member`] when
+    /// the samples of a member cannot be read, or there are none, or they have ended.
     pub async fn read<R: HistoryReader>(
         &self,
         reader: &R,

@@ -7,9 +7,9 @@
 //!                             `-> publish (TimeSeriesPrediction objects)
 //! ```
 //!
-//! A pass every few seconds starts the refreshes that are due, records those that have finished, and publishes. A refresh
-//! that takes longer is recorded by a later pass. Syncs only read the table of [`forecasts`], so a slow Prometheus delays no
-//! decision. Proposing replicas from a forecast is `domain::forecast`'s.
+//! A pass every few seconds starts the refreshes that are due, records those that have finished, and publishes. A
+//! refresh that takes longer is recorded by a later pass. Syncs only read the table of [`forecasts`], so a slow
+//! Prometheus delays no decision. Proposing replicas from a forecast is `domain::forecast`'s.
 
 pub mod demand_history;
 pub mod forecasts;

@@ -1,8 +1,9 @@
-//! `TimeSeriesPrediction` objects: one per autoscaler with a prediction, owned by it and filled from the table of forecasts.
+//! `TimeSeriesPrediction` objects: one per autoscaler with a prediction, owned by it and filled from the table of
+//! forecasts.
 //!
-//! A status is written when the readiness or the reason of a metric changed, and otherwise once per prediction window: when
-//! the published samples no longer reach a window ahead. An object that no autoscaler owns gets the reason `NotManaged`,
-//! once, and is not touched otherwise.
+//! A status is written when the readiness or the reason of a metric changed, and otherwise once per prediction window:
+//! when the published samples no longer reach a window ahead. An object that no autoscaler owns gets the reason
+//! `NotManaged`, once, and is not touched otherwise.
 
 use std::{
     collections::{HashMap, HashSet},

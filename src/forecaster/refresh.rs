@@ -1,7 +1,7 @@
 //! The refresh of one series: what it asks for, when it is due, and the forecaster with what it has learned.
 //!
-//! [`SeriesRefresh`] is the schedule and stays with the forecaster's loop; the [`Refresher`] goes to a task and comes back
-//! with its result:
+//! [`SeriesRefresh`] is the schedule and stays with the forecaster's loop; the [`Refresher`] goes to a task and comes
+//! back with its result:
 //!
 //! ```text
 //! Idle --start_if_due--> Starting --> Running(task) --set_idle--> Idle
@@ -317,7 +317,8 @@ impl Refresher {
         })
     }
 
-    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from them.
+    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
+    /// them.
     fn since(&self, now: Timestamp) -> Option<Timestamp> {
         let fresh = |answered: &Timestamp| {
             let ago = now.duration_since(*answered);

@@ -1,5 +1,5 @@
-//! The table of the members that each fleet's demand comes from: syncs fill it, and the forecaster adds up the series of
-//! these members.
+//! The table of the members that each fleet's demand comes from: syncs fill it, and the forecaster adds up the series
+//! of these members.
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,8 @@ pub struct FleetMember {
     pub name: Arc<str>,
     /// Name of the Prometheus endpoint that has its series, if its Secret names one.
     pub prometheus: Option<Arc<str>>,
-    /// Whether the hub sees no pods of the workload there: it does not exist or is scaled to zero. False while the member
-    /// is unreachable, because then its pods are unknown.
+    /// Whether the hub sees no pods of the workload there: it does not exist or is scaled to zero. False while the
+    /// member is unreachable, because then its pods are unknown.
     pub idle: bool,
 }
 
@@ -27,8 +27,8 @@ pub struct DemandShares {
 // === impl DemandShares ===
 
 impl DemandShares {
-    /// Records, at each sync of a fleet, the members whose demand counts: those with pods of the fleet, reachable or not, and
-    /// those without pods that may get a share. The demand of any other member is not part of the total.
+    /// Records, at each sync of a fleet, the members whose demand counts: those with pods of the fleet, reachable or
+    /// not, and those without pods that may get a share. The demand of any other member is not part of the total.
     pub fn report(&self, uid: &str, mut members: Vec<FleetMember>) {
         members.sort_unstable();
         members.dedup_by(|one, other| one.name == other.name);

@@ -266,7 +266,8 @@ impl ForecastSource {
         SourceSeries { key, metric, scope }
     }
 
-    /// The name of a series in its `TimeSeriesPrediction`: the metric, after the name of the member if it is a member's own.
+    /// The name of a series in its `TimeSeriesPrediction`: the metric, after the name of the member if it is a member's
+    /// own.
     pub(super) fn identifier(&self, key: &SeriesKey) -> String {
         match key
             .uid

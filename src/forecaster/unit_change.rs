@@ -1,7 +1,7 @@
 //! Detects when a series began to be counted in another unit, so that earlier samples can be left out.
 //!
-//! A change of unit is a step by one of the factors between units, to a level that the series never had before. Steps that
-//! recur every day or every week are load.
+//! A change of unit is a step by one of the factors between units, to a level that the series never had before. Steps
+//! that recur every day or every week are load.
 
 use std::collections::BTreeMap;
 
@@ -96,12 +96,12 @@ fn sample_counts(series: &Series) -> Option<(usize, usize)> {
 ///
 /// A step is a change of unit if
 ///
-/// - the medians of the half hours before and after it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its inverse,
-///   within 20 %;
-/// - the same half hour of the day before differs by that factor, too, within a half and twice (without a day before it may
-///   be a launch);
-/// - the series never was near the new level before, in its samples or in `past`, and not near the old level since: units
-///   do not alternate.
+/// - the medians of the half hours before and after it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its
+///   inverse, within 20 %;
+/// - the same half hour of the day before differs by that factor, too, within a half and twice (without a day before it
+///   may be a launch);
+/// - the series never was near the new level before, in its samples or in `past`, and not near the old level since:
+///   units do not alternate.
 #[must_use]
 pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChange> {
     let values = series.values();

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{clock::Clock, ports::HistoryReader};
 
-/// How many series query the reader at once. Each keeps its permit until its forecast is computed, so that histories do not
-/// pile up in memory.
+/// How many series query the reader at once. Each keeps its permit until its forecast is computed, so that histories do
+/// not pile up in memory.
 const CONCURRENT_QUERIES: usize = 4;
 /// How many forecasts are computed at once for series that need no query.
 const CONCURRENT_COMPUTATIONS: usize = 4;

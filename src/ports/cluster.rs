@@ -17,7 +17,8 @@ use crate::domain::{
 
 /// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
 ///
-/// Methods that are not `async` read the stores of watches and never block; each `async` method is one bounded API call.
+/// Methods that are not `async` read the stores of watches and never block; each `async` method is one bounded API
+/// call.
 pub trait Workloads: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;

@@ -46,8 +46,8 @@ pub struct HistoryQuery {
 
 /// Builds the query for the total demand of a workload, or for its demand in one member cluster.
 pub trait DemandQueries: Send + Sync {
-    /// The query that the user wrote, else that of the administrator's rules, both restricted to the object's namespace,
-    /// else a built-in one.
+    /// The query that the user wrote, else that of the administrator's rules, both restricted to the object's
+    /// namespace, else a built-in one.
     ///
     /// In the result of a member, a value below zero means that its series exist and the workload had no pods.
     ///
@@ -67,7 +67,8 @@ pub trait HistoryReader: Send + Sync {
     /// Points at which the query has no value are left out; NaN and infinities are passed on.
     ///
     /// # Errors
-    /// [`HistoryError`]; an incomplete result (several series, warnings, truncated) is an error, never a smaller number.
+    /// [`HistoryError`]; an incomplete result (several series, warnings, truncated) is an error, never a smaller
+    /// number.
     fn range(
         &self,
         query: &HistoryQuery,

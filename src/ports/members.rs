@@ -13,8 +13,9 @@ use crate::domain::{
 
 /// A member cluster of a fleet: its workloads, its capacity, and the workload that the hub places there.
 pub trait Member: Workloads {
-    /// How many replicas of a target its nodes and quotas hold in total, including existing ones; absent until nodes, pods
-    /// and quotas have been listed. `like` is the size of one replica where the member has no pod template of the target.
+    /// How many replicas of a target its nodes and quotas hold in total, including existing ones; absent until nodes,
+    /// pods and quotas have been listed. `like` is the size of one replica where the member has no pod template of the
+    /// target.
     ///
     /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;

@@ -1,7 +1,7 @@
 //! The traits between the controller and the forecaster on one side and the adapters on the other.
 //!
-//! A port takes and returns domain values, and its errors say whether to try again. How an answer is fetched is up to the
-//! adapter: `adapters::kube` implements [`Workloads`], [`Cluster`] and [`Member`], `adapters::members` implements
+//! A port takes and returns domain values, and its errors say whether to try again. How an answer is fetched is up to
+//! the adapter: `adapters::kube` implements [`Workloads`], [`Cluster`] and [`Member`], `adapters::members` implements
 //! [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
 
 mod cluster;

@@ -1,5 +1,5 @@
-//! The forecasts of one metric on the virtual clock: made at the refresh period of the forecaster, from the past only, and in
-//! force until they expire.
+//! The forecasts of one metric on the virtual clock: made at the refresh period of the forecaster, from the past only,
+//! and in force until they expire.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -8,8 +8,9 @@
 //!      +--demand of the next minute-------------------> enough of them? --> Score
 //! ```
 //!
-//! Pure: no I/O and no clock. Pods are simulated in [`SimulatedPods`], readings in [`measure`]; every decision is [`decide`]'s. The
-//! workload acts in Direct mode, in which the controller reaches the same counts as in Delegated mode.
+//! Pure: no I/O and no clock. Pods are simulated in [`SimulatedPods`], readings in [`measure`]; every decision is
+//! [`decide`]'s. The workload acts in Direct mode, in which the controller reaches the same counts as in Delegated
+//! mode.
 
 pub mod measure;
 mod metric_forecaster;

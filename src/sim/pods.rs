@@ -1,5 +1,5 @@
-//! The pods of a simulated workload: each serves after its start-up time, and the youngest are removed first. No pod crashes,
-//! waits for a node, or starts slower than the others.
+//! The pods of a simulated workload: each serves after its start-up time, and the youngest are removed first. No pod
+//! crashes, waits for a node, or starts slower than the others.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A recorded history, read as a range query reads Prometheus: at an instant the latest value that is not too old, without
-//! interpolation, and never a later one.
+//! A recorded history, read as a range query reads Prometheus: at an instant the latest value that is not too old,
+//! without interpolation, and never a later one.
 
 use foretide_models::{MAX_SLOTS, Sample, Series};
 use jiff::{SignedDuration, Timestamp};

@@ -1,4 +1,5 @@
-//! Metrics of fleets and of their member clusters, in the same registry. A fleet also has the metrics of every autoscaler.
+//! Metrics of fleets and of their member clusters, in the same registry. A fleet also has the metrics of every
+//! autoscaler.
 
 use std::{
     collections::BTreeSet,

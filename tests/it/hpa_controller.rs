@@ -1,7 +1,8 @@
-//! The rest of the upstream HPA controller, around the algorithm of the domain: reads that fail, conditions, the write of
-//! the scale and the status.
+//! The rest of the upstream HPA controller, around the algorithm of the domain: reads that fail, conditions, the write
+//! of the scale and the status.
 //!
-//! The vectors record what the whole controller does. The product needs only the algorithm, so the rest is emulated here.
+//! The vectors record what the whole controller does. The product needs only the algorithm, so the rest is emulated
+//! here.
 //!
 //! Source: upstream `reconcileAutoscaler` and `setStatus` in `horizontal.go`.
 
@@ -48,8 +49,8 @@ pub(crate) struct Condition {
     pub(crate) reason: &'static str,
 }
 
-/// An ordered list of conditions, at most one per type. Setting one that exists changes it in place: the order is part of
-/// what the vectors record.
+/// An ordered list of conditions, at most one per type. Setting one that exists changes it in place: the order is part
+/// of what the vectors record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions(pub(crate) Vec<Condition>);
 

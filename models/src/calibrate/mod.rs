@@ -90,8 +90,8 @@ impl Default for Config {
 /// # Guarantees
 /// - State kept between calls changes the cost of a forecast, not the forecast.
 /// - The direct estimate and the upper path are within `[0, 1.5 * highest sample]`.
-/// - With fewer than forty errors nothing is added: there is no direct estimate and no upper path, the path is the wrapped
-///   forecaster's own, and the forecast has the note [`Note::Uncalibrated`].
+/// - With fewer than forty errors nothing is added: there is no direct estimate and no upper path, the path is the
+///   wrapped forecaster's own, and the forecast has the note [`Note::Uncalibrated`].
 ///
 /// # Shape
 /// The upper path adds to each single value the margin measured on window peaks. It is meant for charts; for decisions

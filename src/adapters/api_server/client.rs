@@ -1,8 +1,8 @@
 //! The connection to one API server, and single requests over it.
 //!
-//! A [`Connection`] has two HTTP clients, because one read timeout does not suit both short requests and watches that are
-//! silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for one of a limited number of
-//! slots, and is retried only if it is a read.
+//! A [`Connection`] has two HTTP clients, because one read timeout does not suit both short requests and watches that
+//! are silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for one of a limited
+//! number of slots, and is retried only if it is a read.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -94,8 +94,8 @@ impl Connection {
     /// Connects by a kubeconfig file; without a path, by `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
-    /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is sent yet: only the
-    /// first request finds out whether the server is up.
+    /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is sent yet: only
+    /// the first request finds out whether the server is up.
     pub async fn from_kubeconfig(
         file: Option<&Path>,
         context: Option<&str>,
@@ -129,7 +129,8 @@ impl Connection {
         })
     }
 
-    /// Connects as the service account of the pod this process runs in; its token and CA are read again when they change.
+    /// Connects as the service account of the pod this process runs in; its token and CA are read again when they
+    /// change.
     ///
     /// # Errors
     /// When this is not a pod with a service account.

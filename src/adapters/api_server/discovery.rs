@@ -1,8 +1,8 @@
 //! Which kinds the API server serves, under which path, and which of them have a scale subresource.
 //!
-//! The resource list of a group and version is fetched when a kind of it is first looked up. It is cached for ten minutes
-//! for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that was just
-//! installed is found soon. `kube::discovery` would fetch the lists of all groups.
+//! The resource list of a group and version is fetched when a kind of it is first looked up. It is cached for ten
+//! minutes for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that
+//! was just installed is found soon. `kube::discovery` would fetch the lists of all groups.
 
 use std::{collections::BTreeMap, sync::Arc};
 

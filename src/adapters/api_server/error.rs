@@ -1,7 +1,7 @@
 //! Why one request failed.
 //!
-//! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts to
-//! the port's error. A failure without an HTTP status is never "not found": the object may exist.
+//! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts
+//! to the port's error. A failure without an HTTP status is never "not found": the object may exist.
 
 use std::{error::Error, fmt, time::Duration};
 

@@ -1,8 +1,8 @@
 //! Removes credentials from error messages.
 //!
 //! A server, or a proxy before it, may quote a request in its response, headers included, and error messages go into
-//! statuses, events and logs. A [`Redactor`] knows the credentials of one connection; bearer tokens and JSON web tokens of
-//! others are recognized by their form.
+//! statuses, events and logs. A [`Redactor`] knows the credentials of one connection; bearer tokens and JSON web tokens
+//! of others are recognized by their form.
 //!
 //! ```text
 //! unknown token "abcdef0123456789.ghijkl"  ──►  unknown token "[hidden]"

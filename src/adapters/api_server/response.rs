@@ -1,7 +1,7 @@
 //! Reads responses and watch events of an API server up to a size limit.
 //!
-//! The client library reads a response to its end however long it is. The limits keep a faulty member cluster, or a proxy
-//! before it, from using up the memory of the controller.
+//! The client library reads a response to its end however long it is. The limits keep a faulty member cluster, or a
+//! proxy before it, from using up the memory of the controller.
 
 use std::{error::Error, io};
 
@@ -42,9 +42,9 @@ pub(in crate::adapters) async fn text(
 /// Sends a request for a watch and reads its events, one by one.
 ///
 /// # Errors
-/// The server does not respond, or responds with an error status. An item of the stream is an error if the event is longer
-/// than [`EVENT_MAX`], is not an event, or the connection fails. A connection that is cut ends the stream without an error,
-/// because proxies cut idle connections.
+/// The server does not respond, or responds with an error status. An item of the stream is an error if the event is
+/// longer than [`EVENT_MAX`], is not an event, or the connection fails. A connection that is cut ends the stream
+/// without an error, because proxies cut idle connections.
 pub(in crate::adapters) async fn events(
     client: &Client,
     mut request: Request<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! The objects that changed since the last call.
 //!
-//! A set of keys and not a queue of events: an object that changes a thousand times is in it once, so a slow reader costs
-//! no memory. What changed is left to the store.
+//! A set of keys and not a queue of events: an object that changes a thousand times is in it once, so a slow reader
+//! costs no memory. What changed is left to the store.
 
 use std::{
     collections::BTreeSet,

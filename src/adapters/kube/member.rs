@@ -1,6 +1,7 @@
 //! A member cluster of a fleet: the port [`Member`].
 //!
-//! Reads its capacity, its unschedulable pods and the last writer of the replicas; writes the workload that the hub places.
+//! Reads its capacity, its unschedulable pods and the last writer of the replicas; writes the workload that the hub
+//! places.
 
 use std::sync::Arc;
 
@@ -44,8 +45,8 @@ impl KubeMember {
         self.calls.read_text("/readyz").await.map(drop)
     }
 
-    /// The last contact of the watch that has been silent longest, of those that a sync needs; wall clock. `None` while one
-    /// of them has had no contact.
+    /// The last contact of the watch that has been silent longest, of those that a sync needs; wall clock. `None` while
+    /// one of them has had no contact.
     pub(in crate::adapters) fn last_contact(&self) -> Option<Timestamp> {
         let needed = self.stores.watched();
         let contacts = needed.iter().map(|store| store.report().last_contact);
@@ -80,8 +81,8 @@ impl KubeMember {
         Ok(object.metadata)
     }
 
-    /// How many pods of the workload with this selector cannot be created, because of a quota or admission, and since when.
-    /// A `StatefulSet` has no condition for it.
+    /// How many pods of the workload with this selector cannot be created, because of a quota or admission, and since
+    /// when. A `StatefulSet` has no condition for it.
     fn missing(
         &self,
         namespace: &str,

@@ -6,9 +6,9 @@
 //! writes.rs ──► conditional requests, each sent once
 //! ```
 //!
-//! Watches keep compact copies of the objects that every sync needs ([`KubeCluster::run`]), and snapshot methods read the
-//! copies. Replicas are written through the scale subresource only, and our own objects by server-side apply. Decisions
-//! are left to `domain`.
+//! Watches keep compact copies of the objects that every sync needs ([`KubeCluster::run`]), and snapshot methods read
+//! the copies. Replicas are written through the scale subresource only, and our own objects by server-side apply.
+//! Decisions are left to `domain`.
 
 mod changes;
 mod decode;
@@ -111,8 +111,8 @@ impl<R: Role> KubeCluster<R> {
     /// Keeps the stores up to date, one task per kind and namespace, until it is dropped.
     ///
     /// # Guarantees
-    /// Watches recover from outages. It returns only if a watch task panics: end the process then, because a store would
-    /// no longer be updated.
+    /// Watches recover from outages. It returns only if a watch task panics: end the process then, because a store
+    /// would no longer be updated.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
         for store in self.watched() {

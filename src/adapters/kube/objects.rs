@@ -1,7 +1,7 @@
 //! What is kept of our own objects, of workloads, and of HPAs.
 //!
-//! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded with
-//! an error that names the field.
+//! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded
+//! with an error that names the field.
 
 use std::collections::BTreeMap;
 

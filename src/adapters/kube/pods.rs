@@ -1,7 +1,7 @@
 //! What is kept of a pod, and what is read of a pod template.
 //!
-//! A pod has two kinds of requests: those of its containers, as the HPA controller counts them, and those that the scheduler
-//! reserves, with init containers and overhead. Whether a pod counts for a metric is left to `domain::hpa`.
+//! A pod has two kinds of requests: those of its containers, as the HPA controller counts them, and those that the
+//! scheduler reserves, with init containers and overhead. Whether a pod counts for a metric is left to `domain::hpa`.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Compact copies of the objects of one kind, as of the last watch event.
 //!
-//! A store has one value per object, by namespace and name, and an index by label. A list replaces all objects of its scope
-//! at once, so that a reader never sees a part of a list. An object that cannot be decoded is excluded and logged; the
-//! others stay usable. Fetching is left to `watch.rs`.
+//! A store has one value per object, by namespace and name, and an index by label. A list replaces all objects of its
+//! scope at once, so that a reader never sees a part of a list. An object that cannot be decoded is excluded and
+//! logged; the others stay usable. Fetching is left to `watch.rs`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -8,9 +8,9 @@
 //!
 //! # Why not `kube::runtime::watcher`
 //!
-//! It hides bookmarks, so a quiet watch cannot be distinguished from a dead one; it does not limit the size of lists and
-//! events; and it keeps whole lists of whole objects in memory. Here every wait has a timeout, and only compact values
-//! outlive their page.
+//! It hides bookmarks, so a quiet watch cannot be distinguished from a dead one; it does not limit the size of lists
+//! and events; and it keeps whole lists of whole objects in memory. Here every wait has a timeout, and only compact
+//! values outlive their page.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

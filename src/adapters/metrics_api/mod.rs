@@ -1,8 +1,8 @@
 //! A client of the three metrics APIs: resource, custom and external.
 //!
 //! They are aggregated APIs: the API server forwards a request to a metrics server or adapter. Values become samples in
-//! milli-units. Which pods count, and what a missing sample means, is left to `domain::hpa`. An empty list is an error and
-//! not zero, as is every value that cannot be parsed.
+//! milli-units. Which pods count, and what a missing sample means, is left to `domain::hpa`. An empty list is an error
+//! and not zero, as is every value that cannot be parsed.
 //!
 //! | API | file | one value per |
 //! |---|---|---|

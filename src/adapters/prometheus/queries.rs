@@ -309,8 +309,8 @@ pub(super) fn object_matcher(
     })
 }
 
-/// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so all operators
-/// on texts have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
+/// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so all
+/// operators on texts have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
 fn parse_selector(text: &str) -> Result<Vec<Matcher>, BuiltInError> {
     let selector: domain::Selector = text.parse().map_err(|error: ParseSelectorError| {
         let invalid = match error.requirement.as_str() {

@@ -1,7 +1,7 @@
 //! Converts `spec.prediction`, with crane's strings, to the settings of a forecaster.
 //!
-//! An absent field takes the algorithm's default. A field that cannot be parsed, or would have no effect, is a violation,
-//! never a silent default.
+//! An absent field takes the algorithm's default. A field that cannot be parsed, or would have no effect, is a
+//! violation, never a silent default.
 
 mod parameters;
 

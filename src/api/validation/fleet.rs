@@ -1,7 +1,7 @@
 //! Converts a `FederatedHPA` to a workload and the policy that divides it.
 //!
-//! The part of the spec that both kinds of autoscaler have is converted by [`super`]; the rest of it here. A field without
-//! effect under the chosen policy is no violation.
+//! The part of the spec that both kinds of autoscaler have is converted by [`super`]; the rest of it here. A field
+//! without effect under the chosen policy is no violation.
 
 mod clusters;
 
@@ -70,7 +70,8 @@ impl FleetSpec {
         is_of_pods || self.is_members_own(metric)
     }
 
-    /// The workload as members observe it: their metrics, without windows and predictions, which are the hub's to compute.
+    /// The workload as members observe it: their metrics, without windows and predictions, which are the hub's to
+    /// compute.
     #[must_use]
     pub fn observed_workload(&self) -> Workload {
         let metrics = self.workload.metrics.iter();
@@ -100,8 +101,8 @@ impl FleetSpec {
         self.policy.kind == AssignmentKind::Duplicated
     }
 
-    /// Whether the hub decides one count for all and divides it; under [`AssignmentKind::Duplicated`] each member decides for
-    /// itself.
+    /// Whether the hub decides one count for all and divides it; under [`AssignmentKind::Duplicated`] each member
+    /// decides for itself.
     #[must_use]
     pub fn hub_writes_counts(&self) -> bool {
         self.policy.mode == Mode::Direct && !self.is_duplicated()
@@ -127,8 +128,8 @@ impl FleetSpec {
 
 /// Converts the spec of a fleet.
 ///
-/// `local` is the zone that `timezone: Local` names, `period` the time between two syncs. The tolerance of the policy is
-/// the larger one of both directions of `behavior`, which defaults to that of `settings`.
+/// `local` is the zone that `timezone: Local` names, `period` the time between two syncs. The tolerance of the policy
+/// is the larger one of both directions of `behavior`, which defaults to that of `settings`.
 ///
 /// # Errors
 /// Every violation at once, when the spec cannot be acted on.

@@ -1,8 +1,8 @@
 //! Validates the specs of API objects and converts them to domain values.
 //!
-//! Pure: an API object in, a [`Workload`] or a [`FleetSpec`] out, or every reason why not. The controller and the command
-//! line use the same functions, so both accept the same specs. A cron or a prediction that is invalid is left out with a
-//! [`SpecProblem`], and the rest of the spec applies; a spec that cannot be acted on is refused as a whole.
+//! Pure: an API object in, a [`Workload`] or a [`FleetSpec`] out, or every reason why not. The controller and the
+//! command line use the same functions, so both accept the same specs. A cron or a prediction that is invalid is left
+//! out with a [`SpecProblem`], and the rest of the spec applies; a spec that cannot be acted on is refused as a whole.
 
 mod algorithm;
 mod duration;

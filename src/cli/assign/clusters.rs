@@ -1,7 +1,7 @@
 //! The clusters file: the state of the member clusters, as a person writes it down.
 //!
-//! Unknown fields, contradictions and duplicate names are errors with their line, because a misspelled field that is ignored would
-//! simulate another fleet. Ages (`for: 90s`) stand for timestamps.
+//! Unknown fields, contradictions and duplicate names are errors with their line, because a misspelled field that is
+//! ignored would simulate another fleet. Ages (`for: 90s`) stand for timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The picture of one run: demand as an area, serving replicas as a line of steps above it, and the forecast as a band or a
-//! line. All are counted in replicas, so that several metrics share one scale.
+//! The picture of one run: demand as an area, serving replicas as a line of steps above it, and the forecast as a band
+//! or a line. All are counted in replicas, so that several metrics share one scale.
 
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;

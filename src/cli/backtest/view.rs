@@ -97,7 +97,8 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
     text
 }
 
-/// A row above the highest count that was needed or served, rounded up to an even one, so that its half is a count, too.
+/// A row above the highest count that was needed or served, rounded up to an even one, so that its half is a count,
+/// too.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
     let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));

@@ -1,4 +1,5 @@
-//! The frames of a fleet of three clusters, one per quarter of a minute: demand, serving pods and share of each cluster.
+//! The frames of a fleet of three clusters, one per quarter of a minute: demand, serving pods and share of each
+//! cluster.
 
 mod simulation;
 

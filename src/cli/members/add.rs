@@ -1,6 +1,7 @@
 //! `foretide members add`: makes a cluster a member, or prints the manifests for it.
 //!
-//! Name, taints and address are validated before anything is written. Running the command again applies only what differs.
+//! Name, taints and address are validated before anything is written. Running the command again applies only what
+//! differs.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 

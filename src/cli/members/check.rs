@@ -1,7 +1,7 @@
 //! `foretide members check`: whether a member meets all requirements of the hub.
 //!
-//! Reads its Secret as the controller does, connects with it, and checks each permission by an access review. `add` repairs what
-//! is missing.
+//! Reads its Secret as the controller does, connects with it, and checks each permission by an access review. `add`
+//! repairs what is missing.
 
 use super::{HubArgs, profiles_warning, unconnected};
 use crate::{

@@ -1,7 +1,7 @@
 //! The plan of a fleet: decided as one workload, then divided over its clusters.
 //!
-//! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; there one cluster
-//! is planned like an autoscaler of one cluster.
+//! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; there
+//! one cluster is planned like an autoscaler of one cluster.
 
 use super::PlanArgs;
 use crate::{
@@ -68,8 +68,8 @@ impl FleetPlan {
         self.clusters.replicas()
     }
 
-    /// The fleet divided by the `decision` for all clusters; `demand` is their total in replicas, of which every pod has the
-    /// same part. The demand and the totals of the clusters file are ignored.
+    /// The fleet divided by the `decision` for all clusters; `demand` is their total in replicas, of which every pod
+    /// has the same part. The demand and the totals of the clusters file are ignored.
     ///
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.

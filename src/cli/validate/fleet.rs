@@ -1,4 +1,5 @@
-//! Warnings about an accepted `FederatedHPA`: fields without effect under its policy, and numbers that override each other.
+//! Warnings about an accepted `FederatedHPA`: fields without effect under its policy, and numbers that override each
+//! other.
 
 use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
 

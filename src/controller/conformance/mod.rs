@@ -2,10 +2,10 @@
 //!
 //! Every sync leaves an expectation: at this count and with these values the metrics ask for so many replicas. When the
 //! child's status shows a pass over the same inputs, its result is compared with ours. Two things cannot be seen from
-//! outside: when exactly the child had its pass, and which of our readings it made too. The expected result is therefore
-//! computed for every possibility; a result that none of them explains is a disagreement, and one that only some explain is
-//! not compared. Nothing is compared before both logs are older than they reach back, nor after the child has read
-//! something that we have not. The check changes nothing.
+//! outside: when exactly the child had its pass, and which of our readings it made too. The expected result is
+//! therefore computed for every possibility; a result that none of them explains is a disagreement, and one that only
+//! some explain is not compared. Nothing is compared before both logs are older than they reach back, nor after the
+//! child has read something that we have not. The check changes nothing.
 
 mod expected;
 

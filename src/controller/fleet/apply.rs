@@ -1,9 +1,9 @@
 //! Third step of a fleet's sync: carry out what was decided, in its order.
 //!
-//! Members of one phase are written at once, phases one after the other: shares that shrink go first, unless the decision
-//! orders otherwise. Where a maximum could not be lowered none is raised after it, so that the fleet never has more than it
-//! may; where something could not grow, the ready pods that it was to replace do not end. Any other failure stays with its
-//! member, and so does the time that it takes.
+//! Members of one phase are written at once, phases one after the other: shares that shrink go first, unless the
+//! decision orders otherwise. Where a maximum could not be lowered none is raised after it, so that the fleet never has
+//! more than it may; where something could not grow, the ready pods that it was to replace do not end. Any other
+//! failure stays with its member, and so does the time that it takes.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What of a fleet's sync changed a count, for the log: one sentence for the fleet, and one for each member in which bounds
-//! or replicas were written. What children do by themselves is in the logs of their own clusters.
+//! What of a fleet's sync changed a count, for the log: one sentence for the fleet, and one for each member in which
+//! bounds or replicas were written. What children do by themselves is in the logs of their own clusters.
 
 use super::{apply::MemberApplied, decided::FleetDecided};
 use crate::{

@@ -96,8 +96,8 @@ impl<M> FleetWorkload<'_, M> {
         WorkloadDecided { decided, total }
     }
 
-    /// The last counts of the members that do not answer, as far as they are known: unless a member counts as failed, what
-    /// ran there goes on. None where the hub writes counts: those are for the members that answer.
+    /// The last counts of the members that do not answer, as far as they are known: unless a member counts as failed,
+    /// what ran there goes on. None where the hub writes counts: those are for the members that answer.
     fn unreachable(&self, fleet: &FleetState) -> Vec<(&str, Replicas)> {
         if self.item.spec.spec.hub_writes_counts() {
             return Vec::new();
@@ -134,8 +134,8 @@ impl<M> FleetWorkload<'_, M> {
         target.history.hold_until = lost.hold_until;
     }
 
-    /// Records by how much the members' HPAs changed the count since the last decision: what the user's policies let happen
-    /// within a period is about all of them together.
+    /// Records by how much the members' HPAs changed the count since the last decision: what the user's policies let
+    /// happen within a period is about all of them together.
     fn record_change(&self, target: &mut TargetState, fleet: &mut FleetState, current: Replicas) {
         let spec = &self.item.spec.spec;
         let before = fleet.current.replace(current);
@@ -153,8 +153,8 @@ impl<M> FleetWorkload<'_, M> {
     /// What forecast, cron windows and the fleet's own metrics ask for.
     ///
     /// The latter are decided by themselves, with their own stabilization; while one of them is unavailable, what they
-    /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is its
-    /// part of what the fleet's own metrics ask for.
+    /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is
+    /// its part of what the fleet's own metrics ask for.
     fn floor(&self, fleet: &mut FleetState, whole: &Decided, clusters: u32) -> Option<Replicas> {
         let spec = &self.item.spec.spec;
         if spec.scopes.is_empty() {

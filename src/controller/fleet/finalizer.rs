@@ -1,8 +1,9 @@
-//! Cleanup of a fleet's objects in members, when the fleet is deleted or was deleted while a member could not be reached.
+//! Cleanup of a fleet's objects in members, when the fleet is deleted or was deleted while a member could not be
+//! reached.
 //!
 //! A finalizer holds the object only while there is something to clean up. An unreachable member delays the deletion by
-//! five minutes at most; what is left there is collected when the member is back. Replicas stay as they are; an adopted HPA
-//! is restored, and foreign ones are never written.
+//! five minutes at most; what is left there is collected when the member is back. Replicas stay as they are; an adopted
+//! HPA is restored, and foreign ones are never written.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -87,8 +88,8 @@ impl Finalizers {
         self.identity.as_deref()
     }
 
-    /// Those of the fleets that are being deleted and wait for us; `members_of` are the members that one has something in,
-    /// as far as is known.
+    /// Those of the fleets that are being deleted and wait for us; `members_of` are the members that one has something
+    /// in, as far as is known.
     pub(super) fn deleting(
         &mut self,
         mut fleets: Vec<Arc<FederatedHPA>>,
@@ -155,8 +156,8 @@ pub(super) async fn update<C: Cluster, M: Member>(
 // === impl FleetCleanup ===
 
 impl<C: Cluster, F: Fleet> Cleanup for FleetCleanup<C, F> {
-    /// Cleans up deleted fleets and collects what earlier ones left behind: in all members at once, and no longer than one
-    /// member may take.
+    /// Cleans up deleted fleets and collects what earlier ones left behind: in all members at once, and no longer than
+    /// one member may take.
     async fn run(self) {
         let deleting = join_all(self.deleting.iter().map(|deleting| self.finalize(deleting)));
         let members = self.fleet.members();
@@ -288,8 +289,8 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
     })
 }
 
-/// The counts that stay, for the tool that propagates the workload: it applies a count of its own as soon as no HPA acts.
-/// What the hub places is not propagated, and retained HPAs go on.
+/// The counts that stay, for the tool that propagates the workload: it applies a count of its own as soon as no HPA
+/// acts. What the hub places is not propagated, and retained HPAs go on.
 fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
     let spec = &fdhpa.spec;
     let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;

@@ -1,7 +1,7 @@
 //! The reason in a member's status row: its present problem, or why its share was moved last.
 //!
-//! A move is decided in one sync and the next has nothing to say, but a reader of status wants to know about the move. A
-//! reason is forgotten when the bounds are no longer those that it led to.
+//! A move is decided in one sync and the next has nothing to say, but a reader of status wants to know about the move.
+//! A reason is forgotten when the bounds are no longer those that it led to.
 
 use foretide_crds::ClusterStatus;
 

@@ -1,5 +1,5 @@
-//! A member as the rules read it, and what a decision means for it: each member is an autoscaler of one cluster, with its
-//! share of the fleet's bounds and floor, and with the metrics that are its own.
+//! A member as the rules read it, and what a decision means for it: each member is an autoscaler of one cluster, with
+//! its share of the fleet's bounds and floor, and with the metrics that are its own.
 
 use std::sync::Arc;
 
@@ -374,8 +374,8 @@ impl Planner<'_> {
             && !spec.hub_writes_counts()
     }
 
-    /// The member's part of the fleet: its bounds and its own metrics; under `Duplicated` the windows and predictions of
-    /// the fleet as well.
+    /// The member's part of the fleet: its bounds and its own metrics; under `Duplicated` the windows and predictions
+    /// of the fleet as well.
     fn member_part(self, decision: &MemberDecision, bounds: ReplicaBounds) -> Part {
         let terms = &self.item.spec;
         let spec = &terms.spec;

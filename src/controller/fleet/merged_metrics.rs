@@ -1,7 +1,7 @@
 //! What was seen of the members that count, as one observation of one workload.
 //!
-//! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total of which a
-//! member's part is missing is unavailable, never partial.
+//! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total of which
+//! a member's part is missing is unavailable, never partial.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -335,8 +335,8 @@ mod tests {
         }
     }
 
-    /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as samples;
-    /// and with totals.
+    /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as
+    /// samples; and with totals.
     fn member(cpu: &[i64], total: i64) -> Present {
         let used = Measured::Usage(cpu.iter().enumerate().map(usage).collect());
         let samples = Measured::Samples(cpu.iter().enumerate().map(sample).collect());

@@ -5,8 +5,8 @@
 //!     -> apply (in order) -> report
 //! ```
 //!
-//! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided as
-//! an autoscaler of one cluster, with its share of bounds and floor.
+//! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided
+//! as an autoscaler of one cluster, with its share of bounds and floor.
 
 mod apply;
 mod change;

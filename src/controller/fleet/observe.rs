@@ -1,8 +1,8 @@
 //! First step of a fleet's sync: every member that concerns it is observed, all of them at once.
 //!
 //! Each member is observed as an autoscaler of one cluster observes its own, for all due fleets together and within a
-//! deadline, so that a slow one delays the others by no more than that. A member that does not answer, or whose answer is
-//! incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
+//! deadline, so that a slow one delays the others by no more than that. A member that does not answer, or whose answer
+//! is incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

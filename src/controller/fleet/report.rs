@@ -1,5 +1,5 @@
-//! Last step of a fleet's sync: its report. The fleet is reported as an autoscaler of one cluster is; besides, its status
-//! has a row for each member, what no member can take, and the ledger.
+//! Last step of a fleet's sync: its report. The fleet is reported as an autoscaler of one cluster is; besides, its
+//! status has a row for each member, what no member can take, and the ledger.
 
 use std::collections::BTreeMap;
 

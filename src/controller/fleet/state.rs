@@ -56,8 +56,8 @@ pub(super) struct MemberRecord {
     pub(super) seen: bool,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
-    /// The `minReplicas` that was written to its child last, and the one that was decided then: in between, the child is led to
-    /// the decided count by its minimum.
+    /// The `minReplicas` that was written to its child last, and the one that was decided then: in between, the child
+    /// is led to the decided count by its minimum.
     pub(super) shaped: Option<ShapedMin>,
     /// Whether it was lost at the last report.
     pub(super) lost: bool,

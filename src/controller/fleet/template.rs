@@ -1,7 +1,7 @@
 //! The workload that the hub places, as members get it.
 //!
-//! Pure. What is applied has everything but counts and whatever belongs to one cluster, so that rolling updates are passed on
-//! and replicas are left to the HPA. What the workload refers to is named, never copied.
+//! Pure. What is applied has everything but counts and whatever belongs to one cluster, so that rolling updates are
+//! passed on and replicas are left to the HPA. What the workload refers to is named, never copied.
 
 use std::{
     collections::BTreeSet,

@@ -14,7 +14,8 @@ use super::history::History;
 use crate::domain::hpa::{self, Log, Reconciliation, normalize};
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// How long after this decision the child HPA may reconcile next: the default of `--horizontal-pod-autoscaler-sync-period`.
+/// How long after this decision the child HPA may reconcile next: the default of
+/// `--horizontal-pod-autoscaler-sync-period`.
 pub(super) const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
 /// What the child HPA gets, and what it is expected to do.

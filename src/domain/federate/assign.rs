@@ -85,8 +85,8 @@ impl Remark {
 }
 
 impl Budget {
-    /// The replicas to start with: existing ones stay; a new workload starts with its minimum, or with zero where members
-    /// may sleep.
+    /// The replicas to start with: existing ones stay; a new workload starts with its minimum, or with zero where
+    /// members may sleep.
     #[must_use]
     pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
         let new = if scaling_to_zero {
@@ -100,13 +100,13 @@ impl Budget {
 
 /// Divides MIN and MAX (`bounds`: the policy's, or what is left of them) over the candidates.
 ///
-/// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max` as
-/// upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
+/// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max`
+/// as upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
 /// [`AssignmentKind::Duplicated`] every member has MIN and MAX.
 ///
-/// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum of
-/// lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum of lower
-/// limits)` plus the raised ones. The order of the candidates does not matter as long as names differ.
+/// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum
+/// of lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum
+/// of lower limits)` plus the raised ones. The order of the candidates does not matter as long as names differ.
 ///
 /// ```
 /// use foretide::domain::federate::{Candidate, EffectivePreference, AssignmentKind, Policy, assign};
@@ -391,8 +391,8 @@ mod tests {
                 ],
                 bounds(&[("m1", 1, 3), ("m2", 5, 15), ("m3", 2, 6)]),
             ),
-            // The proposal prints 18, which adds up to 22 of 24: it says that ten are left where 24 - (8 + 2 + 2) is twelve.
-            // The next example keeps the sum, so this one does too.
+            // The proposal prints 18, which adds up to 22 of 24: it says that ten are left where 24 - (8 + 2 + 2) is
+            // twelve. The next example keeps the sum, so this one does too.
             (
                 policy(AssignmentKind::Aggregated, 8, 24),
                 vec![

@@ -1,8 +1,8 @@
 //! How many replicas a cluster holds, from its nodes, pods and quotas.
 //!
-//! This is an estimate: it applies the scheduler's filters for resources, taints, node affinity and anti-affinity to its
-//! own kind, and ignores volumes, affinities to other pods, and limits in quotas. Rule R5 corrects it where pods stay
-//! unschedulable. All amounts are in milli-units, `pods` included.
+//! This is an estimate: it applies the scheduler's filters for resources, taints, node affinity and anti-affinity to
+//! its own kind, and ignores volumes, affinities to other pods, and limits in quotas. Rule R5 corrects it where pods
+//! stay unschedulable. All amounts are in milli-units, `pods` included.
 //!
 //! Sources: Kubernetes, "Resource sharing within containers" (effective requests), "Taints and tolerations",
 //! "Resource quotas"; the requests of Karmada's scheduler estimator.
@@ -183,12 +183,12 @@ pub fn effective_requests(
 }
 
 impl Supply {
-    /// Estimates how many replicas of this shape the cluster holds: those with a node, and those that would get one within
-    /// the quotas.
+    /// Estimates how many replicas of this shape the cluster holds: those with a node, and those that would get one
+    /// within the quotas.
     ///
-    /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after the
-    /// pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where all
-    /// of it is from one moment, a pod of the workload that is created, bound, ended or moved does not change it.
+    /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after
+    /// the pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where
+    /// all of it is from one moment, a pod of the workload that is created, bound, ended or moved does not change it.
     ///
     /// ```
     /// use foretide::domain::federate::{Node, PodShape, Supply};

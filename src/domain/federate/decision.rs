@@ -13,9 +13,9 @@ pub struct FleetDecision {
     pub at: Timestamp,
     /// The members, by name, without those that have nothing to do with the fleet.
     pub members: Vec<MemberDecision>,
-    /// The members to write, in order, as positions in `members`: maximums that shrink come before those that grow, unless
-    /// ready pods would end; those come last. After a write that lowers a maximum has failed, those that raise one must
-    /// wait for the next decision.
+    /// The members to write, in order, as positions in `members`: maximums that shrink come before those that grow,
+    /// unless ready pods would end; those come last. After a write that lowers a maximum has failed, those that raise
+    /// one must wait for the next decision.
     pub order: Vec<usize>,
     /// The end of `order`: writes that end ready pods, which may be needed until other members have grown. Skip them if
     /// an earlier write that lets another member grow has failed.
@@ -237,8 +237,8 @@ impl FleetDecision {
         self.members.get(at.ok()?)
     }
 
-    /// Summarizes the decision, without a full stop: each member that changes, or that none does, and what no member can
-    /// take.
+    /// Summarizes the decision, without a full stop: each member that changes, or that none does, and what no member
+    /// can take.
     #[must_use]
     pub fn message(&self) -> String {
         let changed = self.members.iter().filter(|member| member.action.writes());

@@ -20,14 +20,14 @@ use crate::domain::Replicas;
 ///
 /// - `Duplicated`: the count for each, within its bounds.
 /// - `StaticWeighted`: [`webster`] by the weights; previous counts do not matter.
-/// - `DynamicWeighted`: the previous counts, clamped to the bounds, stay. A larger count adds the difference by [`webster`],
-///   weighted by what the members can run beyond their previous counts, or by demand. A smaller one is divided by
-///   [`webster`] with the previous counts as weights.
+/// - `DynamicWeighted`: the previous counts, clamped to the bounds, stay. A larger count adds the difference by
+///   [`webster`], weighted by what the members can run beyond their previous counts, or by demand. A smaller one is
+///   divided by [`webster`] with the previous counts as weights.
 /// - `Aggregated`, `Prioritized`: tiers as for budgets, each up to `max`, divided by [`webster`] with `max` as weights.
 ///
-/// Unless `Duplicated`, the shares add up to the count within the sums of the bounds, and one replica more raises exactly one
-/// member by one (with the same previous counts), or is left. Under `Prioritized` one less is taken from the lowest priority
-/// that is above its bounds.
+/// Unless `Duplicated`, the shares add up to the count within the sums of the bounds, and one replica more raises
+/// exactly one member by one (with the same previous counts), or is left. Under `Prioritized` one less is taken from
+/// the lowest priority that is above its bounds.
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -84,10 +84,10 @@ impl Split {
 /// Divides `n` in proportion to the weights: `floor(n w_i / W)` for each, and one more for the heaviest of those with a
 /// remainder, ties to the first by name. Each share is the exact one rounded down or up, unless a bound forbids it.
 ///
-/// Where shares violate bounds, the side with the larger violation is fixed at its bounds (both when equal) and the rest is
-/// divided again. A weight of zero gets `min`, and beyond it, in equal parts, only what the weighted recipients cannot take.
-/// When all weights are zero they count as one each. The bounds win over `n`: the shares add up to `n` clamped to the sums
-/// of the bounds, and `left` is what of `n` exceeds the sum of maximums.
+/// Where shares violate bounds, the side with the larger violation is fixed at its bounds (both when equal) and the
+/// rest is divided again. A weight of zero gets `min`, and beyond it, in equal parts, only what the weighted recipients
+/// cannot take. When all weights are zero they count as one each. The bounds win over `n`: the shares add up to `n`
+/// clamped to the sums of the bounds, and `left` is what of `n` exceeds the sum of maximums.
 ///
 /// ```
 /// use foretide::domain::federate::{Recipient, quota_split};
@@ -103,10 +103,11 @@ pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
 }
 
 /// Divides `n` by Webster's method: each recipient starts with `min` seats, and one seat after the other goes to the
-/// recipient below `max` with the highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
+/// recipient below `max` with the highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties`
+/// says.
 ///
-/// A larger `n` never gives any recipient less. Zero weights and totals out of bounds are treated as by [`quota_split`].
-/// The time does not depend on `n`.
+/// A larger `n` never gives any recipient less. Zero weights and totals out of bounds are treated as by
+/// [`quota_split`]. The time does not depend on `n`.
 ///
 /// ```
 /// use foretide::domain::federate::{Recipient, Ties, webster};
@@ -123,10 +124,10 @@ pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
 
 /// Fills tier after tier up to the capacities, which are the weights of the recipients.
 ///
-/// Every recipient starts at `min`. A tier takes at most the sum of `max(0, c_i - min_i)` with `c_i = min(weight_i, max_i)`,
-/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept, as `surplus` says:
-/// spread, it goes to the first tier by capacity up to `max`, then to the next. The shares are in the order of the
-/// tiers, and within a tier in the order of its recipients.
+/// Every recipient starts at `min`. A tier takes at most the sum of `max(0, c_i - min_i)` with `c_i = min(weight_i,
+/// max_i)`, divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept, as
+/// `surplus` says: spread, it goes to the first tier by capacity up to `max`, then to the next. The shares are in the
+/// order of the tiers, and within a tier in the order of its recipients.
 ///
 /// ```
 /// use foretide::domain::federate::{Recipient, Surplus, fill};
@@ -402,8 +403,8 @@ fn seats(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
     shares
 }
 
-/// The seats that every recipient gets in any case: those with `weight / (2 seats + 1) >= price`, for the lowest price that
-/// the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
+/// The seats that every recipient gets in any case: those with `weight / (2 seats + 1) >= price`, for the lowest price
+/// that the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
 fn initial_seats(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit seats.
     let at_price = |price: u128| -> Vec<u32> {

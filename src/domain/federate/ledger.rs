@@ -1,7 +1,7 @@
 //! The ledger of a fleet: every timer and stored estimate that rebalancing carries from one decision to the next.
 //!
-//! It is plain data that the caller stores, for example in status. An empty ledger is a fleet that was never assigned: the
-//! next decision assigns budgets, and running pods stay.
+//! It is plain data that the caller stores, for example in status. An empty ledger is a fleet that was never assigned:
+//! the next decision assigns budgets, and running pods stay.
 //!
 //! Serialized, times are whole seconds since the epoch and default values are omitted:
 //!

@@ -99,7 +99,7 @@ pub struct Total {
     /// Absent when there is none.
     pub floor: Option<Replicas>,
     /// The count that one autoscaler over the whole fleet would set now, with the user's metrics, windows, policies and
-    /// bounds. Direct divides it; Delegated, where each member has its own autoscaler, ends no ready pod below it. When it
-    /// is absent, as under Duplicated, Direct keeps the counts and Delegated ends nothing.
+    /// bounds. Direct divides it; Delegated, where each member has its own autoscaler, ends no ready pod below it. When
+    /// it is absent, as under Duplicated, Direct keeps the counts and Delegated ends nothing.
     pub desired: Option<Replicas>,
 }

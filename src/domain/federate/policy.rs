@@ -50,8 +50,8 @@ impl Policy {
     /// The policy of a fleet with defaults for all optional fields.
     ///
     /// # Units
-    /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the documented defaults of the spec.
-    /// `period`, `tolerance` and `generation` do not come from the spec; here they are 15 s, 0.1 and 1.
+    /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the documented defaults of the
+    /// spec. `period`, `tolerance` and `generation` do not come from the spec; here they are 15 s, 0.1 and 1.
     #[must_use]
     pub fn new(kind: AssignmentKind, bounds: ReplicaBounds) -> Self {
         Self {
@@ -76,8 +76,8 @@ impl Policy {
         }
     }
 
-    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where no member
-    /// serves for another.
+    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where
+    /// no member serves for another.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.scaling_to_zero && self.kind != AssignmentKind::Duplicated

@@ -263,8 +263,8 @@ enum Assumption {
     Busy,
 }
 
-/// The part that A and B share: from the first ratio to a count. Replicas that cannot be observed are taken to be needed
-/// and added to it. `refill` gives the ratio with the assumed values.
+/// The part that A and B share: from the first ratio to a count. Replicas that cannot be observed are taken to be
+/// needed and added to it. `refill` gives the ratio with the assumed values.
 fn settle(
     pods: &Grouped<'_>,
     first: Ratio,

@@ -24,8 +24,8 @@ const COMPARED_SAMPLES: usize = 30;
 /// How far the median of their ratios may be from one.
 const TOLERANCE: f64 = 0.10;
 
-/// Whether the live minutes of one series match what its query returns. Every series has its own, even where several share
-/// a query.
+/// Whether the live minutes of one series match what its query returns. Every series has its own, even where several
+/// share a query.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveMatch {
     matches: bool,
@@ -58,8 +58,8 @@ impl Default for LiveMatch {
 }
 
 impl LiveMatch {
-    /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is within
-    /// a tenth of one. Another unit, another set of pods or another rate window shows in it.
+    /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is
+    /// within a tenth of one. Another unit, another set of pods or another rate window shows in it.
     pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
         let common = context.live.iter().rev().filter_map(|sample| {
             let at = sample.at.as_second();
@@ -109,10 +109,11 @@ impl CachedSamples {
         self.newest.filter(|at| self.samples.contains_key(at))
     }
 
-    /// What to query: the whole window, or from shortly before the newest sample; nothing while live minutes continue it.
+    /// What to query: the whole window, or from shortly before the newest sample; nothing while live minutes continue
+    /// it.
     ///
-    /// The newest sample counts, not the last query: a gap at the end is queried again as a whole. A window that lacks a
-    /// tenth of its points is queried as a whole once an hour.
+    /// The newest sample counts, not the last query: a gap at the end is queried again as a whole. A window that lacks
+    /// a tenth of its points is queried as a whole once an hour.
     pub(super) fn missing(
         &self,
         live_match: LiveMatch,

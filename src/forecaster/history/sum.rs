@@ -1,7 +1,7 @@
 //! The sum of the samples of a fleet's members, on their common grid, in the form of a single query's samples.
 //!
-//! A sum must never be smaller than the demand was, so a time at which one member has no sample has no sum. Two cases count
-//! as zero instead:
+//! A sum must never be smaller than the demand was, so a time at which one member has no sample has no sum. Two cases
+//! count as zero instead:
 //!
 //! - a value below zero, with which a query says that the member was monitored and ran no pods;
 //! - no sample of a member in which the hub sees no pods now.

@@ -142,7 +142,8 @@ async fn times_are_aligned_and_learned_samples_are_not_handed_over_again() {
         (720 - kept, 720, Some(1.0)),
     ];
     assert_eq!(asked, want);
-    // The whole span in two pieces; new minutes and five before them; all that is kept, when less than half of it is cached.
+    // The whole span in two pieces; new minutes and five before them; all that is kept, when less than half of it is
+    // cached.
     assert_eq!(queries, [10_999, 14 * day - 11_000, 6, 5, kept - 1]);
 }
 

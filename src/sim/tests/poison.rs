@@ -1,5 +1,6 @@
-//! Limits of the harm that a poisoned history does to a workload whose readings are true: nothing below what they ask for, and nothing
-//! above the ceiling of the forecast, which is one and a half times the highest sample that is believed.
+//! Limits of the harm that a poisoned history does to a workload whose readings are true: nothing below what they ask
+//! for, and nothing above the ceiling of the forecast, which is one and a half times the highest sample that is
+//! believed.
 
 use foretide_models::{
     Algorithm, CEILING_RATIO, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,

@@ -1,8 +1,8 @@
 //! The free capacity of a member cluster: what the pods on each node leave, and which pods wait for a node.
 //!
 //! It depends on every pod of the cluster, so a [`Snapshot`] is computed once for all workloads of a sync. A workload's
-//! own pods are taken from the same snapshot: read later, a pod that was just created or ended would be counted twice or
-//! not at all. The estimate itself is left to [`Supply::capacity`].
+//! own pods are taken from the same snapshot: read later, a pod that was just created or ended would be counted twice
+//! or not at all. The estimate itself is left to [`Supply::capacity`].
 
 use std::{
     collections::BTreeMap,

@@ -178,7 +178,8 @@ impl Pattern {
     }
 }
 
-/// The matchers of `seriesQuery` on the name of the series. The other matchers only select which series the adapter lists.
+/// The matchers of `seriesQuery` on the name of the series. The other matchers only select which series the adapter
+/// lists.
 fn name_matchers(rule: &Fields<'_>) -> Result<Vec<Matcher>, FieldError> {
     const FIELD: &str = "seriesQuery";
     let text = rule.string(FIELD)?;

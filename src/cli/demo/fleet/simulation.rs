@@ -1,8 +1,8 @@
-//! Three simulated clusters: pods that take time to start, nodes with limited room, an HPA in each that keeps within its bounds,
-//! and users who go to the nearest cluster with room for them.
+//! Three simulated clusters: pods that take time to start, nodes with limited room, an HPA in each that keeps within
+//! its bounds, and users who go to the nearest cluster with room for them.
 //!
-//! The bounds are those of `federate::decide`, called every fifteen seconds as by a controller. Everything follows from the step
-//! alone: no randomness, no clock.
+//! The bounds are those of `federate::decide`, called every fifteen seconds as by a controller. Everything follows from
+//! the step alone: no randomness, no clock.
 
 use std::collections::VecDeque;
 

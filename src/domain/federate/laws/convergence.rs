@@ -1,4 +1,5 @@
-//! The laws over the whole control loop: random fleets, an hour of random faults, then an hour and more of constant input.
+//! The laws over the whole control loop: random fleets, an hour of random faults, then an hour and more of constant
+//! input.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -129,8 +130,8 @@ fn moves_are_sound(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Vio
 
 /// X7: the hub ends no ready pod that the demand, MIN or the floor needs, unless a landing has timed out.
 ///
-/// Not under Duplicated: MIN, MAX and the floor are each member's own, and no member serves for another, so no landing waits
-/// when the user gives all of them a smaller maximum or excludes one.
+/// Not under Duplicated: MIN, MAX and the floor are each member's own, and no member serves for another, so no landing
+/// waits when the user gives all of them a smaller maximum or excludes one.
 fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     if has_timed_out(simulation, sync) || simulation.policy.kind == AssignmentKind::Duplicated {
         return Ok(());

@@ -1,12 +1,13 @@
 //! The laws of a fleet, over single decisions and over a simulation of the whole control loop.
 //!
-//! Every test draws its fleets from a seeded generator; a failure names the seed. The members of `single_decisions` report
-//! random states. `convergence` runs a simulation with autoscalers, nodes, start-up times and an hour of faults, then an hour
-//! of constant input; in `false_reports` one of its members then reports random states. What was added after the seeds
-//! (demand weights, Duplicated, clusters that take no part, scale-down behavior, pods that become not ready) is a variant of
-//! a seed and not drawn, so that every seed keeps its fleet.
+//! Every test draws its fleets from a seeded generator; a failure names the seed. The members of `single_decisions`
+//! report random states. `convergence` runs a simulation with autoscalers, nodes, start-up times and an hour of faults,
+//! then an hour of constant input; in `false_reports` one of its members then reports random states. What was added
+//! after the seeds (demand weights, Duplicated, clusters that take no part, scale-down behavior, pods that become not
+//! ready) is a variant of a seed and not drawn, so that every seed keeps its fleet.
 //!
-//! In the table lo and hi are the limits of a member, C is `convergence`, S is `single_decisions`, F is `false_reports`.
+//! In the table lo and hi are the limits of a member, C is `convergence`, S is `single_decisions`, F is
+//! `false_reports`.
 //!
 //! | law | says | tested |
 //! |---|---|---|
@@ -34,8 +35,8 @@
 //! | X11 | under constant demand the count never rises above what demand, floor and minimum need | `participation`, C |
 //! | X12 | no ready pod ends sooner than under the reference autoscaler with the same `behavior` | `scale_down`, C |
 //!
-//! Some retries under constant input are intended and not counted as moves: a capacity that proved wrong, local demand, and
-//! sleep that was too early, each at times that double.
+//! Some retries under constant input are intended and not counted as moves: a capacity that proved wrong, local demand,
+//! and sleep that was too early, each at times that double.
 
 mod convergence;
 mod examples;

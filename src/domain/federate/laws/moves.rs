@@ -1,4 +1,5 @@
-//! The laws of one decision: sums that moves of budget keep, and how little one member's report can change for the others.
+//! The laws of one decision: sums that moves of budget keep, and how little one member's report can change for the
+//! others.
 //!
 //! `single_decisions` and `convergence` check every decision that they make.
 
@@ -158,7 +159,8 @@ impl<'a> Move<'a> {
         total(shares.filter_map(|(name, _)| Some(self.preference(name)?.min)))
     }
 
-    /// P3. Of a member that was lost when budgets were divided, the minimum counts: no other member can use its maximum.
+    /// P3. Of a member that was lost when budgets were divided, the minimum counts: no other member can use its
+    /// maximum.
     fn minima_suffice(&self) -> Result<(), Violation> {
         let minimums = total(self.shares().map(|(entry, _)| entry.min));
         let able = total(
@@ -179,8 +181,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P4. Minimums that were raised to one are recognizable only right after an assignment: minimums of blocked members may have
-    /// been added since.
+    /// P4. Minimums that were raised to one are recognizable only right after an assignment: minimums of blocked
+    /// members may have been added since.
     fn minima_are_no_more_than_asked_for(&self) -> Result<(), Violation> {
         let requested = u64::from(self.policy.bounds.min.get()).max(self.least());
         let divided = || self.shares().filter(|(_, kept)| !kept).map(|(e, _)| e);
@@ -200,8 +202,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P2 right after an assignment with members that cannot be changed: the others divide what is left of MAX, at least their
-    /// lower limits, at most those and their shares of MIN.
+    /// P2 right after an assignment with members that cannot be changed: the others divide what is left of MAX, at
+    /// least their lower limits, at most those and their shares of MIN.
     fn maxima_are_divided(&self) -> Result<(), Violation> {
         if self.policy.kind == AssignmentKind::Duplicated {
             return Ok(());
@@ -221,8 +223,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P2 and P4 exactly, where weights are given, so that the shares of lost members are known: the others divide what those leave
-    /// of MAX and MIN, and none has less than its share of MIN.
+    /// P2 and P4 exactly, where weights are given, so that the shares of lost members are known: the others divide what
+    /// those leave of MAX and MIN, and none has less than its share of MIN.
     fn given_weights_divide_what_is_left(&self) -> Result<(), Violation> {
         let shares = || self.after.members.iter().filter(|(_, e)| e.has_share());
         let is_kept = |entry: &Entry| entry.share_status == ShareStatus::Pinned;
@@ -268,8 +270,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P10: moves keep the sum of maximums and unassigned budget, and the sum of minimums. A member that gets its first budget
-    /// gets a minimum of one; one that sleeps needs none.
+    /// P10: moves keep the sum of maximums and unassigned budget, and the sum of minimums. A member that gets its first
+    /// budget gets a minimum of one; one that sleeps needs none.
     fn sums_stay(&self) -> Result<(), Violation> {
         let maximums = |ledger: &Ledger| {
             let shares = ledger.members.values().filter(|e| e.has_share());
@@ -316,8 +318,8 @@ impl<'a> Move<'a> {
         }
     }
 
-    /// X10: whatever others report, a member that runs and has a node for each pod keeps its minimum, and a maximum that allows
-    /// it. R7 takes one replica from a member that is idle.
+    /// X10: whatever others report, a member that runs and has a node for each pod keeps its minimum, and a maximum
+    /// that allows it. R7 takes one replica from a member that is idle.
     fn others_take_no_minimum(&self, change: &MemberChange<'_>) -> Result<(), Violation> {
         if change.is_blocked(self.policy, self.decision.at) || change.sleeps() {
             return Ok(());
@@ -362,8 +364,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// X10, R9: without the report of any one member, the pods that it ends are still an excess, except for as many as that
-    /// member's own budget.
+    /// X10, R9: without the report of any one member, the pods that it ends are still an excess, except for as many as
+    /// that member's own budget.
     fn one_lie_shrinks_no_more_than_its_own_budget(&self) -> Result<(), Violation> {
         let running = |p: &MemberChange<'_>| p.replicas().min(p.old.max.get());
         let ended = self

@@ -1,4 +1,5 @@
-//! The reference: one autoscaler over the whole fleet, as Kubernetes would run it. Scale-down of a fleet is compared with it.
+//! The reference: one autoscaler over the whole fleet, as Kubernetes would run it. Scale-down of a fleet is compared
+//! with it.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -54,9 +54,9 @@ impl Count {
         Ok(())
     }
 
-    /// The replicas needed: the demand with the tolerance and one replica of each member for rounding, the floor and the
-    /// minimums. It is a sum, because one member may run for the demand and another for the floor. Pods that are not ready serve
-    /// nothing of it.
+    /// The replicas needed: the demand with the tolerance and one replica of each member for rounding, the floor and
+    /// the minimums. It is a sum, because one member may run for the demand and another for the floor. Pods that are
+    /// not ready serve nothing of it.
     fn requested(&self, simulation: &Simulation) -> u32 {
         let demand = self.demands.iter().copied().fold(0.0, f64::max);
         let members = u32::try_from(simulation.members().count()).expect("few");
@@ -98,8 +98,8 @@ fn count(simulation: &Simulation) -> u32 {
     within.sum()
 }
 
-/// The inputs of X11 and X12 are correct: every member with a share is counted, and a landing starts from no less than what
-/// ran within shares.
+/// The inputs of X11 and X12 are correct: every member with a share is counted, and a landing starts from no less than
+/// what ran within shares.
 pub(super) fn measures_are_true(
     simulation: &Simulation,
     sync: &SyncRecord,
@@ -109,8 +109,8 @@ pub(super) fn measures_are_true(
         entry.is_some_and(|entry| entry.max.get() > 0)
     };
     let counts = |name: &str| simulation.reference.counted.contains(name);
-    // If the policy gives no selected member a weight, all weigh the same. A member that had a share by that counts until it has
-    // left.
+    // If the policy gives no selected member a weight, all weigh the same. A member that had a share by that counts
+    // until it has left.
     let is_member = |name: &str| simulation.members().any(|cluster| cluster.name == name);
     let is_named = sync.members.iter().any(|member| {
         let is_meant = simulation

@@ -1,6 +1,6 @@
-//! A simulation of the whole control loop: members with autoscalers, nodes that fill up, pods that take time to become ready
-//! or become not ready, load that is shared or local, clusters that run pods of the same name and take no part, and a hub
-//! that decides, is down, or cannot reach a member.
+//! A simulation of the whole control loop: members with autoscalers, nodes that fill up, pods that take time to become
+//! ready or become not ready, load that is shared or local, clusters that run pods of the same name and take no part,
+//! and a hub that decides, is down, or cannot reach a member.
 
 use std::collections::{BTreeSet, VecDeque};
 

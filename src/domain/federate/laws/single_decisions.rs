@@ -339,8 +339,8 @@ impl Case<'_> {
         }
     }
 
-    /// X9: after any prefix of the writes, maximums add up to no more than MAX, before or after, except for those that are written
-    /// last.
+    /// X9: after any prefix of the writes, maximums add up to no more than MAX, before or after, except for those that
+    /// are written last.
     fn prefixes_stay_within_max(&self, decision: &FleetDecision) {
         if self.policy.mode == Mode::Direct {
             return;
@@ -393,8 +393,8 @@ impl Case<'_> {
         }
     }
 
-    /// P16: repeated on its own result, with writes applied and reports as trusted, the decision writes and moves nothing. False
-    /// where the result itself changes the input.
+    /// P16: repeated on its own result, with writes applied and reports as trusted, the decision writes and moves
+    /// nothing. False where the result itself changes the input.
     fn again_nothing_changes(&self, decision: &FleetDecision, after: &Ledger) -> bool {
         let before: Vec<_> = self.members.iter().map(|m| self.as_believed(m)).collect();
         let mut members = before.clone();
@@ -421,8 +421,8 @@ impl Case<'_> {
         true
     }
 
-    /// Whether applying the decision changes the next input: pods end, a proved capacity is exceeded, a maximum is reached, or a
-    /// landing counts what is ready within the maximums.
+    /// Whether applying the decision changes the next input: pods end, a proved capacity is exceeded, a maximum is
+    /// reached, or a landing counts what is ready within the maximums.
     fn is_news<'m>(
         &self,
         decision: &FleetDecision,

@@ -1,8 +1,8 @@
 //! R3: budgets are assigned when the spec, the set of candidates or the merged preferences of one have changed. Ready
 //! pods stay until others are ready: see `landing`.
 //!
-//! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX, but
-//! none gets less than its share of MIN; therefore maximums may add up to more than MAX.
+//! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
+//! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
 
 use std::cmp::Reverse;
 

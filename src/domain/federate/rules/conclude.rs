@@ -128,8 +128,8 @@ fn outcome(
     }
 }
 
-/// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted; a
-/// workload that the hub did not place is not changed.
+/// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted;
+/// a workload that the hub did not place is not changed.
 fn ended(
     state: &MemberState<'_>,
     source: WorkloadSource,
@@ -215,8 +215,8 @@ fn direct(state: &MemberState<'_>) -> u32 {
     }
 }
 
-/// The position of a write: maximums that shrink first, then those that grow or stay, then what ends ready pods that may
-/// be needed until other members have grown.
+/// The position of a write: maximums that shrink first, then those that grow or stay, then what ends ready pods that
+/// may be needed until other members have grown.
 fn urgency(
     state: &MemberState<'_>,
     outcome: Outcome,

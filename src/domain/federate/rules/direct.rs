@@ -10,8 +10,8 @@ use crate::domain::workload::Mode;
 use super::fleet::RuleContext;
 use super::member::{DivisionLimits, MemberState};
 
-/// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they keep
-/// theirs, within their budgets.
+/// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they
+/// keep theirs, within their budgets.
 pub(super) fn count(fleet: &mut RuleContext<'_>) {
     if fleet.policy.mode != Mode::Direct {
         return;

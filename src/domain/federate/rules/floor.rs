@@ -11,11 +11,11 @@ use crate::domain::workload::Mode;
 use super::fleet::RuleContext;
 use super::member::{MemberState, sum};
 
-/// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode, where
-/// the floor is a count for the active members only.
+/// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode,
+/// where the floor is a count for the active members only.
 ///
-/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored capacities
-/// leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
+/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
 pub(super) fn share_floor(fleet: &mut RuleContext<'_>) {
     divide(fleet);
     if fleet.unmet > 0 && fleet.moves() && raise_stored_capacities(fleet) {
@@ -84,8 +84,8 @@ fn recipient<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> RankedReci
     } else {
         state.entry.weight
     };
-    // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would start
-    // pods because others run theirs elsewhere than the policy would place them.
+    // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would
+    // start pods because others run theirs elsewhere than the policy would place them.
     let runs = if fleet.lands {
         state.placed.min(state.max())
     } else {
@@ -125,9 +125,9 @@ struct RankedRecipient<'a> {
 
 /// Divides a floor; the shares are in the order of the recipients.
 ///
-/// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors change
-/// with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`: tiers are
-/// filled in the order of their ranks, up to capacities.
+/// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors
+/// change with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`:
+/// tiers are filled in the order of their ranks, up to capacities.
 fn divide_floor(kind: AssignmentKind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
     match kind {
         AssignmentKind::Duplicated => Split {

@@ -13,8 +13,8 @@ use super::member::{MemberRole, MemberState, sum};
 /// How long others may take to become ready before a budget that shrank is enforced.
 const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
-/// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number, because
-/// some of the present replicas were started to replace pods that are to end.
+/// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number,
+/// because some of the present replicas were started to replace pods that are to end.
 pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
     let before = fleet.ledger.landing.and_then(|landing| landing.served);
     let landing = |until| Landing {
@@ -37,11 +37,11 @@ fn resume(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum, and
-/// the floor is raised so that the others grow.
+/// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum,
+/// and the floor is raised so that the others grow.
 ///
-/// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that demand
-/// is taken over.
+/// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
+/// demand is taken over.
 pub(super) fn land(fleet: &mut RuleContext<'_>) {
     resume(fleet);
     let Some(Landing { until, served }) = fleet.ledger.landing else {
@@ -97,9 +97,9 @@ fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
     }
 }
 
-/// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler over
-/// the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load would have
-/// no pods while members change.
+/// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
+/// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
+/// would have no pods while members change.
 fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
     // In Direct mode the count is for members that answer, but lost ones serve as well.
     let is_partial = fleet.policy.mode == Mode::Direct
@@ -141,8 +141,8 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.counted)
 }
 
-/// Lets a member keep the pods beyond its share. Of pods that never were the fleet's the full count is trusted, because no
-/// other member has to provide them.
+/// Lets a member keep the pods beyond its share. Of pods that never were the fleet's the full count is trusted, because
+/// no other member has to provide them.
 fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     let runs = if is_displaced(state) {
         state

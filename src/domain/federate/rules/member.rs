@@ -1,8 +1,8 @@
 //! The working copy of one member while the rules run: its observed state, its role, and what the rules have decided
 //! for it so far.
 //!
-//! Counts that a member reports are capped at the largest count that was written for it, and its capacity at MAX, so that
-//! a wrong report of one member cannot take replicas from the others.
+//! Counts that a member reports are capped at the largest count that was written for it, and its capacity at MAX, so
+//! that a wrong report of one member cannot take replicas from the others.
 
 use jiff::Timestamp;
 

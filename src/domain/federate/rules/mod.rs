@@ -54,8 +54,8 @@ pub use participation::Participation;
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
-/// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision returned,
-/// also if nothing was written.
+/// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision
+/// returned, also if nothing was written.
 ///
 /// ```
 /// use foretide::domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
@@ -123,7 +123,8 @@ pub fn decide(
     conclude::conclude(fleet) // R12
 }
 
-/// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with the fleet.
+/// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with the
+/// fleet.
 ///
 /// The [`Total`] for [`decide`] is summed over the counted members. With the same arguments both see the same roles.
 ///

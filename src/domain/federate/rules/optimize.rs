@@ -9,8 +9,9 @@ use super::member::{DivisionLimits, MemberState, sum};
 
 /// Least time between two redistributions, in cooldowns.
 const COOLDOWNS: i32 = 10;
-/// Moves of fewer replicas than this, or of less than one in `PART` of all headroom, are not made. The division depends on
-/// the running replicas, those on floors, and floors on the division: without a threshold the last replica would oscillate.
+/// Moves of fewer replicas than this, or of less than one in `PART` of all headroom, are not made. The division depends
+/// on the running replicas, those on floors, and floors on the division: without a threshold the last replica would
+/// oscillate.
 const LEAST: u32 = 2;
 const PART: u32 = 10;
 
@@ -68,9 +69,9 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
         .max(some)
 }
 
-/// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets no
-/// more than it can run or already had; one with a proved capacity, and every one where members are weighted by demand, no
-/// more than it can run. The rest is unassigned.
+/// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets
+/// no more than it can run or already had; one with a proved capacity, and every one where members are weighted by
+/// demand, no more than it can run. The rest is unassigned.
 pub(super) fn divide_headroom(fleet: &mut RuleContext<'_>) {
     let may_forget = may_forget_sleepers(fleet);
     let base = |state: &MemberState<'_>| base(state, may_forget);

@@ -1,7 +1,8 @@
 //! Participation: whether the pods of a member count as the fleet's replicas, load and history.
 //!
-//! A cluster can run pods of the same workload and take no part: no preference names it, another autoscaler scales it, or
-//! the policy gives it no share. If such pods counted, the fleet would scale for load that it does not have to serve.
+//! A cluster can run pods of the same workload and take no part: no preference names it, another autoscaler scales it,
+//! or the policy gives it no share. If such pods counted, the fleet would scale for load that it does not have to
+//! serve.
 
 use crate::domain::Replicas;
 use crate::domain::federate::Reason;
@@ -11,8 +12,8 @@ use super::member::{MemberRole, MemberState};
 /// Whether what runs in a member belongs to its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Participation {
-    /// Its pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that leaves
-    /// or has lost its share, for as long as they run: other members are to take over their load.
+    /// Its pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that
+    /// leaves or has lost its share, for as long as they run: other members are to take over their load.
     Counted,
     /// It has no share and may get one. Its pods are not the fleet's; its load history is, because others took it over.
     Eligible,

@@ -1,5 +1,5 @@
-//! R6: a member that needs more than its maximum gets budget that others do not use; so does a floor that maximums do not
-//! allow. A donor keeps what its pods, autoscaler, minimum and lower limit need.
+//! R6: a member that needs more than its maximum gets budget that others do not use; so does a floor that maximums do
+//! not allow. A donor keeps what its pods, autoscaler, minimum and lower limit need.
 
 use std::cmp::Reverse;
 
@@ -61,8 +61,8 @@ fn rounds(since: Option<Timestamp>, cooldown: SignedDuration, now: Timestamp) ->
     u32::try_from(rounds).unwrap_or(DOUBLINGS).min(DOUBLINGS)
 }
 
-/// How much a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless its
-/// maximum equals its minimum, because then its desired count says nothing.
+/// How much a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless
+/// its maximum equals its minimum, because then its desired count says nothing.
 fn need(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
     let max = state.max();
     let is_full = max > 0 && state.replicas >= max && state.placed == state.replicas;
@@ -88,8 +88,8 @@ struct Offer {
 /// Moves budget to saturated members: from what is unassigned, then from blocked members, then from those with the
 /// largest slack; under Prioritized the lowest priority gives first and the highest receives first.
 ///
-/// Unassigned budget is taken from no member, so its receiver need not have cooled down: it may just have been shrunk when
-/// the load returned.
+/// Unassigned budget is taken from no member, so its receiver need not have cooled down: it may just have been shrunk
+/// when the load returned.
 pub(super) fn satisfy(fleet: &mut RuleContext<'_>) {
     let unassigned = vec![Offer {
         at: None,

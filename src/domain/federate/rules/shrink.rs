@@ -1,10 +1,10 @@
-//! R9: a fleet that needs fewer replicas shrinks from the lowest priority upwards, never below what the whole fleet needs,
-//! and at most once per cooldown, because metrics lag.
+//! R9: a fleet that needs fewer replicas shrinks from the lowest priority upwards, never below what the whole fleet
+//! needs, and at most once per cooldown, because metrics lag.
 //!
 //! The lowest tier above its minimum gives up the excess of its maximum. That ends pods at once, outside the user's
-//! `behavior`, so it waits until one autoscaler over the whole fleet would end them. The freed budget goes to the highest
-//! tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they see the same low utilization and
-//! would scale down first.
+//! `behavior`, so it waits until one autoscaler over the whole fleet would end them. The freed budget goes to the
+//! highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they see the same low
+//! utilization and would scale down first.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -28,9 +28,9 @@ struct Excess {
 
 /// The replicas beyond what the fleet needs; absent when the need is not known.
 ///
-/// No more may end than what is ready beyond the count that one autoscaler over the whole fleet would set now, after the
-/// user's window and within the user's policies, because members apply a lowered maximum at once. Pods that are not ready
-/// serve no load, so they are no reason to end others.
+/// No more may end than what is ready beyond the count that one autoscaler over the whole fleet would set now, after
+/// the user's window and within the user's policies, because members apply a lowered maximum at once. Pods that are not
+/// ready serve no load, so they are no reason to end others.
 fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
     let count = |of: fn(&MemberState<'_>) -> u32| sum(fleet.sharing().map(of));
@@ -113,8 +113,8 @@ fn explain_local_demand(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// The lowest priority from which something can be taken; none if that is the highest one, which its own autoscalers scale
-/// down.
+/// The lowest priority from which something can be taken; none if that is the highest one, which its own autoscalers
+/// scale down.
 fn lowest(fleet: &RuleContext<'_>) -> Option<i64> {
     let tiers = fleet.active().filter_map(|state| state.preference.priority);
     let highest = tiers.max()?;
@@ -177,7 +177,8 @@ fn raise_higher_tiers(fleet: &mut RuleContext<'_>, tier: i64, freed: u32) {
     fleet.ledger.unassigned = Replicas::new(unassigned);
 }
 
-/// Keeps autoscalers from scaling down: all those above a tier that can still give, or that was shrunk and still drains.
+/// Keeps autoscalers from scaling down: all those above a tier that can still give, or that was shrunk and still
+/// drains.
 fn hold(fleet: &mut RuleContext<'_>, excess: u32) {
     let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
     let draining = fleet.active().filter(|state| drains(state, cooldown, now));

@@ -1,5 +1,5 @@
-//! R10: where members may sleep and all of them idle at their minimum, one is scaled to zero. The others must be able to
-//! serve the load without it, and take over its share of the floor before its pods end.
+//! R10: where members may sleep and all of them idle at their minimum, one is scaled to zero. The others must be able
+//! to serve the load without it, and take over its share of the floor before its pods end.
 
 use std::collections::BTreeMap;
 
@@ -41,9 +41,9 @@ pub(super) fn sleep(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window and
-/// within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that count in
-/// any case.
+/// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
+/// and within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that
+/// count in any case.
 fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
     match fleet.policy.mode {
         Mode::Delegated => fleet

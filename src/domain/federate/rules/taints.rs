@@ -51,7 +51,8 @@ pub(super) fn evict(
     })
 }
 
-/// Since when a member has a `NoExecute` taint: by its taints; where one has no time, by the ledger, otherwise since now.
+/// Since when a member has a `NoExecute` taint: by its taints; where one has no time, by the ledger, otherwise since
+/// now.
 pub(super) fn seen(
     member: &Member,
     recorded: Option<Timestamp>,

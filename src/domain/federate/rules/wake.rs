@@ -43,8 +43,8 @@ pub(super) fn wake(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long each
-/// time: the estimates that decided its sleep were wrong.
+/// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long
+/// each time: the estimates that decided its sleep were wrong.
 fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
     let slept = state.entry.slept.take();
     if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
@@ -100,8 +100,8 @@ const fn always(state: &MemberState<'_>) -> &'static str {
     }
 }
 
-/// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods. Under
-/// Prioritized only those of the highest priorities: budget may go further down than the pods do.
+/// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods.
+/// Under Prioritized only those of the highest priorities: budget may go further down than the pods do.
 fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
     let relieved = fleet.members.iter().enumerate();
     let mut relieved: Vec<_> = relieved
