@@ -236,7 +236,7 @@ impl Rule {
 }
 
 /// A line up to its comment; the slashes of a URL do not start one.
-fn without_comment(line: &str) -> &str {
+pub(crate) fn without_comment(line: &str) -> &str {
     let starts = line.match_indices("//").map(|(at, _)| at);
     let comment = starts.into_iter().find(|at| !line[..*at].ends_with(':'));
     comment.map_or(line, |at| &line[..at])

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod circles;
 mod cli;
 #[cfg(test)]
 mod deploy;
