@@ -119,6 +119,10 @@ impl Source {
             paths: Vec::new(),
             exports: BTreeMap::new(),
         };
+        let declared = code
+            .split(';')
+            .filter_map(|statement| statement.rsplit_once("mod "));
+        let children: BTreeSet<_> = declared.map(|(_, name)| name.trim()).collect();
         for statement in code.split(';') {
             let Some((before, tree)) = statement.rsplit_once("use ") else {
                 continue;
@@ -126,7 +130,14 @@ impl Source {
             let is_export = before.trim_end().ends_with([')', 'b']) && before.contains("pub");
             for path in leaves(tree) {
                 let (path, name) = path.split_once(" as ").unwrap_or((&path, ""));
-                let Some(path) = absolute(path, module) else {
+                let path = path.trim();
+                let first = path.split("::").next().unwrap_or_default();
+                let from = if children.contains(first) {
+                    "self::"
+                } else {
+                    ""
+                };
+                let Some(path) = absolute(&format!("{from}{path}"), module) else {
                     continue;
                 };
                 let last = path.last().cloned().unwrap_or_default();
@@ -226,10 +237,9 @@ fn a_planted_circle_is_found_through_a_re_export() {
         ("e", "//! Names super::d in a comment only.\n"),
     ] {
         let module = module(name);
-        let text = text.replace("use b::", "use self::b::");
         planted
             .0
-            .insert(module.clone(), Source::read(&text, &module));
+            .insert(module.clone(), Source::read(text, &module));
     }
     assert_eq!(planted.circles(), ["a::b -> c", "c -> a::b"]);
 }
