@@ -65,7 +65,7 @@ spelling:
 # Licenses, sources and banned crates. Needs cargo-deny. `cargo deny check advisories` needs the advisory database.
 deny:
     cargo fetch --locked
-    cargo deny --offline check licenses bans sources
+    cargo deny --offline check --hide-inclusion-graph licenses bans sources
 
 # Rewrites the manifests of the definitions from their types.
 generate:

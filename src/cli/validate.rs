@@ -27,6 +27,7 @@ use crate::{
     domain::{
         cron::{Zone, lint},
         hpa::Settings,
+        words::counted,
         workload::{SpecPart, Workload},
     },
     error::chain,
@@ -347,12 +348,11 @@ fn summary(diagnostics: &[Diagnostic], accepted: usize) -> (Exit, String) {
             .count()
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     let summary = format!(
         "{} valid, {}, {}\n",
-        plural(accepted, "autoscaler"),
-        plural(errors, "error"),
-        plural(warnings, "warning")
+        counted(accepted, "autoscaler"),
+        counted(errors, "error"),
+        counted(warnings, "warning")
     );
     (if errors > 0 { Exit::Invalid } else { Exit::Ok }, summary)
 }

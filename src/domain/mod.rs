@@ -9,7 +9,7 @@
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
 #[macro_use]
-mod words;
+pub(crate) mod words;
 
 pub mod autoscale;
 pub mod cron;

@@ -1,4 +1,12 @@
-//! Enums whose variants are words of the API: in status, conditions, events and metric labels.
+//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, and counted nouns.
+
+use std::fmt;
+
+/// A count and its noun, such as `1 replica` and `2 replicas`; the plural of the noun ends with an s.
+pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
+    let ending = if n == N::from(1) { "" } else { "s" };
+    format!("{n} {noun}{ending}")
+}
 
 /// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the
 /// name of the variant unless another word follows it after `=`.

@@ -4,6 +4,7 @@
 mod architecture;
 #[cfg(test)]
 mod circles;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod deploy;

@@ -15,6 +15,7 @@ use crate::{
             ShareStatus, Total,
         },
         observation::Status,
+        words::counted,
         workload::{Mode, Strategy},
     },
 };
@@ -197,7 +198,8 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
     if unassigned > Replicas::ZERO {
         let _infallible = writeln!(
             text,
-            "{unassigned} of maxReplicas are unassigned: no cluster can take them"
+            "no cluster can take {} of maxReplicas",
+            counted(unassigned.get(), "replica")
         );
     }
     for line in how(policy.kind) {

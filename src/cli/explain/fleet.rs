@@ -14,7 +14,7 @@ use crate::{
         decision::{WIDTH, clock},
         output::{CommandOutput, Paint, Screen, Side, wrapped},
     },
-    domain::{cron::Zone, hpa::Settings},
+    domain::{cron::Zone, hpa::Settings, words::counted},
 };
 
 /// A cluster that was observed longer before the decision than this counts as stale.
@@ -81,7 +81,8 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
         let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
     }
     if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
-        let line = format!("{unassigned} of maxReplicas are unassigned: no cluster can take them");
+        let left = counted(unassigned.unsigned_abs(), "replica");
+        let line = format!("no cluster can take {left} of maxReplicas");
         let _infallible = writeln!(text, "{}", screen.paint(Paint::Warning, &line));
     }
     text

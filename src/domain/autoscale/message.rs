@@ -12,6 +12,7 @@ use super::decision::Decision;
 use super::limit::Limit;
 use crate::domain::Replicas;
 use crate::domain::proposal::{Proposal, Source};
+use crate::domain::words::counted;
 
 impl Decision {
     /// Why this many replicas, in one English sentence without a full stop. Times are UTC; the same
@@ -155,10 +156,7 @@ impl Decision {
 }
 
 fn replicas(decision: &Decision) -> String {
-    match decision.desired.get() {
-        1 => "1 replica".to_owned(),
-        n => format!("{n} replicas"),
-    }
+    counted(decision.desired.get(), "replica")
 }
 
 /// An identifier without its kind: `cpu` for `resource.cpu`.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use crate::domain::words::counted;
 use crate::domain::{ReplicaBounds, Replicas, observation::Status};
 
 /// The explained result for a fleet.
@@ -248,21 +249,20 @@ impl FleetDecision {
         let mut text = if changed.is_empty() {
             let with_budget = |member: &&MemberDecision| member.max > Replicas::ZERO;
             let count = self.members.iter().filter(with_budget).count();
-            format!("nothing to change in {count} members with a share")
+            format!(
+                "nothing to change in {} with a share",
+                counted(count, "member")
+            )
         } else {
             changed.join("; ")
         };
         if self.unmet_floor > Replicas::ZERO {
-            let unmet = self.unmet_floor;
-            write!(
-                text,
-                "; {unmet} replicas of the floor do not fit in any member"
-            )
-            .ok();
+            let unmet = counted(self.unmet_floor.get(), "replica");
+            write!(text, "; no member has capacity for {unmet} of the floor").ok();
         }
         if self.unassigned > Replicas::ZERO {
-            let left = self.unassigned;
-            write!(text, "; {left} replicas of maxReplicas are unassigned").ok();
+            let left = counted(self.unassigned.get(), "replica");
+            write!(text, "; no member can take {left} of maxReplicas").ok();
         }
         text
     }

@@ -10,6 +10,7 @@ use crate::domain::Replicas;
 use crate::domain::federate::{
     AssignmentKind, Backoff, Reason, Recipient, Span, Surplus, divide::quota_split,
 };
+use crate::domain::words::counted;
 
 use super::fleet::RuleContext;
 use super::member::{DivisionLimits, MemberState, sum};
@@ -180,7 +181,8 @@ fn symptom(state: &MemberState<'_>, now: Timestamp) -> String {
     let since = state.member.pods.and_then(|pods| pods.unschedulable_since);
     let age = since.map_or(0, |since| now.duration_since(since).as_secs());
     format!(
-        "{pending} pods unschedulable for {age} s in {}",
+        "{} unschedulable for {age} s in {}",
+        counted(pending, "pod"),
         state.name()
     )
 }

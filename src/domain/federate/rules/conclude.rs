@@ -7,6 +7,7 @@ use crate::domain::federate::{
     Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, ShareStatus,
     WorkloadSource,
 };
+use crate::domain::words::counted;
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -260,7 +261,8 @@ fn explain_raised_minimum(
     if is_raised && state.is_active() && outcome.action.writes() {
         state.add_reason(Reason::Floor, || {
             format!(
-                "its part of the {goal} pods that must be ready before other members scale down"
+                "its part of {} that must be ready before other members scale down",
+                counted(goal, "pod")
             )
         });
     }

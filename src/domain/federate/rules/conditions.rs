@@ -6,6 +6,7 @@ use crate::domain::federate::{
     AssignmentKind, Condition, ConditionKind, Health, Reason, Remark, assign::thresholds,
 };
 use crate::domain::observation::Status;
+use crate::domain::words::counted;
 
 use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
@@ -60,7 +61,7 @@ fn names(fleet: &RuleContext<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> S
 
 fn assigned(fleet: &RuleContext<'_>) -> String {
     let with_budget = fleet.members.iter().filter(|state| state.max() > 0).count();
-    let mut text = format!("{with_budget} members have a share");
+    let mut text = format!("{} with a share", counted(with_budget, "member"));
     for remark in remarks(fleet) {
         text.push_str("; ");
         text.push_str(remark.text());
@@ -104,8 +105,8 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
     }
     if fleet.unmet > 0 {
         let message = format!(
-            "{} replicas of the floor do not fit in any member",
-            fleet.unmet
+            "no member has capacity for {} of the floor",
+            counted(fleet.unmet, "replica")
         );
         return condition(kind, Status::False, Reason::FloorUnmet.as_str(), message);
     }

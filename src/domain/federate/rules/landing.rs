@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{AssignmentKind, Landing, Reason};
+use crate::domain::words::counted;
 use crate::domain::workload::Mode;
 
 use super::fleet::RuleContext;
@@ -162,7 +163,9 @@ fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     state.override_reason(
         Reason::Landing,
         format!(
-            "it keeps {runs} replicas until {goal} pods are ready in the fleet; its share is {max}"
+            "it keeps {} until the fleet has {} ready; its share is {max}",
+            counted(runs, "replica"),
+            counted(goal, "pod")
         ),
     );
 }

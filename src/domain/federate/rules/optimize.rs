@@ -2,6 +2,7 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{Reason, Surplus, weights};
+use crate::domain::words::counted;
 
 use super::assign::{candidate, store_estimates};
 use super::fleet::RuleContext;
@@ -104,7 +105,7 @@ pub(super) fn divide_headroom(fleet: &mut RuleContext<'_>) {
             state.set_budget(state.min().max(1).min(max), max);
             state.entry.moved = Some(now);
             state.add_reason(Reason::Optimized, || {
-                format!("{all} replicas of headroom were redistributed")
+                format!("redistributed {} of headroom", counted(all, "replica"))
             });
         }
     }

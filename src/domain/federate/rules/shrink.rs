@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
 use crate::domain::federate::{AssignmentKind, Reason, Recipient, Surplus, divide::quota_split};
+use crate::domain::words::counted;
 
 use super::fleet::RuleContext;
 use super::member::{DivisionLimits, MemberState, sum};
@@ -149,7 +150,10 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
         state.lose(state.max() - max, now);
         state.entry.shrunk = Some(now);
         state.add_reason(Reason::ShrinkOrder, || {
-            format!("the fleet has {excess} replicas more than it needs, and the lowest priority shrinks first")
+            format!(
+                "the fleet has {} more than it needs, and the lowest priority shrinks first",
+                counted(excess, "replica")
+            )
         });
     }
     fleet.ledger.shrunk = Some(now);
