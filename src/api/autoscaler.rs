@@ -114,6 +114,14 @@ impl Autoscaler {
         self.metadata().generation
     }
 
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.metadata().deletion_timestamp.is_some()
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> Option<&String> {
+        self.metadata().annotations.as_ref()?.get(name)
+    }
+
     pub(crate) fn created(&self) -> Option<Timestamp> {
         let created = self.metadata().creation_timestamp.as_ref();
         created.map(|at| at.0)
@@ -128,8 +136,6 @@ impl Autoscaler {
 
     /// Whether the user asked us to take over a foreign HPA of the target.
     pub(crate) fn wants_adoption(&self) -> bool {
-        let annotations = self.metadata().annotations.as_ref();
-        let value = annotations.and_then(|annotations| annotations.get(ADOPT));
-        value.is_some_and(|value| value == "true")
+        self.annotation(ADOPT).is_some_and(|value| value == "true")
     }
 }

@@ -1,7 +1,7 @@
 //! The meaning of API objects: specs are converted to domain values, and objects that the controller creates name their
 //! owner.
 //!
-//! [`validation`] validates and translates; [`status`] renders decisions as fields of a status; both serve the
+//! [`validation`] validates and translates; `status` renders decisions as fields of a status; both serve the
 //! controller and the command line alike. [`ownership`] says how an object of ours is marked and recognized. Reading
 //! and writing objects is `adapters`' work.
 

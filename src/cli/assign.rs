@@ -9,6 +9,7 @@
 //! The decision is the controller's own. The demand of the fleet comes from the clusters file; `foretide plan` computes
 //! it from a history.
 
+mod budgets;
 pub(super) mod clusters;
 mod data;
 mod previous;
@@ -28,7 +29,7 @@ use super::{
 use crate::{
     api::validation::FleetSpec,
     domain::{
-        federate::{self, FleetDecision, Ledger, Member, Total},
+        federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Profile, Total},
         hpa::{MetricSpec, Target},
     },
 };
@@ -103,6 +104,11 @@ impl Assignment {
             decision,
             ledger,
         }
+    }
+
+    /// What the policy wants of a cluster; `None` if it gets no share.
+    fn preference_of(&self, cluster: &Profile) -> Option<EffectivePreference> {
+        self.fleet.spec.policy.effective_preference(cluster)
     }
 
     /// Divides for the first time.

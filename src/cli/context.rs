@@ -38,7 +38,7 @@ fn screen() -> Screen {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
     let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
     Screen {
-        colour: std::io::stdout().is_terminal() && !plain,
+        color: std::io::stdout().is_terminal() && !plain,
         // A locale that is not set may be UTF-8.
         unicode: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
     }

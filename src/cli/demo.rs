@@ -170,7 +170,7 @@ mod tests {
     use crate::domain::cron::Zone;
 
     const PLAIN: Screen = Screen {
-        colour: false,
+        color: false,
         unicode: true,
     };
 

@@ -57,8 +57,8 @@ pub enum TextFormat {
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// Whether to use colour.
-    pub colour: bool,
+    /// Whether to use color.
+    pub color: bool,
     /// Whether to use characters beyond ASCII for drawing.
     pub unicode: bool,
 }
@@ -141,10 +141,10 @@ impl Failure {
 // === impl Screen ===
 
 impl Screen {
-    /// `text` in a colour, or as it is.
+    /// `text` in a color, or as it is.
     #[must_use]
     pub fn paint(self, paint: Paint, text: &str) -> String {
-        if !self.colour || text.is_empty() {
+        if !self.color || text.is_empty() {
             return text.to_owned();
         }
         let code = match paint {
@@ -234,6 +234,17 @@ fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
     to.flush()
 }
 
+/// The cell of what there is none of.
+pub(super) fn dash() -> String {
+    "-".to_owned()
+}
+
+/// A number with at most two digits behind the point.
+pub(super) fn decimal(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_used_only_where_the_screen_has_it() {
+    fn color_is_used_only_where_the_screen_has_it() {
         let screen = Screen {
-            colour: true,
+            color: true,
             unicode: true,
         };
         assert_eq!(screen.paint(Paint::Error, "no"), "\u{1b}[31mno\u{1b}[0m");

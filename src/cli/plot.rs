@@ -318,7 +318,7 @@ mod tests {
     use super::{axis::seconds, *};
 
     const SCREEN: Screen = Screen {
-        colour: false,
+        color: false,
         unicode: true,
     };
 
@@ -418,7 +418,7 @@ mod tests {
         };
         let text = drawn(
             Screen {
-                colour: false,
+                color: false,
                 unicode: false,
             },
             size,
@@ -438,26 +438,26 @@ mod tests {
     }
 
     #[test]
-    fn colour_changes_nothing_but_colour() {
+    fn color_changes_nothing_but_color() {
         let size = Size {
             columns: 30,
             rows: 4,
         };
-        let coloured = drawn(
+        let colored = drawn(
             Screen {
-                colour: true,
+                color: true,
                 unicode: true,
             },
             size,
         );
         let mut plain = String::new();
-        let mut rest = coloured.as_str();
+        let mut rest = colored.as_str();
         while let Some((text, code)) = rest.split_once("\u{1b}[") {
             plain.push_str(text);
             rest = code.split_once('m').unwrap().1;
         }
         plain.push_str(rest);
-        assert_ne!(coloured, plain);
+        assert_ne!(colored, plain);
         assert_eq!(plain, drawn(SCREEN, size));
     }
 

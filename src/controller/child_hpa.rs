@@ -143,9 +143,9 @@ impl RelatedHpas {
             let owner_uid = created_for(hpa);
             owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
         };
-        let labelled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
+        let labeled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
         let stripped = || hpas.iter().find(|hpa| is_stripped(owner, hpa, known));
-        let created = labelled.or_else(stripped).cloned();
+        let created = labeled.or_else(stripped).cloned();
         let adopted = hpas
             .iter()
             .find(|hpa| adopted_by(hpa) == Some(uid))
@@ -654,16 +654,16 @@ mod tests {
             hpa
         };
         let bare = without(&[FLEET_UID, HUB, MANAGER]);
-        let unlabelled = without(&[FLEET_UID]);
+        let unlabeled = without(&[FLEET_UID]);
         let (own, other) = (Some("its own"), Some("another"));
         for (hpa, left, ours) in [
             (whole.clone(), None, true),
             (bare.clone(), own, true),
             (bare.clone(), None, false),
             (bare.clone(), other, false),
-            (unlabelled.clone(), None, true),
-            (with(unlabelled.clone(), HUB, "hub-2"), None, false),
-            (with(unlabelled.clone(), MANAGER, "helm"), None, false),
+            (unlabeled.clone(), None, true),
+            (with(unlabeled.clone(), HUB, "hub-2"), None, false),
+            (with(unlabeled.clone(), MANAGER, "helm"), None, false),
             (with(bare.clone(), FLEET_UID, "of another"), own, false),
             (
                 HpaView {
@@ -676,7 +676,7 @@ mod tests {
             (
                 HpaView {
                     name: "theirs".into(),
-                    ..unlabelled
+                    ..unlabeled
                 },
                 None,
                 false,

@@ -57,7 +57,7 @@ impl<C> Effective<C> {
 impl<C: Cluster> Kind for Effective<C> {
     const KIND: OwnerKind = OwnerKind::Effective;
     type Object = EffectiveHorizontalPodAutoscaler;
-    type Spec = Arc<Workload>;
+    type Spec = Workload;
     type State = ();
     type Observation = TargetObservation;
     type Decided = Decided;
@@ -87,7 +87,7 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
-        validation::workload(object, &self.local_zone).map(Arc::new)
+        validation::workload(object, &self.local_zone)
     }
 
     fn owner(&self, object: &Self::Object, _: &Self::Spec) -> Owner {

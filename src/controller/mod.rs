@@ -5,8 +5,8 @@
 //! due -> observe -> decide -> apply -> record -> report
 //! ```
 //!
-//! One loop ([`run`]) for both kinds of autoscaler; a kind ([`kind`]) says how its objects are observed, decided and
-//! written: [`effective`] for those of one cluster, [`fleet`] for those of many. Only `observe`, `apply` and `report`
+//! One loop (`run`) for both kinds of autoscaler; a kind (`kind`) says how its objects are observed, decided and
+//! written: `effective` for those of one cluster, [`fleet`] for those of many. Only `observe`, `apply` and `report`
 //! touch a cluster, and only through its port; the decisions are the domain's. A failure of one object stays with it.
 //!
 //! Each kind has a loop of its own, so that an autoscaler of one cluster never waits for the members of a fleet.

@@ -158,8 +158,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let positions = self.queue.due(&entries, self.clock.now());
         // Among all objects, not only those that are due: the oldest one on a target may be due later.
         let mut conflicts = conflicts::among(&all);
-        let known = objects.iter().zip(&all);
-        let known: Vec<_> = known.collect();
+        let known: Vec<_> = objects.iter().zip(&all).collect();
         let mut due = Vec::with_capacity(positions.len());
         for (object, autoscaler) in positions.into_iter().filter_map(|at| known.get(at)) {
             let conflicts = conflicts.remove(autoscaler.uid()).unwrap_or_default();

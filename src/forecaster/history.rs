@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Results are shared by all series that ask the same query; the live minutes of a series are its own. Samples are the
-//! reader's, the sum of them over the members of a fleet ([`sum`]), or live minutes in their place ([`cache`]); nothing
+//! reader's, the sum of them over the members of a fleet (`sum`), or live minutes in their place (`cache`); nothing
 //! is interpolated or cleaned here. A read that fails half way keeps what it got, and the next one goes on from there.
 
 mod cache;

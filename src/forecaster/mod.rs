@@ -36,11 +36,11 @@ pub use self::series_key::SeriesKey;
 use self::{
     forecasts::Forecasts,
     refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
-    source::{AutoscalerObject, ForecastSource, SeriesScope, SourceSeries},
+    source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
     workers::Workers,
 };
 use crate::{
-    api::validation,
+    api::{autoscaler::Autoscaler, validation},
     clock::Clock,
     domain::{
         cron::Zone,
@@ -156,14 +156,15 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// The autoscalers with predictions. One whose spec is invalid now keeps the series of its last valid spec.
     fn update_sources(&mut self) -> Vec<ForecastSource> {
-        let objects = AutoscalerObject::all(&*self.cluster);
-        let objects: Vec<_> = objects.filter(|object| !object.is_deleting()).collect();
-        let uids: HashSet<String> = objects.iter().map(AutoscalerObject::uid).collect();
-        self.sources.retain(|uid, _| uids.contains(uid));
+        let existing = autoscalers(&*self.cluster).filter(|one| !one.is_deleting());
+        let existing: Vec<_> = existing.collect();
+        let uids: HashSet<&str> = existing.iter().map(Autoscaler::uid).collect();
+        self.sources.retain(|uid, _| uids.contains(&**uid));
         self.forecasts.shares().retain(|uid| uids.contains(uid));
-        for object in objects {
-            let (uid, predicts) = (object.uid(), object.predicts());
-            if let Some(source) = object.validate(&self.setup.local_zone) {
+        for autoscaler in existing {
+            let predicts = autoscaler.spec().prediction.is_some();
+            let uid = autoscaler.uid().to_owned();
+            if let Some(source) = ForecastSource::of(autoscaler, &self.setup.local_zone) {
                 if predicts {
                     self.sources.insert(uid, source);
                 } else {

@@ -23,10 +23,11 @@ use serde_json::{Value, json};
 use super::{
     forecasts::Forecasts,
     series_key::SeriesKey,
-    source::{AutoscalerObject, ForecastSource, SourceSeries},
+    source::{ForecastSource, SourceSeries, autoscalers},
 };
 use crate::{
     api::{
+        autoscaler::Autoscaler,
         ownership::is_part_of,
         status::{condition, forecast_status, with_transition_times},
     },
@@ -55,7 +56,7 @@ pub(super) async fn publish<C: Cluster>(
         let namespace = &source.workload.target.namespace;
         let ours = existing.get(&(namespace.clone(), name.clone())).copied();
         // An object of this name that a user created is never written.
-        if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
+        if ours.is_some_and(|tsp| controller_uid(tsp) != Some(uid)) {
             continue;
         }
         if let Err(error) = update(cluster, forecasts, source, ours, now).await {
@@ -92,16 +93,10 @@ async fn update<C: Cluster>(
 
 /// Deletes predictions that their autoscaler no longer asks for, and marks those that no autoscaler owns.
 async fn clean_up<C: Cluster>(cluster: &C, now: Timestamp) {
-    let objects: Vec<_> = AutoscalerObject::all(cluster).collect();
-    let uids = |predicting: bool| {
-        let selected = objects
-            .iter()
-            .filter(move |object| !predicting || object.predicts());
-        selected
-            .map(AutoscalerObject::uid)
-            .collect::<HashSet<String>>()
-    };
-    let (predicting, existing) = (uids(true), uids(false));
+    let all: Vec<_> = autoscalers(cluster).collect();
+    let existing: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
+    let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
+    let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
     for tsp in cluster.every_prediction() {
         let outcome = match controller_uid(&tsp) {
             // An owner that does not exist any more is left to the garbage collector.
@@ -141,12 +136,12 @@ async fn mark_not_managed<C: Cluster>(
         .await
 }
 
-fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
+fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {
     let owners = tsp.metadata.owner_references.iter().flatten();
     owners
         .into_iter()
         .find(|owner| owner.controller == Some(true))
-        .map(|owner| &owner.uid)
+        .map(|owner| &*owner.uid)
 }
 
 fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>]) -> Value {

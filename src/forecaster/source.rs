@@ -9,18 +9,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA,
-    Prediction,
-};
+use foretide_crds::Prediction;
 use jiff::SignedDuration;
-use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
 use crate::{
-    api::ownership::{OwnerKind, owned_by},
-    api::validation,
+    api::{autoscaler::Autoscaler, ownership::owned_by, validation},
     domain::{
         cron::Zone,
         federate::AssignmentKind,
@@ -35,15 +30,9 @@ use crate::{
 /// An autoscaler with a prediction, in its last valid version.
 #[derive(Debug, Clone)]
 pub(super) struct ForecastSource {
-    object: AutoscalerObject,
+    autoscaler: Autoscaler,
     pub(super) workload: Workload,
     fleet: Option<FleetMetrics>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum AutoscalerObject {
-    Ehpa(Arc<EffectiveHorizontalPodAutoscaler>),
-    FederatedHpa(Arc<FederatedHPA>),
 }
 
 /// The parts of a fleet's spec that decide which series it needs.
@@ -78,47 +67,21 @@ pub(super) enum SeriesScope {
     Unknown,
 }
 
-// === impl AutoscalerObject ===
+/// All autoscalers of a cluster, with a prediction or without.
+pub(super) fn autoscalers<C: Cluster>(cluster: &C) -> impl Iterator<Item = Autoscaler> {
+    let ehpas = cluster.autoscalers().into_iter().map(Autoscaler::Effective);
+    let fleets = cluster.federated().into_iter().map(Autoscaler::Federated);
+    ehpas.chain(fleets)
+}
 
-impl AutoscalerObject {
-    /// All autoscalers of a cluster.
-    pub(super) fn all<C: Cluster>(cluster: &C) -> impl Iterator<Item = Self> {
-        let ehpas = cluster.autoscalers().into_iter().map(Self::Ehpa);
-        let fleets = cluster.federated().into_iter().map(Self::FederatedHpa);
-        ehpas.chain(fleets)
-    }
+// === impl ForecastSource ===
 
-    pub(super) fn uid(&self) -> String {
-        match self {
-            Self::Ehpa(ehpa) => ehpa.uid(),
-            Self::FederatedHpa(fdhpa) => fdhpa.uid(),
-        }
-        .unwrap_or_default()
-    }
-
-    pub(super) fn is_deleting(&self) -> bool {
-        match self {
-            Self::Ehpa(ehpa) => ehpa.metadata.deletion_timestamp.is_some(),
-            Self::FederatedHpa(fdhpa) => fdhpa.metadata.deletion_timestamp.is_some(),
-        }
-    }
-
-    pub(super) fn predicts(&self) -> bool {
-        self.spec().prediction.is_some()
-    }
-
-    fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
-        match self {
-            Self::Ehpa(ehpa) => &ehpa.spec,
-            Self::FederatedHpa(fdhpa) => &fdhpa.spec.autoscaling,
-        }
-    }
-
-    /// What it asks for, if its spec is valid.
-    pub(super) fn validate(self, local: &Zone) -> Option<ForecastSource> {
-        let (workload, fleet) = match &self {
-            Self::Ehpa(ehpa) => (validation::workload(ehpa, local).ok()?, None),
-            Self::FederatedHpa(fdhpa) => {
+impl ForecastSource {
+    /// What an autoscaler asks for, if its spec is valid.
+    pub(super) fn of(autoscaler: Autoscaler, local: &Zone) -> Option<Self> {
+        let (workload, fleet) = match &autoscaler {
+            Autoscaler::Effective(ehpa) => (validation::workload(ehpa, local).ok()?, None),
+            Autoscaler::Federated(fdhpa) => {
                 // The series depend neither on the sync period nor on the settings.
                 let (period, settings) = (SignedDuration::ZERO, Settings::default());
                 let read = validation::fleet(fdhpa, local, period, &settings).ok()?;
@@ -129,37 +92,31 @@ impl AutoscalerObject {
                 (read.workload, Some(fleet_metrics))
             }
         };
-        Some(ForecastSource {
-            object: self,
+        Some(Self {
+            autoscaler,
             workload,
             fleet,
         })
     }
-}
 
-// === impl ForecastSource ===
-
-impl ForecastSource {
-    pub(super) fn uid(&self) -> String {
-        self.object.uid()
+    pub(super) fn uid(&self) -> &str {
+        self.autoscaler.uid()
     }
 
     pub(super) fn generation(&self) -> Option<i64> {
-        match &self.object {
-            AutoscalerObject::Ehpa(ehpa) => ehpa.metadata.generation,
-            AutoscalerObject::FederatedHpa(fdhpa) => fdhpa.metadata.generation,
-        }
+        self.autoscaler.generation()
     }
 
     pub(super) fn annotation(&self, name: &str) -> Option<&String> {
-        match &self.object {
-            AutoscalerObject::Ehpa(ehpa) => ehpa.annotations().get(name),
-            AutoscalerObject::FederatedHpa(fdhpa) => fdhpa.annotations().get(name),
-        }
+        self.autoscaler.annotation(name)
     }
 
     pub(super) fn prediction(&self) -> Prediction {
-        self.object.spec().prediction.clone().unwrap_or_default()
+        self.autoscaler
+            .spec()
+            .prediction
+            .clone()
+            .unwrap_or_default()
     }
 
     /// How far ahead the forecast is used.
@@ -170,19 +127,14 @@ impl ForecastSource {
 
     /// Name of its `TimeSeriesPrediction`.
     pub(super) fn prediction_name(&self) -> String {
-        match &self.object {
-            AutoscalerObject::Ehpa(ehpa) => OwnerKind::Effective.child_name(&ehpa.name_any()),
-            AutoscalerObject::FederatedHpa(fdhpa) => {
-                OwnerKind::Federated.child_name(&fdhpa.name_any())
-            }
-        }
+        self.autoscaler.kind().child_name(self.autoscaler.name())
     }
 
     /// Metadata of its `TimeSeriesPrediction`.
     pub(super) fn prediction_metadata(&self) -> Value {
-        match &self.object {
-            AutoscalerObject::Ehpa(ehpa) => owned_by(&**ehpa, &self.prediction_name()),
-            AutoscalerObject::FederatedHpa(fdhpa) => owned_by(&**fdhpa, &self.prediction_name()),
+        match &self.autoscaler {
+            Autoscaler::Effective(ehpa) => owned_by(&**ehpa, &self.prediction_name()),
+            Autoscaler::Federated(fdhpa) => owned_by(&**fdhpa, &self.prediction_name()),
         }
     }
 
@@ -192,7 +144,7 @@ impl ForecastSource {
         let members = self
             .fleet
             .as_ref()
-            .and_then(|_| forecasts.shares().members(&uid));
+            .and_then(|_| forecasts.shares().members(uid));
         let mut seen = BTreeSet::new();
         let metrics = self.workload.metrics.iter();
         let distinct = metrics.filter(|metric| seen.insert(metric.identifier()));
@@ -225,7 +177,7 @@ impl ForecastSource {
         }
         let own = members.iter().map(|member| SourceSeries {
             key: SeriesKey {
-                uid: SeriesKey::of_member(&self.uid(), &member.name),
+                uid: SeriesKey::of_member(self.uid(), &member.name),
                 metric: identifier.clone(),
             },
             metric,
@@ -246,7 +198,7 @@ impl ForecastSource {
         members: Option<&Arc<[FleetMember]>>,
     ) -> SourceSeries<'a> {
         let key = SeriesKey {
-            uid: self.uid(),
+            uid: self.uid().to_owned(),
             metric: metric.identifier(),
         };
         // A metric of the fleet that no pod has is one number, so one query answers for all members.
@@ -271,7 +223,7 @@ impl ForecastSource {
     pub(super) fn identifier(&self, key: &SeriesKey) -> String {
         match key
             .uid
-            .strip_prefix(&self.uid())
+            .strip_prefix(self.uid())
             .and_then(|rest| rest.strip_prefix('/'))
         {
             Some(member) => format!("{member}/{}", key.metric),

@@ -283,7 +283,7 @@ pub enum ClusterError {
         message: String,
     },
     /// Timeout, lost connection, or an overloaded server: the next sync tries again.
-    #[error("no response for {what}: {message}")]
+    #[error("request for {what} failed: {message}")]
     Unreachable {
         /// The request.
         what: String,

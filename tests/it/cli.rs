@@ -17,7 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 const PLAIN: Screen = Screen {
-    colour: false,
+    color: false,
     unicode: true,
 };
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";

@@ -2,20 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::{Assignment, NamedFleet};
+use super::{Assignment, NamedFleet, budgets::budgets};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
-        output::{Paint, Screen, Side, wrapped},
+        output::{Paint, Screen, Side, dash, decimal, wrapped},
     },
     domain::{
         Replicas,
-        federate::{
-            AssignmentKind, EffectivePreference, Entry, Member, MemberDecision, Profile,
-            ShareStatus, Total,
-        },
+        federate::{AssignmentKind, Member, MemberDecision, Total},
         observation::Status,
-        words::counted,
         workload::{Mode, Strategy},
     },
 };
@@ -100,7 +96,9 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
             .as_ref()
             .map_or_else(dash, |pods| of(pods).to_string())
     };
-    let elastic = standing(assignment, &member.profile).is_some_and(|standing| standing.elastic);
+    let elastic = assignment
+        .preference_of(&member.profile)
+        .is_some_and(|standing| standing.elastic);
     let capacity = match member.capacity {
         _ if elastic => "elastic".to_owned(),
         Some(capacity) => capacity.to_string(),
@@ -144,10 +142,6 @@ fn totals(total: &Total, mode: Mode) -> String {
     }
 }
 
-fn standing(assignment: &Assignment, profile: &Profile) -> Option<EffectivePreference> {
-    assignment.fleet.spec.policy.effective_preference(profile)
-}
-
 /// Clusters that do not participate, each with its reason.
 fn left_out(assignment: &Assignment) -> String {
     let mut text = String::new();
@@ -170,199 +164,6 @@ fn left_out(assignment: &Assignment) -> String {
 /// Whether a member is excluded from the division.
 fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
     !assignment.ledger.members.contains_key(&decided.name)
-}
-
-// --- How bounds are divided.
-
-/// What was divided last: the exact shares and what became of them.
-fn budgets(assignment: &Assignment, screen: Screen) -> String {
-    let entries: Vec<_> = candidates(assignment);
-    if entries.is_empty() {
-        return String::new();
-    }
-    let policy = &assignment.fleet.spec.policy;
-    let table = match policy.kind {
-        AssignmentKind::Duplicated => undivided(&entries, screen),
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
-            weighted(assignment, &entries, screen)
-        }
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
-            filled(assignment, &entries, screen)
-        }
-    };
-    let mut text = format!(
-        "{}\n{table}",
-        screen.paint(Paint::Strong, &title(assignment))
-    );
-    let unassigned = assignment.decision.unassigned;
-    if unassigned > Replicas::ZERO {
-        let _infallible = writeln!(
-            text,
-            "no cluster can take {} of maxReplicas",
-            counted(unassigned.get(), "replica")
-        );
-    }
-    for line in how(policy.kind) {
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, line));
-    }
-    text
-}
-
-/// Those with a share or the prospect of one.
-fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
-    let members = assignment.ledger.members.iter();
-    let mut entries: Vec<_> = members
-        .filter(|(_, entry)| {
-            matches!(
-                entry.share_status,
-                ShareStatus::Candidate | ShareStatus::Pinned
-            )
-        })
-        .collect();
-    if matches!(
-        assignment.fleet.spec.policy.kind,
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized
-    ) {
-        entries.sort_by_key(|(_, entry)| entry.rank);
-    }
-    entries
-}
-
-fn title(assignment: &Assignment) -> String {
-    let policy = &assignment.fleet.spec.policy;
-    let bounds = policy.bounds;
-    match policy.kind {
-        AssignmentKind::Duplicated => {
-            "Duplicated: each cluster has the bounds of the spec".to_owned()
-        }
-        kind => format!(
-            "{}: minReplicas {} and maxReplicas {}, divided",
-            kind.as_str(),
-            bounds.min,
-            bounds.max
-        ),
-    }
-}
-
-/// How the policy divides, in lines.
-const fn how(kind: AssignmentKind) -> &'static [&'static str] {
-    match kind {
-        AssignmentKind::Duplicated => &[],
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => &[
-            "shares are rounded down; the remainder goes to the highest weights;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-        AssignmentKind::Aggregated => &[
-            "clusters are filled to their capacity in order: first those that run the",
-            "workload, then the largest; replicas beyond all capacities go to the first;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-        AssignmentKind::Prioritized => &[
-            "clusters are filled to their capacity, the highest priority first, within one",
-            "priority by capacity; replicas beyond all capacities go to the highest;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-    }
-}
-
-fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let header = [
-        ("CLUSTER", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-    ];
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
-}
-
-fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let header = [
-        ("CLUSTER", Side::Left),
-        ("WEIGHT", Side::Right),
-        ("WITHIN", Side::Right),
-        ("OF MIN", Side::Right),
-        ("MIN", Side::Right),
-        ("OF MAX", Side::Right),
-        ("MAX", Side::Right),
-    ];
-    let bounds = assignment.fleet.spec.policy.bounds;
-    let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
-    let share = |n: Replicas, entry: &Entry| match all {
-        all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
-        _ => dash(),
-    };
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.weight.to_string(),
-            within(assignment, name),
-            share(bounds.min, entry),
-            entry.min.to_string(),
-            share(bounds.max, entry),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
-const fn weight(entry: &Entry) -> f64 {
-    entry.weight as f64
-}
-
-fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.fleet.spec.policy.kind == AssignmentKind::Prioritized;
-    let header = [
-        ("CLUSTER", Side::Left),
-        (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
-        ("CAPACITY", Side::Right),
-        ("WITHIN", Side::Right),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-    ];
-    let most = assignment.fleet.spec.policy.bounds.max;
-    let row = |(name, entry): &(&String, &Entry)| {
-        let priority = of(assignment, name).and_then(|standing| standing.priority);
-        let place = if prioritized {
-            priority
-        } else {
-            Some(i64::from(entry.rank) + 1)
-        };
-        [
-            (*name).clone(),
-            place.map_or_else(dash, |place| place.to_string()),
-            entry.capacity.unwrap_or(most).to_string(),
-            within(assignment, name),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
-}
-
-fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
-    let mut members = assignment.members.iter();
-    let member = members.find(|member| member.profile.name == name)?;
-    standing(assignment, &member.profile)
-}
-
-/// The thresholds of a cluster, if it has any.
-fn within(assignment: &Assignment, name: &str) -> String {
-    let most = assignment.fleet.spec.policy.bounds.max;
-    let standing = of(assignment, name);
-    let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
-    bound.map_or_else(dash, |standing| {
-        format!("{}..{}", standing.min, standing.max)
-    })
 }
 
 // --- What each is to do.
@@ -449,14 +250,4 @@ fn conditions(assignment: &Assignment, screen: Screen) -> String {
         let _infallible = writeln!(text, "{}\n  {message}", screen.paint(Paint::Warning, &head));
     }
     text
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-/// A number with at most two digits behind the point.
-fn decimal(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

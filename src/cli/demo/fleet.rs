@@ -19,6 +19,7 @@ use crate::{
     domain::{
         ReplicaBounds,
         federate::{FleetDecision, Reason},
+        words::counted,
     },
 };
 
@@ -140,8 +141,10 @@ impl Animation for FleetAnimation {
 
     fn summary(&self, screen: Screen) -> String {
         let words = format!(
-            "{} moves; {:.0} replica-minutes not served, {:.0} with fixed shares.",
-            self.moves, self.simulation.missing, self.fixed.missing
+            "{}; {:.0} replica-minutes not served, {:.0} with fixed shares.",
+            counted(self.moves, "move"),
+            self.simulation.missing,
+            self.fixed.missing
         );
         let more = "docs/federation.md";
         format!(
@@ -286,7 +289,7 @@ mod tests {
     fn every_frame_is_as_high_as_the_others_and_fits_80_columns() {
         let mut fleet = FleetAnimation::new();
         let screen = Screen {
-            colour: false,
+            color: false,
             unicode: true,
         };
         while !fleet.is_over() {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_within_one_and_centred() {
+    fn noise_is_within_one_and_centered() {
         let values: Vec<f64> = (0..10_000).map(noise).collect();
         assert!(values.iter().all(|value| value.abs() <= 1.0));
         assert!((values.iter().sum::<f64>() / 10_000.0).abs() < 0.02);

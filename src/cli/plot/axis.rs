@@ -1,4 +1,4 @@
-//! The time axis of a picture: which column an instant stands in, and which instants are labelled.
+//! The time axis of a picture: which column an instant stands in, and which instants are labeled.
 //!
 //! Labels stand at round times of day in UTC and never touch each other.
 
@@ -71,7 +71,7 @@ pub(super) fn labels(axis: Axis, now: Option<usize>) -> String {
     row.into_iter().collect()
 }
 
-/// Writes a text centred on a column, unless it would touch another one or the left edge.
+/// Writes a text centered on a column, unless it would touch another one or the left edge.
 fn put(row: &mut [char], column: usize, text: &str) {
     let length = text.chars().count();
     let Some(start) = column.checked_sub(length / 2) else {

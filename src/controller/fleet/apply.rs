@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_others_may_grow_is_a_phase_of_its_own() {
+    fn what_waits_for_others_to_grow_is_a_phase_of_its_own() {
         let decision = FleetDecision {
             at: Timestamp::UNIX_EPOCH,
             members: vec![

@@ -283,7 +283,7 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
         reason: "LeftBehind",
         action: "Delete",
         note: format!(
-            "could not clean up in {} (unreachable); will retry when reachable",
+            "could not clean up in {}; will retry when possible",
             members.join(", ")
         ),
     })

@@ -377,7 +377,7 @@ fn restore_nothing(decision: &mut FleetDecision) {
 
 /// Nothing can be decided without a member.
 fn no_members() -> Vec<Trouble> {
-    let message = "there is no member cluster; put the kubeconfig of each into a labelled Secret of the members' \
+    let message = "there is no member cluster; put the kubeconfig of each into a labeled Secret of the members' \
                    namespace";
     let trouble = |kind| (kind, "NoMembers", message.to_owned());
     vec![trouble("Ready"), trouble("Assigned")]

@@ -71,7 +71,8 @@ impl HpaChange {
             ),
             Self::GivenBack => (
                 "HPAGivenBack",
-                "gave the adopted horizontalpodautoscaler back".to_owned(),
+                "released the adopted horizontalpodautoscaler; restored as it was before adoption"
+                    .to_owned(),
             ),
             Self::Removed => (
                 "HPARemoved",

@@ -11,6 +11,7 @@ use super::expression::{Expression, split_prefix};
 use super::field::{Field, words};
 use super::window::{Activity, Window, WindowField, WindowProblem};
 use crate::domain::ReplicaBounds;
+use crate::domain::words::counted;
 
 /// The most activities of one window that are checked: more than four a day over [`LOOKAHEAD`]. This bounds the work
 /// for windows of minutes, whose later activities repeat the earlier ones.
@@ -208,8 +209,8 @@ fn hidden<'w>(
     larger.find_map(|(other, ahead)| {
         let at = first_overlap(own, ahead)?;
         let message = format!(
-            "its {} replicas have no effect while `{}` asks for {}, first at {}",
-            window.target_replicas(),
+            "its target of {} has no effect while `{}` asks for {}, first at {}",
+            counted(window.target_replicas(), "replica"),
             other.name(),
             other.target_replicas(),
             window.start_zone().local(at),

@@ -6,7 +6,7 @@
 //! budgets, floors, observations, ledger   -> rules R0..R12 -> decision, next ledger
 //! ```
 //!
-//! [`decide`] does all of it; [`assign`], [`share`], [`distribute`] and the divisions below them ([`quota_split`],
+//! [`decide`] does all of it; [`assign()`], [`share`], [`distribute()`] and the divisions below them ([`quota_split`],
 //! [`webster`], [`fill`]) and [`Supply::capacity`] can be used alone. Everything is pure and deterministic; every timer
 //! is a value in the [`Ledger`]. The count of the fleet comes from [`autoscale`](super::autoscale), and adapters reach
 //! the members.

@@ -132,10 +132,10 @@ fn targets_are_compared_with_the_bounds_and_each_other() {
     assert_eq!(
         printed,
         [
-            "warning[HiddenByLargerTarget] cron day: its 7 replicas have no effect while `noon` asks for 51, first at 2026-11-20 12:00+00:00",
+            "warning[HiddenByLargerTarget] cron day: its target of 7 replicas has no effect while `noon` asks for 51, first at 2026-11-20 12:00+00:00",
             "warning[TargetAboveMax] cron noon: its target 51 is above maxReplicas 50, so it is capped",
             "warning[TargetNotAboveMin] cron night: its target 2 is not above minReplicas 2, so it has no effect",
-            "warning[HiddenByLargerTarget] cron twin: its 7 replicas have no effect while `noon` asks for 51, first at 2026-11-20 12:00+00:00",
+            "warning[HiddenByLargerTarget] cron twin: its target of 7 replicas has no effect while `noon` asks for 51, first at 2026-11-20 12:00+00:00",
         ]
     );
 }

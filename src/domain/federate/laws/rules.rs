@@ -877,7 +877,7 @@ fn every_decision_reports_limits_that_contradict_the_bounds() {
         let decision = hub.step();
         decision.conditions[0].message.clone()
     };
-    let text = "2 members with a share";
+    let text = "the budget is divided over 2 members";
     assert_eq!(message(None, None), text);
     let cases = [
         (Some(2), None, vec![Remark::ThresholdsAboveMin]),

@@ -160,7 +160,10 @@ fn relieve_tier(fleet: &mut RuleContext<'_>, from: Option<i64>) {
             state.lose(moved, now);
             minimum += before - state.min();
             state.add_reason(Reason::Blocked, || {
-                format!("{why}; {moved} of its budget go to {receivers}")
+                format!(
+                    "{why}; moved {} of its budget to {receivers}",
+                    counted(moved, "replica")
+                )
             });
             cause.get_or_insert(why);
         } else if state.blocked && unusable > 0 {

@@ -61,7 +61,10 @@ fn names(fleet: &RuleContext<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> S
 
 fn assigned(fleet: &RuleContext<'_>) -> String {
     let with_budget = fleet.members.iter().filter(|state| state.max() > 0).count();
-    let mut text = format!("{} with a share", counted(with_budget, "member"));
+    let mut text = format!(
+        "the budget is divided over {}",
+        counted(with_budget, "member")
+    );
     for remark in remarks(fleet) {
         text.push_str("; ");
         text.push_str(remark.text());
