@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use crate::domain::{
     Replicas,
     autoscale::Decision,
+    condition,
     federate::Ledger,
     proposal::{ForecastDetails, Proposal, Source},
 };
@@ -93,6 +94,11 @@ pub(crate) fn ledger_status(ledger: &Ledger) -> String {
 /// The ledger of a status; `None` if the text cannot be read. Then the next decision assigns budgets again.
 pub(crate) fn stored_ledger(text: &str) -> Option<Ledger> {
     serde_json::from_str(text).ok()
+}
+
+/// A condition of a decision, rendered as one of type `kind`.
+pub(crate) fn decided_condition<K>(kind: &str, own: &condition::Condition<K>) -> Condition {
+    condition(kind, own.status.as_str(), own.reason, &own.message)
 }
 
 /// A condition of now; [`with_transition_times`] sets since when.

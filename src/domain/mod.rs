@@ -12,6 +12,7 @@
 pub(crate) mod words;
 
 pub mod autoscale;
+pub mod condition;
 pub mod cron;
 pub mod demand;
 pub mod federate;

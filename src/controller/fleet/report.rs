@@ -22,7 +22,7 @@ use crate::{
     api::{
         autoscaler::FleetStatus,
         ownership::ADOPT,
-        status::{condition, ledger_status},
+        status::{condition, decided_condition, ledger_status},
     },
     controller::{
         apply::{Applied, Effect},
@@ -142,15 +142,14 @@ fn conditions<M>(fleet: &FleetDecided<M>, is_well: bool) -> Vec<Condition> {
         own
     });
     let own: Vec<_> = own.collect();
-    let rendered = |kind, own: &federate::Condition| {
-        condition(kind, own.status.as_str(), own.reason, &own.message)
-    };
     let undivided = own
         .iter()
         .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
-    let ready = undivided.map(|own| rendered(ConditionKind::Ready.as_str(), own));
+    let ready = undivided.map(|own| decided_condition(ConditionKind::Ready.as_str(), own));
     let ready = ready.or_else(|| contested(fleet).filter(|_| is_well));
-    let own = own.iter().map(|own| rendered(own.kind.as_str(), own));
+    let own = own
+        .iter()
+        .map(|own| decided_condition(own.kind.as_str(), own));
     own.chain(ready).collect()
 }
 

@@ -8,14 +8,11 @@ use crate::{
     api::{
         autoscaler::Autoscaler,
         ownership::ADOPT,
-        status::{condition, with_transition_times},
+        status::{condition, decided_condition, with_transition_times},
         validation::Invalid,
     },
     controller::apply::{Applied, HpaChange},
-    domain::{
-        autoscale::action::Action,
-        autoscale::{self, ConditionKind},
-    },
+    domain::{autoscale::ConditionKind, autoscale::action::Action},
     ports::{ClusterError, HpaView},
 };
 
@@ -29,7 +26,10 @@ const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited
 /// makes Ready False.
 pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
     let decision = &applied.decided.decision;
-    let mut conditions: Vec<Condition> = decision.conditions.iter().map(rendered).collect();
+    let own = decision.conditions.iter();
+    let mut conditions: Vec<_> = own
+        .map(|own| decided_condition(own.kind.as_str(), own))
+        .collect();
     let child = applied
         .outcome
         .as_ref()
@@ -98,15 +98,6 @@ pub(super) fn failure(applied: &Applied) -> &'static str {
         Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
         Action::Child { .. } | Action::Hold { .. } => "FailedReconcileHPA",
     }
-}
-
-fn rendered(own: &autoscale::Condition) -> Condition {
-    condition(
-        own.kind.as_str(),
-        own.status.as_str(),
-        own.reason,
-        &own.message,
-    )
 }
 
 fn of_child(child: &HpaView) -> Vec<Condition> {

@@ -9,17 +9,6 @@ use crate::domain::observation::Status;
 use crate::domain::proposal::{Proposal, Reason, Source};
 use crate::domain::workload::{SpecPart, Strategy, Workload};
 
-impl Condition {
-    fn new(kind: ConditionKind, status: Status, reason: &'static str, message: String) -> Self {
-        Self {
-            kind,
-            status,
-            reason,
-            message,
-        }
-    }
-}
-
 /// All conditions of a decision, in the order of [`ConditionKind::ALL`].
 pub(super) fn conditions(workload: &Workload, decision: &Decision) -> Vec<Condition> {
     let all = [

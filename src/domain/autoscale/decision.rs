@@ -5,9 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::action::Action;
 use super::floor::Floor;
 use super::limit::Limit;
+use crate::domain::condition;
 use crate::domain::cron::WindowState;
 use crate::domain::hpa::Reconciliation;
-use crate::domain::observation::Status;
 use crate::domain::proposal::{Proposal, Source};
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -64,18 +64,8 @@ pub struct Winner {
     pub name: String,
 }
 
-/// One condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Its type.
-    pub kind: ConditionKind,
-    /// Whether it holds.
-    pub status: Status,
-    /// Why: one `UpperCamelCase` word of a closed set.
-    pub reason: &'static str,
-    /// Why, for people.
-    pub message: String,
-}
+/// One condition of a decision.
+pub type Condition = condition::Condition<ConditionKind>;
 
 words! {
     /// The type of a condition.

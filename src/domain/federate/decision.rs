@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use crate::domain::words::counted;
-use crate::domain::{ReplicaBounds, Replicas, observation::Status};
+use crate::domain::{ReplicaBounds, Replicas, condition};
 
 /// The explained result for a fleet.
 #[derive(Clone, Debug, PartialEq)]
@@ -269,17 +269,7 @@ impl FleetDecision {
 }
 
 /// One condition of a fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Its type.
-    pub kind: ConditionKind,
-    /// Whether it holds.
-    pub status: Status,
-    /// Why: one `UpperCamelCase` word of a closed set.
-    pub reason: &'static str,
-    /// Why, as a sentence without a full stop.
-    pub message: String,
-}
+pub type Condition = condition::Condition<ConditionKind>;
 
 words! {
     /// The type of a fleet's condition.

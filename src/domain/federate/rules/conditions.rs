@@ -14,7 +14,7 @@ use super::member::{MemberRole, MemberState, sum};
 /// The five conditions of a fleet after a decision.
 pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
     vec![
-        condition(
+        Condition::new(
             ConditionKind::Assigned,
             Status::True,
             "Assigned",
@@ -29,21 +29,7 @@ pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
 
 /// The condition of a fleet to which nothing can be assigned.
 pub(super) fn refused(reason: &'static str, message: String) -> Condition {
-    condition(ConditionKind::Assigned, Status::False, reason, message)
-}
-
-fn condition(
-    kind: ConditionKind,
-    status: Status,
-    reason: &'static str,
-    message: String,
-) -> Condition {
-    Condition {
-        kind,
-        status,
-        reason,
-        message,
-    }
+    Condition::new(ConditionKind::Assigned, Status::False, reason, message)
 }
 
 /// The names of the members for which `holds` is true, joined by commas.
@@ -99,7 +85,7 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
     if !starving.is_empty() {
         let message =
             format!("pods are unschedulable in {starving}, and no other member has capacity");
-        return condition(
+        return Condition::new(
             kind,
             Status::False,
             Reason::NoCapacityAnywhere.as_str(),
@@ -111,20 +97,20 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
             "no member has capacity for {} of the floor",
             counted(fleet.unmet, "replica")
         );
-        return condition(kind, Status::False, Reason::FloorUnmet.as_str(), message);
+        return Condition::new(kind, Status::False, Reason::FloorUnmet.as_str(), message);
     }
     if held > 0 {
         let message = format!(
             "maximums add up to {held} more than maxReplicas, because unavailable members keep theirs"
         );
-        return condition(
+        return Condition::new(
             kind,
             Status::False,
             Reason::BudgetHeldByLost.as_str(),
             message,
         );
     }
-    condition(
+    Condition::new(
         kind,
         Status::True,
         "Balanced",
@@ -158,7 +144,7 @@ fn reachable(fleet: &RuleContext<'_>) -> Condition {
             "{}; the autoscaler there continues with its last bounds",
             named.join("; ")
         );
-        return condition(kind, Status::False, "Unreachable", message);
+        return Condition::new(kind, Status::False, "Unreachable", message);
     }
     let all_take_part = !fleet.members.iter().any(|state| takes_no_part(state));
     let summary = if all_take_part {
@@ -178,7 +164,7 @@ fn reachable(fleet: &RuleContext<'_>) -> Condition {
         )
     });
     let message = format!("{summary}{}", nonparticipants.collect::<String>());
-    condition(kind, Status::True, "Reachable", message)
+    Condition::new(kind, Status::True, "Reachable", message)
 }
 
 /// Whether a member answers, is healthy, and no problem will soon keep it from answering.
@@ -215,8 +201,8 @@ fn conflict(fleet: &RuleContext<'_>) -> Condition {
         ))
     });
     match conflict {
-        Some(message) => condition(kind, Status::True, "ForeignWriter", message),
-        None => condition(
+        Some(message) => Condition::new(kind, Status::True, "ForeignWriter", message),
+        None => Condition::new(
             kind,
             Status::False,
             "NoConflict",
@@ -240,10 +226,10 @@ fn capacity(fleet: &RuleContext<'_>) -> Condition {
             message.push_str(&soft);
             message.push_str(", where pods have spread constraints");
         }
-        return condition(kind, Status::True, "Known", message);
+        return Condition::new(kind, Status::True, "Known", message);
     }
     let message = format!(
         "the capacity of {unknown} is unknown and counts as maxReplicas until pods are unschedulable"
     );
-    condition(kind, Status::False, "Unknown", message)
+    Condition::new(kind, Status::False, "Unknown", message)
 }

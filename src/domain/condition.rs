@@ -1,0 +1,32 @@
+//! The form of every condition: that of an autoscaler's decision and that of a fleet's.
+
+use super::observation::Status;
+
+/// One condition; `K` lists the types that it can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition<K> {
+    /// Its type.
+    pub kind: K,
+    /// Whether it holds.
+    pub status: Status,
+    /// Why: one `UpperCamelCase` word of a closed set.
+    pub reason: &'static str,
+    /// Why, for people: a sentence without a full stop.
+    pub message: String,
+}
+
+impl<K> Condition<K> {
+    pub(super) const fn new(
+        kind: K,
+        status: Status,
+        reason: &'static str,
+        message: String,
+    ) -> Self {
+        Self {
+            kind,
+            status,
+            reason,
+            message,
+        }
+    }
+}
