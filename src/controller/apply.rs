@@ -168,9 +168,9 @@ impl<C: Workloads> Writer<'_, C> {
         let adopted = hpas.adopted.as_ref();
         let taken = adopted.or(hpas.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| part.autoscaler.wants_adoption()) {
-            if let Some(owned) = &hpas.owned {
+            if let Some(created) = &hpas.created {
                 // First: with two HPAs on one target the HPA controller scales by neither.
-                self.remove(owned).await?;
+                self.remove(created).await?;
             }
             let manifest = child_hpa::adoption(&part.owner, &part.child, bounds, taken);
             let change = if adopted.is_some() {
@@ -181,7 +181,7 @@ impl<C: Workloads> Writer<'_, C> {
             return self.keep(decided, &manifest, Some(taken), change).await;
         }
         let collision = hpas.name_collision.as_ref();
-        if let Some(other) = collision.filter(|_| hpas.owned.is_none()) {
+        if let Some(other) = collision.filter(|_| hpas.created.is_none()) {
             // Server-side apply would take over the HPA without notice.
             return Err(ClusterError::Refused {
                 what: shown(other),
@@ -192,12 +192,12 @@ impl<C: Workloads> Writer<'_, C> {
             });
         }
         let manifest = child_hpa::manifest(&part.owner, &part.child, bounds);
-        let change = if hpas.owned.is_some() {
+        let change = if hpas.created.is_some() {
             HpaChange::Restored
         } else {
             HpaChange::Created
         };
-        self.keep(decided, &manifest, hpas.owned.as_ref(), change)
+        self.keep(decided, &manifest, hpas.created.as_ref(), change)
             .await
     }
 
@@ -263,18 +263,18 @@ impl<C: Workloads> Writer<'_, C> {
         if let Some(adopted) = &hpas.adopted {
             effect.changes.push(self.restore_adopted(adopted).await?);
         }
-        if let Some(owned) = &hpas.owned {
-            effect.changes.push(self.remove(owned).await?);
+        if let Some(created) = &hpas.created {
+            effect.changes.push(self.remove(created).await?);
         }
         Ok(effect)
     }
 
     /// Removes an HPA that we created.
-    async fn remove(&self, owned: &HpaView) -> Result<HpaChange, ClusterError> {
+    async fn remove(&self, created: &HpaView) -> Result<HpaChange, ClusterError> {
         let outcome = self
             .cluster
             // With the UID, so that an HPA that was created again meanwhile stays.
-            .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
+            .delete_hpa(&created.namespace, &created.name, &created.uid)
             .await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
         outcome.map(|()| HpaChange::Removed)

@@ -114,7 +114,7 @@ impl ChildSpec {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RelatedHpas {
     /// The child that we created.
-    pub owned: Option<Arc<HpaView>>,
+    pub created: Option<Arc<HpaView>>,
     /// A foreign HPA that we have taken over.
     pub adopted: Option<Arc<HpaView>>,
     /// Another HPA of the same target that is not ours.
@@ -166,7 +166,7 @@ impl RelatedHpas {
             .find(|hpa| hpa.name == name && !ours(hpa))
             .cloned();
         Self {
-            owned: created,
+            created,
             adopted,
             foreign,
             name_collision,
@@ -176,7 +176,7 @@ impl RelatedHpas {
     /// The HPA that acts for us.
     #[must_use]
     pub fn acting(&self) -> Option<&Arc<HpaView>> {
-        self.adopted.as_ref().or(self.owned.as_ref())
+        self.adopted.as_ref().or(self.created.as_ref())
     }
 }
 
@@ -607,7 +607,7 @@ mod tests {
             })
         };
         for (hpa, whose, unclaimed) in [
-            (hpa("any", Some("ours"), None), "owned", false),
+            (hpa("any", Some("ours"), None), "created", false),
             (hpa("any", None, Some("ours")), "adopted", false),
             (hpa("any", None, None), "foreign", true),
             (hpa("any", Some("keda"), None), "foreign", false),
@@ -626,7 +626,7 @@ mod tests {
                 }
             };
             let want = RelatedHpas {
-                owned: is("owned"),
+                created: is("created"),
                 adopted: is("adopted"),
                 foreign: is("foreign"),
                 name_collision: is("collision"),
@@ -685,7 +685,7 @@ mod tests {
             let shown = format!("{:?} {left:?}", hpa.labels);
             let all = [Arc::new(hpa)];
             let found = RelatedHpas::of(&owner, &whole.target, &all, &[], left);
-            assert_eq!(found.owned.is_some(), ours, "{shown}");
+            assert_eq!(found.created.is_some(), ours, "{shown}");
             assert_eq!(found.foreign.is_some(), !ours, "{shown}");
         }
     }

@@ -102,9 +102,8 @@ pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
     weighted_first(n, recipients, quota)
 }
 
-/// Divides `n` by Webster's method: each recipient starts with `min` seats, and one seat after the other goes to the
-/// recipient below `max` with the highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties`
-/// says.
+/// Divides `n` by Webster's method: each share starts at `min`, and one replica after the other goes to the recipient
+/// below `max` with the highest `weight / (2 share + 1)`; ties go to the smaller share, then by name as `ties` says.
 ///
 /// A larger `n` never gives any recipient less. Zero weights and totals out of bounds are treated as by
 /// [`quota_split`]. The time does not depend on `n`.
@@ -119,7 +118,9 @@ pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
 /// ```
 #[must_use]
 pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
-    weighted_first(n, recipients, |n, recipients| seats(n, recipients, ties))
+    weighted_first(n, recipients, |n, recipients| {
+        highest_quotients(n, recipients, ties)
+    })
 }
 
 /// Fills tier after tier up to the capacities, which are the weights of the recipients.
@@ -337,18 +338,18 @@ fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
     narrowed.map(|share| share.unwrap_or(n)).collect()
 }
 
-/// A recipient in the heap, ordered by its claim to the next seat.
+/// A recipient in the heap, ordered by its claim to the next replica.
 #[derive(PartialEq, Eq)]
 struct HeapEntry<'a> {
     recipient: &'a Recipient<'a>,
-    seats: u32,
+    share: u32,
     at: usize,
     ties: Ties,
 }
 
 impl HeapEntry<'_> {
     fn divisor(&self) -> u128 {
-        2 * u128::from(self.seats) + 1
+        2 * u128::from(self.share) + 1
     }
 }
 
@@ -362,7 +363,7 @@ impl Ord for HeapEntry<'_> {
         };
         quotient(self, other)
             .cmp(&quotient(other, self))
-            .then_with(|| other.seats.cmp(&self.seats))
+            .then_with(|| other.share.cmp(&self.share))
             .then_with(by_name)
     }
 }
@@ -374,62 +375,62 @@ impl PartialOrd for HeapEntry<'_> {
 }
 
 /// [`webster`] of a total within the bounds among recipients that all have a weight.
-fn seats(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
-    // Seat by seat from zero would take one step per replica; the search by price leaves few.
-    let mut shares = initial_seats(total, recipients);
+fn highest_quotients(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
+    // Replica by replica from zero would take one step per replica; the search by price leaves few.
+    let mut shares = affordable_shares(total, recipients);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
     let heap = recipients.iter().zip(&shares).enumerate();
-    let heap = heap.map(|(at, (recipient, seats))| HeapEntry {
+    let heap = heap.map(|(at, (recipient, share))| HeapEntry {
         recipient,
-        seats: *seats,
+        share: *share,
         at,
         ties,
     });
     let mut heap: BinaryHeap<_> = heap
-        .filter(|entry| entry.seats < entry.recipient.top())
+        .filter(|entry| entry.share < entry.recipient.top())
         .collect();
     while rest > 0
         && let Some(mut entry) = heap.pop()
     {
-        entry.seats += 1;
+        entry.share += 1;
         rest -= 1;
         if let Some(share) = shares.get_mut(entry.at) {
-            *share = entry.seats;
+            *share = entry.share;
         }
-        if entry.seats < entry.recipient.top() {
+        if entry.share < entry.recipient.top() {
             heap.push(entry);
         }
     }
     shares
 }
 
-/// The seats that every recipient gets in any case: those with `weight / (2 seats + 1) >= price`, for the lowest price
-/// that the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
-fn initial_seats(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
-    // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit seats.
+/// The share that every recipient gets in any case: the replicas with `weight / (2 share + 1) >= price`, for the lowest
+/// price that the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
+fn affordable_shares(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
+    // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit shares.
     let at_price = |price: u128| -> Vec<u32> {
         let bought = |recipient: &Recipient| {
             let quotients = (u128::from(recipient.weight) << 64) / price;
-            let seats = quotients.div_ceil(2);
-            u32::try_from(seats)
+            let share = quotients.div_ceil(2);
+            u32::try_from(share)
                 .unwrap_or(u32::MAX)
                 .clamp(recipient.min, recipient.top())
         };
         recipients.iter().map(bought).collect()
     };
-    let cost = |seats: &[u32]| seats.iter().map(|share| u64::from(*share)).sum::<u64>();
+    let cost = |shares: &[u32]| shares.iter().map(|share| u64::from(*share)).sum::<u64>();
     let heaviest = recipients
         .iter()
         .map(|recipient| u128::from(recipient.weight))
         .max();
-    // Above the highest quotient no recipient buys a seat.
+    // Above the highest quotient no recipient buys a replica.
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
-        let seats = at_price(price);
-        match cost(&seats).cmp(&total) {
+        let shares = at_price(price);
+        match cost(&shares).cmp(&total) {
             Ordering::Less => affordable = price,
-            Ordering::Equal => return seats,
+            Ordering::Equal => return shares,
             Ordering::Greater => too_low = price,
         }
     }
@@ -559,7 +560,7 @@ mod tests {
                 vec![0, 1, 0],
                 0,
             ),
-            // Equal quotients: 3/3 and 1/1; fewer seats go first.
+            // Equal quotients: 3/3 and 1/1; the smaller share goes first.
             (
                 2,
                 recipients([(3, 1, ANY), (1, 0, ANY), (0, 0, ANY)]),

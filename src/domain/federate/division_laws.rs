@@ -133,30 +133,30 @@ fn total(budgets: &Budgets, of: fn(&Budget) -> Replicas) -> u32 {
     sum(budgets.members.values().map(|b| of(b).get()))
 }
 
-/// The seats of [`webster`], one at a time.
+/// The shares of [`webster`], one replica at a time.
 fn webster_by_hand(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
     let any = recipients.iter().any(|recipient| recipient.weight > 0);
-    let mut seats: Vec<u32> = recipients.iter().map(|recipient| recipient.min).collect();
-    while sum(seats.iter().copied()) < n {
-        let open = |at: &usize| seats[*at] < recipients[*at].top();
+    let mut shares: Vec<u32> = recipients.iter().map(|recipient| recipient.min).collect();
+    while sum(shares.iter().copied()) < n {
+        let open = |at: &usize| shares[*at] < recipients[*at].top();
         let weight = |at: usize| u128::from(recipients[at].weight.max(u64::from(!any)));
         let best = (0..recipients.len()).filter(open).max_by(|a, b| {
             let (x, y) = (weight(*a), weight(*b));
             let quotients =
-                (x * (2 * u128::from(seats[*b]) + 1)).cmp(&(y * (2 * u128::from(seats[*a]) + 1)));
+                (x * (2 * u128::from(shares[*b]) + 1)).cmp(&(y * (2 * u128::from(shares[*a]) + 1)));
             let names = recipients[*b].name.cmp(recipients[*a].name);
             let names = if ties == Ties::NameAscending {
                 names
             } else {
                 names.reverse()
             };
-            quotients.then(seats[*b].cmp(&seats[*a])).then(names)
+            quotients.then(shares[*b].cmp(&shares[*a])).then(names)
         });
         let Some(best) = best else { break };
-        // Recipients without weight get seats only when no weighted one is open.
-        seats[best] += 1;
+        // Recipients without weight get replicas only when no weighted one is open.
+        shares[best] += 1;
     }
-    seats
+    shares
 }
 
 proptest! {

@@ -164,7 +164,7 @@ pub enum ShareStatus {
     /// It lost its share to the others.
     Failed,
     /// No candidate any more: it is drained, then deleted.
-    Leaving,
+    Draining,
 }
 
 /// The capacity that unschedulable pods proved, which overrides the estimate, and how long it holds.
@@ -199,7 +199,7 @@ impl From<u32> for ShareStatus {
         match number {
             1 => Self::Pinned,
             2 => Self::Failed,
-            3 => Self::Leaving,
+            3 => Self::Draining,
             _ => Self::Candidate,
         }
     }
@@ -211,7 +211,7 @@ impl From<ShareStatus> for u32 {
             ShareStatus::Candidate => 0,
             ShareStatus::Pinned => 1,
             ShareStatus::Failed => 2,
-            ShareStatus::Leaving => 3,
+            ShareStatus::Draining => 3,
         }
     }
 }
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn every_share_status_has_its_number_and_an_unknown_number_is_a_candidate() {
-        use ShareStatus::{Candidate, Failed, Leaving, Pinned};
-        for (number, status) in [(0, Candidate), (1, Pinned), (2, Failed), (3, Leaving)] {
+        use ShareStatus::{Candidate, Draining, Failed, Pinned};
+        for (number, status) in [(0, Candidate), (1, Pinned), (2, Failed), (3, Draining)] {
             assert_eq!(
                 (u32::from(status), ShareStatus::from(number)),
                 (number, status)

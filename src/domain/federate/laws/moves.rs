@@ -117,7 +117,7 @@ impl<'a> Move<'a> {
     fn is_assigned(&self) -> bool {
         let stand = |ledger: &Ledger| -> Vec<_> {
             let all = ledger.members.iter();
-            let all = all.filter(|(_, entry)| entry.share_status != ShareStatus::Leaving);
+            let all = all.filter(|(_, entry)| entry.share_status != ShareStatus::Draining);
             all.map(|(name, entry)| (name.clone(), entry.share_status))
                 .collect()
         };

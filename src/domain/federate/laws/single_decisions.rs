@@ -218,7 +218,7 @@ impl Case<'_> {
             held |= entry.share_status == ShareStatus::Pinned || self.is_pinned(name);
             if matches!(
                 entry.share_status,
-                ShareStatus::Failed | ShareStatus::Leaving
+                ShareStatus::Failed | ShareStatus::Draining
             ) {
                 assert_eq!(
                     entry.max,

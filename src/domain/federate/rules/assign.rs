@@ -70,7 +70,7 @@ fn has_changed(state: &MemberState<'_>) -> bool {
         MemberRole::Failed | MemberRole::Recovering => {
             state.entry.share_status != ShareStatus::Failed
         }
-        MemberRole::Leaving => state.entry.share_status != ShareStatus::Leaving,
+        MemberRole::Draining => state.entry.share_status != ShareStatus::Draining,
         MemberRole::Outside(_) => state.known && state.entry.has_share(),
     }
 }
@@ -214,9 +214,9 @@ fn store_budgets(fleet: &mut RuleContext<'_>, budgets: &Budgets) {
                 state.entry.share_status = ShareStatus::Failed;
                 state.set_budget(0, 0);
             }
-            MemberRole::Leaving => {
+            MemberRole::Draining => {
                 state.known = true;
-                state.entry.share_status = ShareStatus::Leaving;
+                state.entry.share_status = ShareStatus::Draining;
                 state.set_budget(0, 0);
             }
             MemberRole::Outside(_) => state.known = false,

@@ -123,7 +123,7 @@ fn outcome(
         }
         MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, none),
         MemberRole::Outside(_) => Outcome::default(),
-        MemberRole::Leaving => ended(state, source, before),
+        MemberRole::Draining => ended(state, source, before),
         MemberRole::Active if state.max() == 0 => ended(state, source, before),
         MemberRole::Active => running(state, source, mode, before),
     }
@@ -238,12 +238,12 @@ fn urgency(
 fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = state.entry;
     let is_over = outcome.action == Action::Keep && outcome.max() == 0 && state.keep == 0;
-    let gone = entry.share_status == ShareStatus::Leaving && is_over;
+    let gone = entry.share_status == ShareStatus::Draining && is_over;
     // A member that a taint evicted returns when the taint is removed, not when its entry would be.
     if !state.known || gone && entry.tainted.is_none() {
         return None;
     }
-    if matches!(state.role, MemberRole::Active | MemberRole::Leaving) {
+    if matches!(state.role, MemberRole::Active | MemberRole::Draining) {
         entry.written = outcome.bounds.max;
         entry.held = state.hold;
     }
@@ -287,8 +287,8 @@ fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<
         MemberRole::Failed => Reason::Failed,
         MemberRole::Recovering => Reason::Recovered,
         MemberRole::Outside(reason) => reason,
-        MemberRole::Leaving if state.keep == 0 => Reason::Drained,
-        MemberRole::Leaving => Reason::Landing,
+        MemberRole::Draining if state.keep == 0 => Reason::Drained,
+        MemberRole::Draining => Reason::Landing,
         MemberRole::Active if state.max() == 0 => Reason::NoBudget,
         MemberRole::Active if state.is_asleep() => Reason::Asleep,
         MemberRole::Active if state.blocked => Reason::Blocked,

@@ -28,7 +28,7 @@ pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
 /// Begins a landing for a member that was unreachable during the last one and returns with pods beyond its share.
 fn resume(fleet: &mut RuleContext<'_>) {
     let is_back = |state: &MemberState<'_>| {
-        let may_end = matches!(state.role, MemberRole::Active | MemberRole::Leaving);
+        let may_end = matches!(state.role, MemberRole::Active | MemberRole::Draining);
         may_end && state.entry.written > state.entry.max && state.replicas > state.max()
     };
     let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != AssignmentKind::Duplicated;
@@ -153,7 +153,7 @@ fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     } else {
         state.replicas
     };
-    let may_stay = matches!(state.role, MemberRole::Active | MemberRole::Leaving);
+    let may_stay = matches!(state.role, MemberRole::Active | MemberRole::Draining);
     if !may_stay || runs <= state.max() {
         return;
     }

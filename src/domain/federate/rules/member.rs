@@ -73,7 +73,7 @@ pub(super) enum MemberRole {
     /// As `Failed`, but healthy again for less than a cooldown.
     Recovering,
     /// It is to be drained.
-    Leaving,
+    Draining,
     /// It takes no part, for this reason.
     Outside(Reason),
 }

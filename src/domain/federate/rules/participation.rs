@@ -35,7 +35,7 @@ impl MemberState<'_> {
             | MemberRole::Lost
             | MemberRole::Failed
             | MemberRole::Recovering
-            | MemberRole::Leaving => Participation::Counted,
+            | MemberRole::Draining => Participation::Counted,
             MemberRole::Outside(Reason::TargetAbsent) => Participation::Eligible,
             MemberRole::Foreign | MemberRole::Outside(_) => Participation::Excluded,
         }

@@ -70,7 +70,7 @@ impl<'a> RoleClassifier<'_, 'a> {
     fn unselected(&self, outside: Option<MemberRole>) -> Option<MemberRole> {
         let is_ours = self.entry.is_some() || self.member.hpa.is_some();
         match (is_ours, self.answers()) {
-            (true, true) => Some(MemberRole::Leaving),
+            (true, true) => Some(MemberRole::Draining),
             (true, false) if self.entry.is_some() => Some(MemberRole::Lost),
             _ => outside,
         }
@@ -79,7 +79,7 @@ impl<'a> RoleClassifier<'_, 'a> {
     fn selected(&self) -> MemberRole {
         let answers = self.answers();
         match self.failure() {
-            Some(Failure::Evicted) if answers && self.entry.is_some() => MemberRole::Leaving,
+            Some(Failure::Evicted) if answers && self.entry.is_some() => MemberRole::Draining,
             Some(_) if self.entry.is_some() => MemberRole::Failed,
             Some(_) => MemberRole::Outside(Reason::Failed),
             None if self.is_recovering() => MemberRole::Recovering,

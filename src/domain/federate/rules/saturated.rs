@@ -11,7 +11,7 @@ use crate::domain::federate::{AssignmentKind, Reason, ShareStatus, Span, Surplus
 use super::{
     fleet::RuleContext,
     member::{DivisionLimits, MemberState, sum},
-    shrink::drains,
+    shrink::is_shrinking,
 };
 
 /// How often a member without known demand doubles its need, at most.
@@ -28,7 +28,7 @@ pub(super) fn observe(fleet: &mut RuleContext<'_>) {
     for state in fleet.active_mut() {
         let rounds = rounds(state.entry.saturated_since, cooldown, now);
         // The load of pods that are about to end goes to the others.
-        state.need = if drains(state, cooldown, now) {
+        state.need = if is_shrinking(state, cooldown, now) {
             0
         } else {
             need(state, tolerance, rounds)

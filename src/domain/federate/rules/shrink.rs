@@ -16,7 +16,7 @@ use super::fleet::RuleContext;
 use super::member::{DivisionLimits, MemberState, sum};
 
 /// For how many cooldowns a shrunk member may take to end its pods.
-const DRAINING_COOLDOWNS: i32 = 10;
+const SHRINKING_COOLDOWNS: i32 = 10;
 
 /// How many replicas the fleet has in excess.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,8 +69,14 @@ fn beyond_bounds(state: &MemberState<'_>) -> u32 {
 
 /// Whether a member that R9 shrank still reports replicas beyond its maximum. Not without limit, in case its autoscaler
 /// does nothing.
-pub(super) fn drains(state: &MemberState<'_>, cooldown: SignedDuration, now: Timestamp) -> bool {
-    let limit = cooldown.checked_mul(DRAINING_COOLDOWNS).unwrap_or(cooldown);
+pub(super) fn is_shrinking(
+    state: &MemberState<'_>,
+    cooldown: SignedDuration,
+    now: Timestamp,
+) -> bool {
+    let limit = cooldown
+        .checked_mul(SHRINKING_COOLDOWNS)
+        .unwrap_or(cooldown);
     let taken = |at: Timestamp| now.duration_since(at) < limit;
     let reported = state.member.pods.map_or(0, |pods| pods.replicas.get());
     state.entry.shrunk.is_some_and(taken) && reported > state.max()
@@ -182,13 +188,17 @@ fn raise_higher_tiers(fleet: &mut RuleContext<'_>, tier: i64, freed: u32) {
 }
 
 /// Keeps autoscalers from scaling down: all those above a tier that can still give, or that was shrunk and still
-/// drains.
+/// has replicas above its maximum.
 fn hold(fleet: &mut RuleContext<'_>, excess: u32) {
     let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
-    let draining = fleet.active().filter(|state| drains(state, cooldown, now));
-    let draining = draining.filter_map(|state| state.preference.priority).min();
+    let shrinking = fleet
+        .active()
+        .filter(|state| is_shrinking(state, cooldown, now));
+    let shrinking = shrinking
+        .filter_map(|state| state.preference.priority)
+        .min();
     let giving = lowest(fleet).filter(|_| excess > 0);
-    let Some(lowest) = giving.into_iter().chain(draining).min() else {
+    let Some(lowest) = giving.into_iter().chain(shrinking).min() else {
         return;
     };
     for state in fleet.active_mut() {
