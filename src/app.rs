@@ -1,7 +1,6 @@
 //! The composition root: the only place that names concrete adapters and joins them.
 //!
-//! `run` builds one controller from its configuration and runs it until shutdown. Everything
-//! it starts ends with it.
+//! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,9 +32,9 @@ const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The part that has something left to do when the controller ends.
+/// The part that still writes when the controller shuts down: it ends the scale-down holds of members.
 const FLEETS: &str = "fleet controller";
-/// How long it may take.
+/// How long it may take to do so.
 const TIME_TO_END: Duration = Duration::from_secs(10);
 
 /// Why the controller could not start, or had to end.
@@ -98,7 +97,7 @@ pub async fn run_with(
         connection: connection.clone(),
         rules: RulesCache::default(),
     };
-    // Before the first forecast, which would ask other queries without them.
+    // Before the first forecast, which would use other queries without them.
     adapter.reload().await;
     let hub = Arc::new(KubeCluster::new(
         connection.clone(),
@@ -207,7 +206,7 @@ async fn until(
         () = shutdown => {
             if stop.send(()).is_ok() {
                 let last = wait_for(FLEETS, &mut parts);
-                // In time or not: the process ends, and members keep what they have.
+                // Whether or not it ends in time, the process exits, and members keep what they have.
                 tokio::time::timeout(TIME_TO_END, last).await.ok();
             }
             Ok(())

@@ -1,9 +1,8 @@
 //! The controller's clock: the only place that reads the wall clock.
 //!
-//! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate,
-//! also while it runs, so that a test runs through a day in a minute against real servers. Times
-//! that come from other machines are wall-clock times: [`Clock::from_wall`] converts them by
-//! their age.
+//! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate, also while it runs,
+//! so that a test runs through a day in a minute against real servers. Times that come from other machines are
+//! wall-clock times: [`Clock::from_wall`] converts them by their age.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},

@@ -247,7 +247,7 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
-    /// An endpoint has no name, a name of its own twice, or a URL that cannot be used.
+    /// An endpoint has no name, the name of another endpoint, or a URL that cannot be used.
     #[error(
         "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once, got {value:?}"
     )]
@@ -434,7 +434,7 @@ fn endpoints(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigErro
     Ok(endpoints)
 }
 
-/// As Prometheus has it, without the names that it keeps for itself.
+/// A label name that Prometheus accepts; not a reserved one, nor one that holds the namespace or the pod.
 fn cluster_label(value: String) -> Result<String, ConfigError> {
     let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let begins = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

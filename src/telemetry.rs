@@ -1,7 +1,7 @@
 //! Logs and metrics: the subscriber, the registry, and every name in one place.
 //!
-//! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are
-//! removed. Callers pass finished values.
+//! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are removed. Callers
+//! pass finished values.
 
 mod fleets;
 
@@ -87,18 +87,18 @@ pub struct Counts {
     pub cron: Option<u32>,
 }
 
-/// How well the forecast of one metric does; nothing of it is known where there is none.
+/// The quality of the forecast of one metric; all values are absent without a forecast.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ForecastQuality {
     /// How much better than repeating the current level: 0 no better, 1 perfect.
     pub skill: Option<f64>,
-    /// The part of forecasts that were enough.
+    /// The fraction of forecasts that were high enough.
     pub coverage: Option<f64>,
-    /// Time since the newest sample that it knows.
+    /// Age of the newest sample that the forecast was made from.
     pub model_age_seconds: Option<f64>,
 }
 
-/// What one write to the API server was about, and how it ended.
+/// What one write to the API server was about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     /// The scale subresource of a target.
@@ -371,7 +371,7 @@ impl Telemetry {
             .inc();
     }
 
-    /// Publishes how well the forecast of one metric does; what is not known has no series.
+    /// Publishes the quality of the forecast of one metric; a value that is not known has no series.
     pub fn set_forecast_quality(
         &self,
         object: &ObjectLabels,
@@ -453,7 +453,7 @@ impl StageLabels {
     }
 }
 
-/// Of syncs: 1 ms to 16 s.
+/// A histogram of the duration of syncs, with buckets from 1 ms to 16 s.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }

@@ -254,9 +254,9 @@ pub struct FieldSelector {
         .field_path(".clusterAutoscalingPreference")
 )]
 pub struct FederatedHPAAssignment {
-    /// Assignment policy. `Duplicated`: every cluster gets all replicas. `Aggregated`: as few clusters as possible.
-    /// `StaticWeighted`: by `staticWeight`. `DynamicWeighted`: by capacity or demand, see `weightBy`. `Prioritized`:
-    /// clusters with the highest `priority` first. Default `Duplicated`.
+    /// Assignment policy. `Duplicated`: every cluster has the full `minReplicas` and `maxReplicas`. `Aggregated`: as
+    /// few clusters as possible. `StaticWeighted`: by `staticWeight`. `DynamicWeighted`: by capacity or demand, see
+    /// `weightBy`. `Prioritized`: clusters with the highest `priority` first. Default `Duplicated`.
     #[serde(
         rename = "federatedHPAAssignmentType",
         default,
@@ -282,7 +282,7 @@ pub struct FederatedHPAAssignment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum AssignmentType {
-    /// Every cluster gets all replicas.
+    /// Every cluster has the full bounds.
     #[default]
     Duplicated,
     /// As few clusters as possible.

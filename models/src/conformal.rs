@@ -194,7 +194,7 @@ impl RankedErrors {
         let centres = (1..=DAYS).map_while(|day| cutoff.now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
         for centre in centres {
-            // A multiple of `every` before the centre, so that the centre itself is visited.
+            // A multiple of `every` before the center, so that the center itself is visited.
             let first = centre.saturating_sub(reach - reach % every);
             for at in (first..=cutoff.known.min(centre + reach)).step_by(every) {
                 let weight = fade(at.abs_diff(centre), reach, NEARBY_FADES);

@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 pub enum ForecastError {
     /// Fewer usable samples than the forecaster can work with.
     #[error(
-        "history holds {have:#} of usable samples, at least {need:#} is needed; wait, or check that the query returns data this far back"
+        "history holds {have:#} of usable samples; at least {need:#} is needed; wait, or check that the query returns data this far back"
     )]
     InsufficientHistory {
         /// The usable history.
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(short.reason(), "InsufficientHistory");
         assert_eq!(
             short.to_string(),
-            "history holds 5h of usable samples, at least 48h is needed; \
+            "history holds 5h of usable samples; at least 48h is needed; \
              wait, or check that the query returns data this far back"
         );
         let aperiodic = ForecastError::NotPeriodic {

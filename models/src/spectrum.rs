@@ -24,7 +24,7 @@ impl Fourier {
     /// The spectrum of a real series.
     ///
     /// # Shape
-    /// Input `n >= 1` values; output `n / 2 + 1` bins, not normalised; bin 0 is the sum, bin `k` has `k` cycles in `n`.
+    /// Input `n >= 1` values; output `n / 2 + 1` bins, not normalized; bin 0 is the sum, bin `k` has `k` cycles in `n`.
     pub(crate) fn forward(&mut self, values: &[f64]) -> Result<Vec<Complex<f64>>, ForecastError> {
         let plan = self.planner.plan_fft_forward(values.len());
         let mut input = values.to_vec();
@@ -34,7 +34,7 @@ impl Fourier {
         Ok(bins)
     }
 
-    /// The series of a spectrum: the inverse of [`forward`](Self::forward), normalised.
+    /// The series of a spectrum: the inverse of [`forward`](Self::forward), normalized.
     ///
     /// # Shape
     /// Input `n / 2 + 1` bins; output `n` values. Imaginary parts that a real series cannot have are ignored.

@@ -472,7 +472,7 @@ proptest! {
         }
     }
 
-    /// F3: the unit does not matter; for linear algorithms, neither does the zero point.
+    /// The unit does not matter; for linear algorithms, neither does the zero point.
     #[test]
     fn scaling_the_history_scales_the_forecast(power in -30_i32..30, odd in 0.1..10.0_f64, shift in 0.0..50.0_f64) {
         let values = noisy(5);
@@ -563,7 +563,7 @@ proptest! {
         }
     }
 
-    /// F8: history kept sample by sample gives the same forecast as history fetched at once.
+    /// History kept sample by sample gives the same forecast as history fetched at once.
     #[test]
     fn incremental_history_equals_batch_history(chunks in prop::collection::vec(1_usize..200, 1..8), jitter in 0_i32..500) {
         let keep = 3 * DAY;
@@ -590,7 +590,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(4))]
 
-    /// F8: a forecaster that is asked repeatedly gives the forecasts of a new one.
+    /// A forecaster that is asked repeatedly gives the forecasts of a new one.
     #[test]
     fn kept_state_does_not_change_forecasts(strides in prop::collection::vec(1_usize..60, 2..4), salt in 0_usize..1000) {
         let all: Vec<f64> = (0..17 * DAY).map(|i| {

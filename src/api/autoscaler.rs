@@ -1,7 +1,8 @@
 //! A managed autoscaler: the object that a user wrote, of whichever kind.
 //!
-//! Both kinds ask for a workload's bounds, metrics, windows and predictions in the same fields and report in the same
-//! ones; a fleet's has more of both. What is common is read here, so that nothing else asks for the kind.
+//! Both kinds have the same spec and status fields for the bounds, metrics, windows and predictions of a workload; a
+//! fleet's object has more of both. The common fields are read here, so that other modules need not distinguish the
+//! kinds.
 
 use std::sync::Arc;
 
@@ -23,16 +24,16 @@ pub(crate) enum Autoscaler {
     Federated(Arc<FederatedHPA>),
 }
 
-/// A status: what that of every autoscaler has, and what a fleet's has besides.
+/// A status: the fields that every autoscaler has, and those that only a fleet has.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Status {
-    /// What every status has.
+    /// The fields that every autoscaler has.
     pub(crate) common: EffectiveHorizontalPodAutoscalerStatus,
-    /// What a fleet's has besides.
+    /// The fields that only a fleet has.
     pub(crate) fleet: FleetStatus,
 }
 
-/// What the status of a fleet has besides that of every autoscaler.
+/// The status fields that only a fleet has.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FleetStatus {
     /// Replicas that no member can take.
@@ -69,7 +70,7 @@ impl Autoscaler {
         }
     }
 
-    /// The status as it stands in the cluster, as far as every kind has it.
+    /// The fields of the stored status that every kind has.
     pub(crate) fn status(&self) -> Option<&EffectiveHorizontalPodAutoscalerStatus> {
         match self {
             Self::Effective(ehpa) => ehpa.status.as_ref(),
@@ -77,7 +78,7 @@ impl Autoscaler {
         }
     }
 
-    /// The whole status as it stands in the cluster.
+    /// The whole stored status.
     pub(crate) fn stored_status(&self) -> Status {
         let fleet = match self {
             Self::Effective(_) => FleetStatus::default(),
@@ -127,7 +128,7 @@ impl Autoscaler {
         created.map(|at| at.0)
     }
 
-    /// Whether it writes counts or bounds, and does not only preview them.
+    /// Whether it writes counts or bounds, rather than only previewing them.
     pub(crate) fn acts(&self) -> bool {
         let spec = self.spec();
         spec.scale_strategy.unwrap_or_default() == ScaleStrategy::Auto

@@ -1,10 +1,9 @@
-//! What we create for an autoscaler: its name, its labels, its owner, and whether it is
-//! stored as written.
+//! What we create for an autoscaler: its name, its labels, its owner, and whether it is stored as written.
 //!
 //! Pure. A child HPA and a prediction are both called `ehpa-<name>` and are garbage-collected with the object that they
-//! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and bears the fleet's UID in a label: an
-//! owner reference to an object of another cluster would have it collected at once. Objects are compared by what was
-//! written, because the API server adds defaults of its own.
+//! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and has the fleet's UID in a label: with an
+//! owner reference to an object of another cluster it would be garbage-collected at once. Objects are compared by what
+//! was written, because the API server adds defaults of its own.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +20,10 @@ pub const MANAGED_BY: &str = "foretide";
 /// Label on what a fleet has in a member cluster: the UID of its object.
 pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
 
-/// Label beside it: which hub the fleet's object is in, for two hubs may have a member in common.
+/// Label beside it: which hub the fleet's object is in, because two hubs may have a member in common.
 pub const HUB: &str = "autoscaling.foretide.io/hub";
 
-/// Label beside both: what happens to it when the fleet's object is deleted, for a member may be unreachable then.
+/// Label beside both: what happens to it when the fleet's object is deleted, because a member may be unreachable then.
 pub const DELETION_POLICY: &str = "autoscaling.foretide.io/deletion-policy";
 
 /// Annotation on the user's object: `"true"` takes over a foreign HPA of the target.
@@ -36,13 +35,13 @@ pub enum OwnerKind {
     /// `EffectiveHorizontalPodAutoscaler`: its child is in the same cluster, and owned by it.
     #[default]
     Effective,
-    /// `FederatedHPA`: its children are in member clusters, and bear its UID.
+    /// `FederatedHPA`: its children are in member clusters, and have its UID in a label.
     Federated,
 }
 
-/// Longest name that the API server takes.
+/// Longest name that the API server accepts.
 const MAX_NAME: usize = 253;
-/// Longest label value that the API server takes.
+/// Longest label value that the API server accepts.
 const MAX_LABEL: usize = 63;
 
 // === impl OwnerKind ===
@@ -57,7 +56,8 @@ impl OwnerKind {
         }
     }
 
-    /// `ehpa-<name>` or `fdhpa-<name>`; a longer name than the API server takes is cut, and a hash keeps it unique.
+    /// `ehpa-<name>` or `fdhpa-<name>`; a name longer than the API server accepts is truncated, and a hash keeps it
+    /// unique.
     #[must_use]
     pub fn child_name(self, name: &str) -> String {
         let prefix = match self {

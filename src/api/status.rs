@@ -101,7 +101,7 @@ pub(crate) fn decided_condition<K>(kind: &str, own: &condition::Condition<K>) ->
     condition(kind, own.status.as_str(), own.reason, &own.message)
 }
 
-/// A condition of now; [`with_transition_times`] sets since when.
+/// A condition without a transition time, which [`with_transition_times`] sets.
 pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
     Condition {
         type_: kind.to_owned(),

@@ -88,7 +88,7 @@ pub(super) struct Assignment {
 // === impl Assignment ===
 
 impl Assignment {
-    /// Divides a fleet after the decisions in a ledger.
+    /// Divides a fleet, continuing from a ledger.
     fn make(
         fleet: NamedFleet,
         members: Vec<Member>,
@@ -122,7 +122,7 @@ impl Assignment {
     }
 }
 
-/// The clusters of a file as they are seen at a moment.
+/// The members that a clusters file describes, as observed at `at`.
 ///
 /// # Errors
 /// A cluster has a utilization, but no metric has a utilization target.

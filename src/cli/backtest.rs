@@ -139,7 +139,7 @@ impl RunResult {
 /// Runs `foretide backtest`; `progress` receives the fraction that is done.
 ///
 /// # Errors
-/// A file cannot be read or used, or the flags leave something open.
+/// A file cannot be read or used, or the flags are invalid or incomplete.
 pub(super) fn run(
     args: &BacktestArgs,
     context: &CommandContext,

@@ -38,10 +38,10 @@ pub enum CronCommand {
 /// Arguments of `foretide cron next`.
 #[derive(Debug, Args)]
 pub struct NextArgs {
-    /// Cron expression, or the start of a window
+    /// Cron expression; with --end, the one that starts the window
     #[arg(long)]
     pub expr: String,
-    /// End of the window
+    /// Cron expression that ends the window
     #[arg(long)]
     pub end: Option<String>,
     /// Time zone: an IANA name, Local, or empty for UTC
@@ -80,12 +80,12 @@ pub struct Crons {
     pub bounds: ReplicaBounds,
 }
 
-/// What lint has to say.
+/// The findings as text, and whether one of them is an error.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LintReport {
     /// The text to print.
     pub text: String,
-    /// Whether some cron can never act, which is worth an exit status.
+    /// Whether a finding is an error, which the exit code reports.
     pub has_errors: bool,
 }
 
@@ -143,7 +143,7 @@ fn problem_text(problem: WindowProblem) -> &'static str {
 /// `local` is what `Local` means; `now` is where to begin without `--from`.
 ///
 /// # Errors
-/// [`CronError`] naming the flag that is not usable, or why nothing will ever happen.
+/// [`CronError`] naming the flag that is invalid, or why the expression or the window never takes effect.
 pub fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
     match &args.end {
         Some(end) => next_windows(args, end, local, now),
@@ -208,13 +208,13 @@ fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
     })
 }
 
-/// What the clocks do to one firing.
+/// The effect of a clock change on one firing.
 fn standing_remark(found: &Occurrence) -> Option<String> {
     let civil = found.civil.strftime("%H:%M");
     match found.ambiguity {
         Ambiguity::Unambiguous => None,
-        Ambiguity::Gap => Some(format!("{civil} is skipped by the clocks")),
-        Ambiguity::Fold => Some(format!("{civil} comes twice; the first pass counts")),
+        Ambiguity::Gap => Some(format!("{civil} is skipped: the clocks go forward")),
+        Ambiguity::Fold => Some(format!("{civil} occurs twice; the first one counts")),
     }
 }
 
@@ -289,7 +289,7 @@ fn length(activity: Activity) -> Option<String> {
     ))
 }
 
-/// What the clocks do to one window: at its start, at its end, or on the way.
+/// The effect of a clock change on one window: at its start, at its end, or in between.
 fn window_remark(activity: Activity, window: &Window) -> Option<String> {
     let edge = |name: &str, at, expression, zone| {
         let found = occurrences(expression, zone, just_before(at)).next()?;
@@ -354,7 +354,7 @@ fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, Cron
     at.ok_or_else(|| CronError::From(from.clone()))
 }
 
-/// The latest instant before another, so that a firing at that one is found.
+/// The latest instant before `at`, so that a firing at `at` is found.
 fn just_before(at: Timestamp) -> Timestamp {
     at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at)
 }
@@ -366,7 +366,7 @@ fn shown(at: Timestamp, zone: &Zone) -> String {
         .to_string()
 }
 
-/// Columns of words.
+/// A table with left-aligned columns.
 fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let header = header.map(|name| (name, Side::Left));
     Screen::default().table(header, &rows.collect::<Vec<_>>())
@@ -432,7 +432,7 @@ mod tests {
             "30 2 * * 0,6 in America/New_York\n\
              FIRES                        UTC                   REMARK\n\
              Sat 2026-03-07 02:30 -05:00  2026-03-07T07:30:00Z\n\
-             Sun 2026-03-08 03:00 -04:00  2026-03-08T07:00:00Z  02:30 is skipped by the clocks\n\
+             Sun 2026-03-08 03:00 -04:00  2026-03-08T07:00:00Z  02:30 is skipped: the clocks go forward\n\
              Sat 2026-03-14 02:30 -04:00  2026-03-14T06:30:00Z\n"
         );
     }
@@ -455,7 +455,7 @@ mod tests {
             run(&flags).unwrap(),
             "0 22 * * * to 30 1 * * * in America/New_York\n\
              START                        END                          LENGTH  REMARK\n\
-             Sat 2026-10-31 22:00 -04:00  Sun 2026-11-01 01:30 -04:00  3h 30m  end 01:30 comes twice; the first pass counts\n\
+             Sat 2026-10-31 22:00 -04:00  Sun 2026-11-01 01:30 -04:00  3h 30m  end 01:30 occurs twice; the first one counts\n\
              Sun 2026-11-01 22:00 -05:00  Mon 2026-11-02 01:30 -05:00  3h 30m\n"
         );
         let across = run(&[

@@ -19,7 +19,7 @@ pub(super) enum CsvError {
         file: String,
         /// Which line, from 1.
         line: usize,
-        /// What stands there.
+        /// What was found there.
         found: String,
         /// What would be accepted.
         expected: &'static str,
@@ -34,11 +34,11 @@ pub(super) enum CsvError {
 
 /// The samples of a history, in the order of their times.
 ///
-/// A first line that names the columns, blank lines and lines that start with `#` are passed over;
-/// so is a line with an empty value or `NaN`, which is how exporters write "nothing was measured".
+/// A first line that names the columns, blank lines and lines that start with `#` are skipped; so is a line with an
+/// empty value or `NaN`, which is how exporters write "nothing was measured".
 ///
 /// # Errors
-/// The first line that cannot be read, or that there is none.
+/// The first line that cannot be read, or that there are no samples.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
     let mut samples = Vec::new();
     let text = text.trim_start_matches('\u{feff}');

@@ -56,7 +56,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("expected a factor from 0.01 to 1000, got {text:?}"))
 }
 
-/// A picture that changes, up to its end.
+/// A sequence of pictures with an end.
 trait Animation {
     /// Advances by one frame.
     fn advance(&mut self);

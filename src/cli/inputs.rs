@@ -218,7 +218,7 @@ pub(super) fn chosen(
         .ok_or_else(|| Failure::invalid(errors.join("\n")))
 }
 
-/// The one autoscaler of one cluster, for commands that know no fleets.
+/// The one autoscaler of one cluster, for commands that do not support fleets.
 ///
 /// # Errors
 /// As [`chosen`].

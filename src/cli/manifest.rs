@@ -119,8 +119,7 @@ impl Document {
         }
     }
 
-    /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
-    /// the field itself is not there.
+    /// The location of a field such as `spec.crons[0].start`, or of its nearest parent if the field does not exist.
     #[must_use]
     pub(super) fn find(&self, path: &str) -> Location {
         let mut node = &self.root;
@@ -161,8 +160,8 @@ impl fmt::Display for Location {
     }
 }
 
-/// The files that a list of files and directories names; of a directory, its `.yaml`, `.yml` and
-/// `.json` files in the order of their names, those of its subdirectories not.
+/// The files of a list of files and directories; of a directory, its `.yaml`, `.yml` and `.json` files in the order of
+/// their names, without those of subdirectories.
 ///
 /// # Errors
 /// A directory that cannot be listed.
@@ -255,7 +254,7 @@ fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
     }
 }
 
-/// The location is said by the place, so the error's own lines about it are left out.
+/// The first line of an error of the parser; the others repeat the location.
 fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().to_owned()
 }

@@ -234,12 +234,12 @@ fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
     to.flush()
 }
 
-/// The cell of what there is none of.
+/// The cell of an absent value.
 pub(super) fn dash() -> String {
     "-".to_owned()
 }
 
-/// A number with at most two digits behind the point.
+/// A number with at most two decimals.
 pub(super) fn decimal(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -55,7 +55,7 @@ pub struct PlanArgs {
     /// Clusters of the FederatedHPA, in the format of examples/clusters.yaml
     #[arg(long, value_name = "FILE")]
     pub clusters: Option<PathBuf>,
-    /// Time of the decision, in RFC 3339 [default: the last line of the history]
+    /// Time of the decision, in RFC 3339 [default: the time of the last sample]
     #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
     /// Draw with ASCII characters only
@@ -82,7 +82,7 @@ struct PlanReport {
 /// Runs `foretide plan`.
 ///
 /// # Errors
-/// A file cannot be read or used, or the flags leave something open.
+/// A file cannot be read or used, or the flags are invalid or incomplete.
 pub(super) fn run(args: &PlanArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let screen = Screen {
         unicode: context.screen.unicode && !args.ascii,

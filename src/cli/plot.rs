@@ -33,7 +33,7 @@ pub(super) struct Plot<'a> {
     pub(super) history: &'a [Sample],
     /// What is or was expected, and how high it may come, in the order of time.
     pub(super) forecast: &'a [Prediction],
-    /// What there was of capacity, in the order of time: a line of steps.
+    /// The capacity, in the order of time: a line of steps.
     pub(super) capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
     pub(super) short: &'a [Timestamp],
@@ -153,8 +153,8 @@ impl<'a> Plot<'a> {
         canvas
     }
 
-    /// A band from the expected values to the upper ones, as far as it is above the history; the expected ones as a
-    /// line, where no history is beside it to be taken for, or where there is no band.
+    /// Draws a band from the expected values to the upper ones, where it is above the history; and the expected values
+    /// as a line, where there is no history, or if there is no band.
     fn draw_forecast(&self, canvas: &mut Canvas, fine: Axis, top: f64, known: &[Option<f64>]) {
         let (_, height) = canvas.extent();
         let sample = |at, value| Sample { at, value };
@@ -254,7 +254,7 @@ fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     levels
 }
 
-/// Per column the highest sample in it, or what lies between its neighbours.
+/// Per column the highest sample in it, or an interpolation between its neighbors.
 fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     let mut levels = highest(samples, axis);
     let hole = longest_step(samples);
@@ -275,7 +275,7 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     levels
 }
 
-/// Samples further apart than this have a hole between them.
+/// Samples farther apart than this many seconds have a hole between them.
 fn longest_step(samples: &[Sample]) -> f64 {
     match samples {
         [first, .., last] => {
@@ -285,13 +285,13 @@ fn longest_step(samples: &[Sample]) -> f64 {
     }
 }
 
-/// How many dots high a value is; at least one if it is not zero.
+/// How many dots high a value is, rounded; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
     let dots = floor((value / top * real(height)).round()).min(height);
     dots.max(usize::from(value > 0.0))
 }
 
-/// How many dots high what comes up to a value is: a part of a dot is one.
+/// How many dots high a value is, rounded up.
 fn dot_under(value: f64, top: f64, height: usize) -> usize {
     floor((value / top * real(height)).ceil()).min(height)
 }

@@ -105,7 +105,7 @@ pub(super) enum Accepted {
 // === impl Accepted ===
 
 impl Accepted {
-    /// What it asks for, over a fleet of all clusters together.
+    /// What it asks for; for a fleet, of all clusters together.
     pub(super) fn workload(&self) -> &Workload {
         match self {
             Self::Ehpa(_, workload) => workload,
@@ -339,7 +339,7 @@ fn unreadable(error: &manifest::ManifestError) -> Diagnostic {
     diagnostic(place, Severity::Error, message)
 }
 
-/// Whether all is well, and how many of what there are.
+/// The exit code, and the numbers of valid autoscalers, errors and warnings.
 fn summary(diagnostics: &[Diagnostic], accepted: usize) -> (Exit, String) {
     let count = |severity| {
         diagnostics

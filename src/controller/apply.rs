@@ -1,8 +1,8 @@
 //! Third step of a sync: carry actions out, writing only what differs.
 //!
-//! Every write is conditional, or of what we own. A child that is no longer wanted is removed before anything else is
-//! written, so that two writers never meet. A failure stops its own object only and comes back as data; the next sync
-//! decides again.
+//! Every write is conditional, or to an object that we own. A child that is no longer wanted is removed before anything
+//! else is written, so that two writers never meet. A failure stops its own object only and comes back as data; the
+//! next sync decides again.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl<C: Workloads> Writer<'_, C> {
         }
     }
 
-    /// Sets the count of a decision's target, whatever its action is; nothing where it stands already.
+    /// Sets the count of a decision's target, whatever its action is; writes nothing if the target already has it.
     pub(super) async fn scale(
         &self,
         decided: &Decided,
@@ -158,7 +158,7 @@ impl<C: Workloads> Writer<'_, C> {
         outcome.map(Some)
     }
 
-    /// Makes the child, adopted or our own, be what the decision asks for; never both.
+    /// Makes the child, either an adopted one or our own, match the decision; there are never both.
     async fn keep_child(
         &self,
         decided: &Decided,
@@ -219,7 +219,7 @@ impl<C: Workloads> Writer<'_, C> {
         let outcome = self.write(manifest, live).await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
         let change = match (change, &decided.child_left, live) {
-            // After a restart it is not known how the child was left, so the difference is no repair.
+            // After a restart it is not known how the child was left, so the difference does not count as a repair.
             (HpaChange::Restored, None, _) => HpaChange::Updated,
             (HpaChange::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
                 HpaChange::Updated

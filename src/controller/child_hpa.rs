@@ -23,7 +23,7 @@ pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
 /// Label that names who made an object.
 const MANAGER: &str = "app.kubernetes.io/managed-by";
-/// The API cuts times to seconds; this is the most that it can have cut off.
+/// The API truncates times to seconds; this is the most that it can cut off.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
 /// What a child is built from besides its bounds: target, metrics and behavior, as the user wrote them.
@@ -238,8 +238,8 @@ pub fn is_unclaimed(hpa: &HpaView) -> bool {
 
 /// The manifest of the child: the user's target, metrics and behavior, and our bounds.
 ///
-/// Every default that the API server would fill in is written out, so that each field has one owner and an edit by hand
-/// shows.
+/// Every default that the API server would fill in is written out, so that each field has one owner and a manual edit
+/// is detected.
 #[must_use]
 pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Value {
     json!({
@@ -296,8 +296,8 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     Some(Value::Array(patch))
 }
 
-/// The JSON patch that orphans an HPA of ours: it keeps its spec and loses our labels and annotations. Where
-/// we keep it from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
+/// The JSON patch that orphans an HPA of ours: it keeps its spec and loses our labels and annotations. Where we keep it
+/// from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
 #[must_use]
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
@@ -332,9 +332,9 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
     hpa.annotations.get(FLEET_UID).is_some()
 }
 
-/// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
+/// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
-/// Server-side apply leaves fields alone that others added beside ours; this removes them.
+/// Server-side apply does not remove fields that others added.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
@@ -361,7 +361,7 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
         && surplus_patch(desired, live).is_none()
 }
 
-/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, no repair.
+/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
 #[must_use]
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
@@ -377,9 +377,9 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
-/// Whether a live HPA is as we left it: then a difference from what is wanted is our own change, and no repair.
+/// Whether a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
 ///
-/// One of an earlier generation is a late watch event of what we found.
+/// An HPA of an earlier generation comes from a late watch event and shows the HPA before our write.
 #[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
     let is_older = live.generation < left.generation;
@@ -405,8 +405,8 @@ fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
 /// A behavior with the defaults of autoscaling/v2 written out.
 ///
 /// # Source
-/// `pkg/apis/autoscaling/v2/defaults.go` of Kubernetes: up 4 pods or 100 % per 15 s at once, down
-/// 100 % per 15 s after the controller's own window.
+/// `pkg/apis/autoscaling/v2/defaults.go` of Kubernetes: up 4 pods or 100 % per 15 s at once, down 100 % per 15 s after
+/// the controller's own window.
 fn with_defaults(behavior: &Value) -> Value {
     let mut filled = behavior.as_object().cloned().unwrap_or_default();
     let up = json!({

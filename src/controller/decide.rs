@@ -72,7 +72,7 @@ impl DecideContext<'_> {
         let (decision, history) =
             autoscale::decide(&workload, &seen, &state.history, settings, now);
         state.history = history;
-        // A child with a minimum of another writer cannot be compared: it decides within other bounds.
+        // A child whose minimum another writer set cannot be compared: it decides within other bounds.
         let untouched =
             acting.filter(|hpa| child_hpa::as_child(hpa) == as_left(hpa, state.child_min));
         let values = conformance::values(&decision);
@@ -115,8 +115,8 @@ impl Part {
         self.conflicts.older.is_none() && (is_alone || self.may_adopt(observation))
     }
 
-    /// Whether the HPA of others on the target is, or may be made, ours. Without the user's annotation an adopted one
-    /// is foreign again.
+    /// Whether the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
+    /// adopted one is foreign again.
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);

@@ -1,5 +1,5 @@
-//! What a sync saw that forecasts are made from: of each metric the total demand, whether the workload's own limits
-//! held it down, and what one replica carries.
+//! The readings of a sync that forecasts are made from: for each metric the total demand, whether the workload's own
+//! limits held it down, and what one replica carries.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     forecaster::demand_history::{DemandHistory, DemandSample},
 };
 
-/// Records what one decision saw, if the workload is forecast; its series go by `uid`.
+/// Records what one decision saw, if the workload is forecast; its series are keyed by `uid`.
 pub(super) fn record(
     history: &DemandHistory,
     uid: &str,
@@ -42,7 +42,7 @@ fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
         .filter_map(|(metric, reading)| {
             let name = metric.identifier();
             let measured = reading.as_ref().ok();
-            // A series is known by its metric, so only the first of two equal metrics counts.
+            // A series is identified by its metric, so only the first of two equal metrics counts.
             seen.insert(name.clone()).then(|| {
                 let sample = DemandSample {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),

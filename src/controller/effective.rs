@@ -34,7 +34,7 @@ pub(super) struct Effective<C> {
     shared: Shared,
 }
 
-/// HPAs that an autoscaler adopted which does not exist any more.
+/// HPAs that were adopted by an autoscaler that no longer exists.
 #[derive(Debug)]
 pub(super) struct Orphans<C> {
     cluster: Arc<C>,

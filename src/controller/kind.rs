@@ -61,7 +61,7 @@ pub(super) trait Kind: Send + Sync + Sized {
     type Decided: Send;
     /// What became of that.
     type Applied: Send;
-    /// Objects to be released or deleted besides the sync, with all that is needed for that.
+    /// Objects to be released or deleted concurrently with the sync, with all that is needed for that.
     type Cleanup: Cleanup;
 
     /// Whether the objects and the clusters that they act on have been listed.
@@ -74,7 +74,7 @@ pub(super) trait Kind: Send + Sync + Sized {
     fn objects(&self) -> Vec<Arc<Self::Object>>;
     /// An object as a managed autoscaler.
     fn autoscaler(object: Arc<Self::Object>) -> Autoscaler;
-    /// Whether [`Kind::objects`] leaves out none that exists: only then is one that it lacks gone.
+    /// Whether [`Kind::objects`] is complete: only then has an object that it lacks been deleted.
     fn lists_all(&self) -> bool {
         true
     }
@@ -83,7 +83,7 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// # Errors
     /// Every violation, where it cannot be acted on.
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid>;
-    /// For whom children are created.
+    /// The object that children are created for.
     fn owner(&self, object: &Self::Object, spec: &Self::Spec) -> Owner;
     /// The state that the status of a new object holds.
     fn restore(&self, object: &Self::Object) -> Self::State;
@@ -96,7 +96,7 @@ pub(super) trait Kind: Send + Sync + Sized {
         states: &StatesOf<Self>,
         now: Timestamp,
     ) -> impl Future<Output = Self::Cleanup> + Send;
-    /// Sees everything that the due autoscalers need; writes nothing.
+    /// Observes everything that the due autoscalers need; writes nothing.
     fn observe(
         &self,
         due: Vec<ItemOf<Self>>,
@@ -114,9 +114,9 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// Carries out what was decided.
     fn apply(&self, decided: Vec<Self::Decided>)
     -> impl Future<Output = Vec<Self::Applied>> + Send;
-    /// The autoscaler that something became of.
+    /// The autoscaler whose decision was carried out.
     fn applied_to(applied: &Self::Applied) -> &Autoscaler;
-    /// Remembers what became of a decision; whether to decide again at once.
+    /// Records what became of a decision; returns whether to decide again at once.
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool;
     /// Writes status, events, metrics and log of one autoscaler.
     fn report(
@@ -138,8 +138,8 @@ pub(super) trait Kind: Send + Sync + Sized {
     fn begin_release(&mut self) {}
 }
 
-/// What is released or deleted besides a sync.
+/// What is released or deleted concurrently with a sync.
 pub(super) trait Cleanup: Send {
-    /// Does it, as far as that is possible now.
+    /// Releases and deletes, as far as that is possible now.
     fn run(self) -> impl Future<Output = ()> + Send;
 }

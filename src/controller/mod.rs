@@ -5,11 +5,12 @@
 //! due -> observe -> decide -> apply -> record -> report
 //! ```
 //!
-//! One loop (`run`) for both kinds of autoscaler; a kind (`kind`) says how its objects are observed, decided and
+//! Both kinds of autoscaler use the same loop (`run`); a kind (`kind`) says how its objects are observed, decided and
 //! written: `effective` for those of one cluster, [`fleet`] for those of many. Only `observe`, `apply` and `report`
 //! touch a cluster, and only through its port; the decisions are the domain's. A failure of one object stays with it.
 //!
-//! Each kind has a loop of its own, so that an autoscaler of one cluster never waits for the members of a fleet.
+//! Each kind runs its own instance of the loop, so that an autoscaler of one cluster never waits for the members of a
+//! fleet.
 
 mod apply;
 pub mod child_hpa;
@@ -41,7 +42,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// What a controller is made with.
+/// The settings of a controller.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Time between two decisions about one object.
@@ -50,8 +51,8 @@ pub struct Setup {
     pub local_zone: Zone,
     /// The algorithm's constants.
     pub settings: Settings,
-    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
-    /// take everything that it writes.
+    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to take
+    /// everything that it writes.
     pub member_deadline: Duration,
 }
 
@@ -75,7 +76,7 @@ pub struct FleetController<C: Cluster, F: Fleet>(Controller<C, Federated<C, F>>)
 // === impl Setup ===
 
 impl Setup {
-    /// `member_deadline` of the controller.
+    /// The `member_deadline` that `foretide controller` uses.
     pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
 }
 

@@ -1,4 +1,4 @@
-//! First step of a sync: what the due workloads of one cluster need to see, as data.
+//! First step of a sync: reads what the decisions about the due workloads of one cluster need.
 //!
 //! One list of pod usage per namespace serves all its workloads; other metrics are read one by one, a bounded number at
 //! a time. A metric that cannot be read is an `Err` among the readings; only an unreadable scale stops a workload.
@@ -47,7 +47,7 @@ pub(super) struct TargetObservation {
 /// When a cluster is observed, and for how long each metric may keep it waiting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadTime {
-    /// When.
+    /// The time of the sync.
     pub(super) now: Timestamp,
     /// After this long usage, and then every other metric, is unavailable; absent: as long as a request may take.
     pub(super) timeout: Option<Duration>,
@@ -135,7 +135,7 @@ async fn observe_part<C: Workloads>(
     let workload = &part.workload;
     let namespace = &workload.target.namespace;
     let scale = cluster.scale(&workload.target).await?;
-    // The empty selector selects every pod of the namespace: other people's.
+    // The empty selector would select every pod of the namespace, those of other workloads included.
     let pods = if has_selector(&scale) {
         cluster.pods(namespace, &scale.selector)?
     } else {
@@ -190,7 +190,7 @@ impl Part {
     }
 }
 
-/// A reading that does not come in time is unavailable.
+/// A reading that does not arrive in time is unavailable.
 pub(super) async fn within<T>(
     timeout: Option<Duration>,
     read: impl Future<Output = Result<T, Unavailable>>,
@@ -313,7 +313,7 @@ impl<C: Workloads> MetricReader<'_, C> {
 pub(super) struct ForecastSeries<'a> {
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// What the series go by: the UID of the autoscaler, or of a member's part of it.
+    /// What the series are keyed by: the UID of the autoscaler, or of a member's part of it.
     pub(super) uid: &'a str,
     /// The workload.
     pub(super) workload: &'a Workload,
@@ -338,7 +338,7 @@ impl ForecastSeries<'_> {
                 uid: self.uid.to_owned(),
                 metric: metric.identifier(),
             };
-            // A series is known by its metric, so a repeated metric would get the forecast of the first one.
+            // A series is identified by its metric, so a repeated metric would get the forecast of the first one.
             if !seen.insert(key.metric.clone()) {
                 return Err(repeated(&key.metric));
             }

@@ -15,7 +15,7 @@ pub(super) struct WorkItem<O, S> {
     pub(super) object: Arc<O>,
     /// The same object, of whichever kind.
     pub(super) autoscaler: Autoscaler,
-    /// For whom children are created.
+    /// The object that children are created for.
     pub(super) owner: Arc<Owner>,
     /// What the last valid spec means.
     pub(super) spec: Arc<S>,
@@ -46,7 +46,7 @@ impl<O, S> WorkItem<O, S> {
 pub(super) struct Part {
     /// Whose part it is.
     pub(super) autoscaler: Autoscaler,
-    /// For whom the child is created.
+    /// The object that the child is created for.
     pub(super) owner: Arc<Owner>,
     /// What the child is built from.
     pub(super) child: Arc<ChildSpec>,

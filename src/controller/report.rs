@@ -55,7 +55,7 @@ pub(super) struct ReportState {
     warned: Option<&'static str>,
 }
 
-/// What of an object's state its report is made from.
+/// The parts of an object's state that its report is made from.
 #[derive(Debug)]
 pub(super) struct ReportInput<'a> {
     /// What was reported of it.
@@ -66,12 +66,12 @@ pub(super) struct ReportInput<'a> {
     pub(super) invalid: Option<&'a Invalid>,
 }
 
-/// What the report of a kind has besides that of every autoscaler.
+/// What the report of one kind has in addition to that of every autoscaler.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     /// Conditions, in the place of the decision's own of the same type.
     pub(super) conditions: Vec<Condition>,
-    /// What its status has besides.
+    /// The status fields that only this kind has.
     pub(super) status: FleetStatus,
     /// What changed a count, for the log, if anything did.
     pub(super) change: Option<String>,
@@ -131,7 +131,7 @@ impl<C: Cluster> Reporter<'_, C> {
         self.write(state, autoscaler, &status).await;
     }
 
-    /// Publishes how well each forecast does; the series of one that ended are removed.
+    /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
     fn publish_forecasts(&self, state: &mut ReportState, decision: &Decision) {
         let mut before = std::mem::take(&mut state.forecast);
         for proposal in &decision.proposals {

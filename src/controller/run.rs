@@ -28,7 +28,7 @@ use crate::{
     ports::{Cluster, ObjectKey},
 };
 
-/// How often the loop looks whether the cluster has been listed for the first time.
+/// How often the loop checks whether the cluster has been listed for the first time.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that met a conflict.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
@@ -202,7 +202,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         })
     }
 
-    /// Decides every object that could be observed; of the others, why they could not.
+    /// Decides every object that could be observed; for the others, returns why not.
     fn decide(&mut self, observed: Vec<Observed<K>>) -> (Vec<K::Decided>, Vec<Undecided>) {
         let context = DecideContext {
             settings: &self.setup.settings,

@@ -54,7 +54,7 @@ impl<S, O> Default for StateStore<S, O> {
 }
 
 impl<S, O> StateStore<S, O> {
-    /// The state of an object; one that is new to us is restored from its status, what is of its kind by `restore`.
+    /// The state of an object; one that is new to us is restored from its status, the part of its kind by `restore`.
     pub(super) fn of(
         &mut self,
         autoscaler: &Autoscaler,

@@ -93,7 +93,7 @@ impl TargetState {
         self.last_scale = Some(at);
     }
 
-    /// Makes the history be about the target with this UID.
+    /// Assigns the history to the target with this UID.
     ///
     /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a
     /// recreated target starts with none.
@@ -150,9 +150,9 @@ pub(super) fn kept(history: &History) -> HistoryStatus {
     }
 }
 
-/// A lost history, as far as status kept it; entries of the future are not believed.
+/// A lost history, as far as status kept it; entries in the future are ignored.
 fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
-    // If the clock was set back, an entry of the future would count for too long.
+    // If the clock was set back, an entry in the future would count for too long.
     let past = |time: &MicroTime| time.0 <= now;
     let entries = || {
         status

@@ -1,8 +1,7 @@
 //! Which objects are due: every object once per sync period, spread over the period by namespace.
 //!
-//! Objects of one namespace share their instant, so that one list of pod metrics serves them all;
-//! different namespaces are spread out, so that a restart causes no burst of requests. A changed spec
-//! is due at once.
+//! Objects of one namespace share their instant, so that one list of pod metrics serves them all; different namespaces
+//! are spread out, so that a restart causes no burst of requests. A changed spec is due at once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,8 +21,8 @@ pub(super) struct Entry<'a> {
     pub(super) generation: i64,
 }
 
-/// How many instants of a period objects may share: every turn of the loop goes through all objects,
-/// so the number of turns must not grow with the namespaces.
+/// How many instants of a period objects may share: every turn of the loop goes through all objects, so the number of
+/// turns must not grow with the namespaces.
 const INSTANTS: u64 = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +56,8 @@ impl WorkQueue {
     ///
     /// # Guarantees
     /// - A new object and an object of a new generation are due.
-    /// - Between two calls at most a period apart, no object waits longer than two periods, also when
-    ///   the clock is put back in between.
+    /// - Between two calls at most a period apart, no object waits longer than two periods, also when the clock is set
+    ///   back in between.
     pub(super) fn due(&mut self, known: &[Entry<'_>], now: Timestamp) -> Vec<usize> {
         let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
         self.slots.retain(|uid, _| uids.contains(uid.as_str()));
@@ -106,7 +105,7 @@ impl WorkQueue {
     fn overdue_since(&self, entry: &Entry<'_>, now: Timestamp) -> Option<Timestamp> {
         match self.slots.get(entry.uid) {
             Some(slot) if slot.generation == entry.generation => {
-                // A turn further off than a period was set before the clock was put back.
+                // A turn further off than a period was set before the clock was set back.
                 let put_back = slot.next.duration_since(now) > self.period;
                 (slot.next <= now || put_back).then_some(slot.next)
             }

@@ -1,4 +1,4 @@
-//! The form of every condition: that of an autoscaler's decision and that of a fleet's.
+//! The condition type that the decisions for a workload and for a fleet share.
 
 use super::observation::Status;
 

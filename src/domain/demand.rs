@@ -23,7 +23,7 @@ const MILLI: f64 = 1000.0;
 pub enum TargetError {
     /// A utilization target for a resource that is not requested.
     #[error(
-        "container {container:?} has no {resource} request, so a utilization target has no amount: set \
+        "container {container:?} has no {resource} request, so a utilization target cannot be resolved: set \
          resources.requests.{resource} or use averageValue"
     )]
     MissingRequest {
@@ -44,8 +44,8 @@ pub enum TargetError {
 
 /// The demand that one pod should carry: what forecasts of the metric are divided by.
 ///
-/// A `value` target is not an amount per pod. Divided by it, a count would grow with every pod that is added before the
-/// metric reacts.
+/// A `value` target is not an amount per pod: a demand divided by it would give a count that grows with every pod added
+/// before the metric reacts.
 ///
 /// ```
 /// use foretide::domain::demand;

@@ -1,9 +1,9 @@
-//! From a predicted demand to a proposal.
+//! The proposal of a forecast: a count for the predicted demand.
 //!
 //! Demand is a total over all pods; the count is `ceil(total / target per pod)`. A proposal stays while
 //! the prediction is within the HPA's tolerance *of that proposal*: relative to the current count, it
-//! would stay wherever the count happens to be. Without a forecast there is no proposal but a reason,
-//! and never a count of zero.
+//! would stay wherever the count happens to be. Without a forecast the proposal has a reason and no count;
+//! never a count of zero.
 
 use foretide_models::{FORECAST_VALIDITY, Forecast, ForecastError, Note};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use super::proposal::{ForecastDetails, Proposal, Reason, Source, Unit};
 /// The forecast of one metric, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastReading {
-    /// Identifier of the metric, as `resource.cpu`.
+    /// Identifier of the metric, such as `resource.cpu`.
     pub name: String,
     /// The prediction, or why there is none.
     pub outcome: Result<Predicted, Refused>,
@@ -138,10 +138,7 @@ impl Predicted {
         if pods.is_finite() && pods >= 0.0 {
             Ok(pods)
         } else {
-            let message = format!(
-                "the forecast is {}: expected a number not below zero",
-                self.value
-            );
+            let message = format!("the forecast is {}: expected zero or more", self.value);
             Err(Refused::new(Reason::NumericalFailure, message))
         }
     }

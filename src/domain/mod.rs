@@ -2,7 +2,7 @@
 //!
 //! Nothing below reads a clock, a file, a network or the environment, and nothing knows Kubernetes
 //! wire types: `now` is an argument and adapters translate at the edge. Every function is total:
-//! malformed input is an error value or saturates, it never panics.
+//! malformed input gives an error value or saturates, and never panics.
 //!
 //! Start with [`autoscale::decide`] for one workload, with [`federate::decide`] for a fleet.
 

@@ -14,8 +14,8 @@ use super::Replicas;
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many of both counts cannot be observed, as in members of a fleet that are unreachable: their pods are not
-    /// among `pods`, and they are taken to be needed.
+    /// How many replicas of both counts cannot be observed, such as those in unreachable members of a fleet: their
+    /// pods are not among `pods`, and they are assumed to be needed.
     pub unseen: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
@@ -60,9 +60,9 @@ pub enum Phase {
     Pending,
     /// Bound, at least one container running.
     Running,
-    /// All containers ended well.
+    /// All containers terminated successfully.
     Succeeded,
-    /// At least one container ended badly.
+    /// At least one container terminated in failure.
     Failed,
     /// Unknown, or a value this version does not know.
     Unknown,

@@ -229,7 +229,7 @@ words! {
         QueryRefused,
         /// The history covers only a part of the members: its total would be too small.
         PartialHistory,
-        /// The forecast is too old for the history it was made from.
+        /// The forecast has expired: its history ended too long ago.
         Expired,
         /// The series changed its unit or its identity: older samples are not comparable.
         SeriesChanged,

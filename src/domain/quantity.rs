@@ -72,7 +72,7 @@ pub enum QuantityError {
 /// Exponent of the finest unit kept.
 const NANO: i32 = -9;
 const MILLI: i32 = -3;
-/// So many digits always fit into an `i64`.
+/// A number of this many digits always fits into an `i64`.
 const FAST_DIGITS: usize = 18;
 const BINARY_SUFFIXES: [(&str, u32); 6] = [
     ("Ki", 10),
@@ -286,7 +286,7 @@ impl<'a> Parts<'a> {
         i32::try_from(self.fraction.len()).map_or(i32::MIN, |n| -n)
     }
 
-    /// `digits * 10^exponent`. Short ones keep their digits, long ones are cut to nano, upwards.
+    /// `digits * 10^exponent`. Short numbers keep their digits; long ones are rounded up to nano.
     fn decimal(&self, exponent: i32, format: Format) -> Quantity {
         let exponent = exponent.saturating_add(self.last_place());
         let (digits, exact) = integer(self.all_digits());
@@ -317,7 +317,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// `digits * 2^shift`, cut to nano upwards, at most `2^63 - 1`.
+    /// `digits * 2^shift`, rounded up to nano, at most `2^63 - 1`.
     fn binary(&self, shift: u32) -> Quantity {
         let (whole, _) = integer(self.whole.chars());
         let unit = 1_i128 << shift;

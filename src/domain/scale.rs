@@ -27,7 +27,7 @@ impl Replicas {
     /// The largest count the API can carry: `i32::MAX`.
     pub const MAX: Self = Self(i32::MAX.unsigned_abs());
 
-    /// The count `n`, cut to [`Replicas::MAX`].
+    /// The count `n`, capped at [`Replicas::MAX`].
     #[must_use]
     pub const fn new(n: u32) -> Self {
         if n > Self::MAX.0 { Self::MAX } else { Self(n) }
@@ -39,13 +39,13 @@ impl Replicas {
         self.0
     }
 
-    /// Both together, cut to [`Replicas::MAX`].
+    /// The sum, capped at [`Replicas::MAX`].
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self::new(self.0.saturating_add(other.0))
     }
 
-    /// What is left of it without the other, at least none.
+    /// The difference, at least zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -131,7 +131,7 @@ impl ReplicaBounds {
         Self { min, max }
     }
 
-    /// `n` moved into the bounds; when they cross, `min` wins.
+    /// `n` moved into the bounds; if `max` is below `min`, the result is `min`.
     #[must_use]
     pub fn clamp(self, n: Replicas) -> Replicas {
         n.min(self.max).max(self.min)
@@ -144,12 +144,12 @@ impl ReplicaBounds {
     }
 }
 
-/// The object whose scale subresource is driven.
+/// The object that is scaled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScaleTarget {
-    /// Group and version, as `apps/v1`.
+    /// Group and version, such as `apps/v1`.
     pub api_version: String,
-    /// Kind, as `Deployment`.
+    /// Kind, such as `Deployment`.
     pub kind: String,
     /// Namespace of the object.
     pub namespace: String,

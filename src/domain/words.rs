@@ -1,4 +1,5 @@
-//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, and counted nouns.
+//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, and counted
+//! nouns.
 
 use std::fmt;
 

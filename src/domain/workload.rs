@@ -1,6 +1,6 @@
 //! The validated spec of one workload, and what follows from it alone: the mode in force, the sources configured.
 //!
-//! `api::validation` validates a spec and makes a [`Workload`] of it. What it rejected arrives here as
+//! `api::validation` validates a spec and makes a [`Workload`] from it. What it rejected arrives here as
 //! [`SpecProblem`]s.
 
 use jiff::SignedDuration;
@@ -59,7 +59,7 @@ pub enum Mode {
 pub struct Prediction {
     /// The span of the forecast whose peak makes the proposal (`predictionWindowSeconds`).
     pub window: SignedDuration,
-    /// Name of the algorithm, as the user sees it.
+    /// Name of the algorithm, as in the spec.
     pub algorithm: String,
 }
 

@@ -131,7 +131,7 @@ impl DemandHistory {
     pub fn censored_percent(&self, key: &SeriesKey) -> f64 {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let hours = state.series.get(key).map(|series| series.hours.iter());
-        // Hours without readings count as not censored, so that the first readings of an object do not pass for a day.
+        // Hours without readings count as not censored, so that the first readings of an object do not count as a day.
         let share = |hour: &HourReadings| f64::from(hour.censored) / f64::from(hour.all.max(1));
         let censored: f64 = hours.into_iter().flatten().map(share).sum();
         100.0 * censored / HOURS_IN_A_DAY

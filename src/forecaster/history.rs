@@ -27,9 +27,9 @@ pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
 
-/// The most points that one range query may return: the limit of Prometheus.
+/// Maximum number of points that one range query may return: the limit of Prometheus.
 const POINTS_PER_QUERY: i64 = 11_000;
-/// The most points that are kept of one query: 70 days of minutes.
+/// Maximum number of points that are kept of one query: 70 days of minutes.
 const POINTS_MAX: i64 = 100_800;
 /// How soon live minutes are compared again after the query for the comparison failed.
 const COMPARE_RETRY: SignedDuration = SignedDuration::from_mins(10);

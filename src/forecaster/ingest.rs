@@ -44,7 +44,7 @@ impl Rejection {
 /// Removes from `samples`, oldest first, what cannot be a measurement; returns the time and the reason of each.
 ///
 /// `from` is the start of the queried span. `highest_accepted` is the highest value of this series that was ever
-/// accepted; no value up to twice of it is absurd. It is updated.
+/// accepted; no value up to twice that is absurd. It is updated.
 ///
 /// # Guarantees
 /// The samples that stay are finite, not negative, in strictly increasing order of time, and within `[from, now + 30

@@ -35,8 +35,8 @@ use crate::{
     ports::{Cluster, ClusterError},
 };
 
-/// The most samples that a status carries for one metric, so that objects stay small. Of more samples every n-th is
-/// published, so that they reach as far.
+/// Maximum number of samples that a status carries for one metric, so that objects stay small. Of more samples every
+/// n-th is published, so that they reach as far.
 const MAX_SAMPLES: usize = 1_000;
 
 /// Creates, updates and deletes predictions as the autoscalers require.
@@ -99,7 +99,7 @@ async fn clean_up<C: Cluster>(cluster: &C, now: Timestamp) {
     let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
     for tsp in cluster.every_prediction() {
         let outcome = match controller_uid(&tsp) {
-            // An owner that does not exist any more is left to the garbage collector.
+            // A prediction whose owner no longer exists is left to the garbage collector.
             Some(owner) if existing.contains(owner) && !predicting.contains(owner) => {
                 delete(cluster, &tsp).await
             }

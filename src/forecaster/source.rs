@@ -4,7 +4,7 @@
 //! |---|---|
 //! | of one cluster | one |
 //! | of a fleet that divides replicas | one: the sum over its members |
-//! | of a `Duplicated` fleet | one for each member scope demand syncs report; else one, the sum |
+//! | of a `Duplicated` fleet | one for each member whose demand syncs report; else one, the sum |
 //! | of a fleet, for a metric of the fleet that no pod has | one |
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -51,7 +51,7 @@ pub(super) struct SourceSeries<'a> {
     pub(super) scope: SeriesScope,
 }
 
-/// The pods whose demand a series is.
+/// The pods whose demand a series measures.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SeriesScope {
     /// All of them, in a single query.

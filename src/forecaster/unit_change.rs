@@ -14,7 +14,7 @@ const FACTORS: [f64; 5] = [60.0, 1000.0, 1024.0, 1e6, 1e9];
 const STEP_TOLERANCE: f64 = 0.20;
 /// How far the ratio to the same time of the day before may be from the factor: days differ.
 const DAY_TOLERANCE: f64 = 2.0;
-/// How far apart levels may be and count as the same: load varies by less within a day, units differ by more.
+/// How far apart levels may be and still count as the same: load varies by less within a day, units differ by more.
 const LEVEL_TOLERANCE: f64 = 4.0;
 /// How long the new level must last.
 const SETTLE: SignedDuration = SignedDuration::from_mins(30);
@@ -98,8 +98,8 @@ fn sample_counts(series: &Series) -> Option<(usize, usize)> {
 ///
 /// - the medians of the half hours before and after it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its
 ///   inverse, within 20 %;
-/// - the same half hour of the day before differs by that factor, too, within a half and twice (without a day before it
-///   may be a launch);
+/// - the same half hour of the day before differs by that factor, too, within a half and twice (without a day before,
+///   it may be a launch);
 /// - the series never was near the new level before, in its samples or in `past`, and not near the old level since:
 ///   units do not alternate.
 #[must_use]

@@ -57,7 +57,7 @@ pub trait Workloads: Send + Sync + 'static {
         &self,
         query: &MetricQuery<'_>,
     ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
-    /// Sets the replicas of a target, if it still is the version that the decision was made from.
+    /// Sets the replicas of a target, if it still has the version that the decision was made from.
     ///
     /// # Errors
     /// [`ClusterError::Conflict`] when the target was modified since: decide again.
@@ -90,7 +90,7 @@ pub trait Workloads: Send + Sync + 'static {
 
 /// The cluster with the autoscalers that users write: their specs, statuses and events.
 pub trait Cluster: Workloads {
-    /// Waits until autoscalers were created, deleted, or changed in spec or annotations; returns and clears them all.
+    /// Waits until autoscalers are created, deleted, or changed in spec or annotations; returns and clears them all.
     /// Cancel safe.
     fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The autoscalers of the watched namespaces, in the order of their namespace and name.
@@ -137,7 +137,8 @@ pub trait Cluster: Workloads {
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
-    /// All of them, for garbage collection: absent until they have been listed, and while one of them cannot be parsed.
+    /// All federated autoscalers, for garbage collection: absent until they have been listed, and while one of them
+    /// cannot be parsed.
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>>;
     /// Records an event about a federated autoscaler.
     fn emit_federated(
@@ -201,9 +202,9 @@ pub struct HpaView {
     pub uid: String,
     /// UID of its controller, if any.
     pub controller_uid: Option<String>,
-    /// Labels and annotations, as JSON objects.
+    /// Its labels, as a JSON object.
     pub labels: Value,
-    /// See `labels`.
+    /// Its annotations, as a JSON object.
     pub annotations: Value,
     /// What it scales.
     pub target: ScaleTarget,
@@ -213,7 +214,7 @@ pub struct HpaView {
     pub status: Value,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// `status.lastScaleTime`, shifted to the controller's clock by its age at the time of the watch event.
+    /// `status.lastScaleTime`, converted to the controller's clock by its age when the HPA is read from the store.
     pub last_scale: Option<Timestamp>,
 }
 

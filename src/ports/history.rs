@@ -106,7 +106,7 @@ pub enum HistoryError {
         /// The server's message, shortened.
         message: String,
     },
-    /// The credentials are not accepted, or the server is no Prometheus (redirect, 401, 403, 404).
+    /// The credentials are not accepted, or the server is not Prometheus (redirect, 401, 403, 404).
     #[error(
         "Prometheus rejected the request (status {status}): {message}; check its URL and credentials"
     )]

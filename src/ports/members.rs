@@ -58,7 +58,7 @@ pub trait Fleet: Send + Sync + 'static {
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
     /// A member that has not answered for longer than this counts as lost.
     fn lost_after(&self) -> SignedDuration;
-    /// Waits until members were added or removed, or changed their credentials, labels or taints.
+    /// Waits until members are added or removed, or their credentials, labels or taints change.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 }
 

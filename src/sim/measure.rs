@@ -1,4 +1,5 @@
-//! Simulated readings of a metrics API: the demand in equal parts of the pods that served it, exact and without delay.
+//! Simulated readings of a metrics API: the demand, divided equally over the pods that served it, exact and without
+//! delay.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ pub(super) struct MetricForecaster<'a> {
 // === impl MetricForecaster ===
 
 impl<'a> MetricForecaster<'a> {
-    /// A forecaster that has seen nothing yet, or why there is none.
+    /// A forecaster without a forecast yet; `forecaster` may be the reason why there is none.
     pub(super) fn new(
         recorded: &'a RecordedMetric,
         forecaster: Result<Box<dyn Forecaster>, Refused>,
@@ -73,7 +73,7 @@ impl<'a> MetricForecaster<'a> {
         self.latest.as_ref().ok()
     }
 
-    /// Shows this lead time among the details: the one that the forecaster was built with.
+    /// Reports this lead time, which must be the one that the forecaster was built with.
     pub(super) fn with_lead_time(&mut self, lead_time: LeadTime) {
         self.lead_time = lead_time;
     }

@@ -99,7 +99,7 @@ pub struct Minute {
 /// The demand of a minute; of several metrics the one that needs the most replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Which track.
+    /// The index of the metric in the environment.
     pub track: usize,
     /// The total, in the metric's base unit.
     pub demand: f64,
@@ -157,8 +157,8 @@ impl Environment {
 impl<'a> Run<'a> {
     /// A run at the beginning of its environment.
     ///
-    /// A previewed workload acts, too. `forecasters` belong to the metrics, in their order; without a prediction in the
-    /// workload they are not used. The lead time is the start-up of the environment, as if measured, unless
+    /// A workload in Preview is scaled, too. `forecasters` belong to the metrics, in their order; without a prediction
+    /// in the workload they are not used. The lead time is the start-up of the environment, as if measured, unless
     /// [`with_lead_time`](Self::with_lead_time) sets another one.
     #[must_use]
     pub fn new(
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
     /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
     /// that asked for the most.
     ///
-    /// `None` but for the minute that was decided last, and where no forecast was in force.
+    /// `None` for every minute but the last decided one, and if no forecast was in force.
     #[must_use]
     pub fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
         let all = self.forecasters.iter().zip(&self.targets);

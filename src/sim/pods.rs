@@ -10,7 +10,7 @@ use crate::domain::{
     observation::{Container, Phase, Pod, Readiness, Requests, Status},
 };
 
-/// How long the pods that are there at the beginning have served: longer than any doubt about young pods.
+/// How long the first pods have served: longer than the periods in which young pods may be ignored.
 const SERVED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// What every pod of the workload is like.
@@ -90,7 +90,7 @@ impl SimulatedPods {
         pods
     }
 
-    /// Asks for `count` pods. New ones start; those that are too many go at once, the youngest first.
+    /// Asks for `count` pods. New ones start; surplus ones are removed at once, the youngest first.
     pub fn scale_to(&mut self, count: Replicas, now: Timestamp) {
         self.pods.truncate(size(count));
         self.serving = self.serving.min(self.pods.len());

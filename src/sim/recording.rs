@@ -4,7 +4,7 @@
 use foretide_models::{MAX_SLOTS, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 
-/// For how long a value stands where nothing newer was recorded: Prometheus' own lookback.
+/// For how long a value is used if no newer one was recorded: the lookback of Prometheus.
 const LOOKBACK: SignedDuration = SignedDuration::from_mins(5);
 /// A sample every so often is all that a minute needs.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -52,8 +52,8 @@ impl Recording {
         self.samples.get(..known).unwrap_or_default()
     }
 
-    /// The latest value at `at`; `None` if it is too old, which is five minutes, or twice the usual distance
-    /// between samples where that is longer.
+    /// The latest value at `at`; `None` if it is too old: five minutes, or twice the usual distance between samples if
+    /// that is longer.
     #[must_use]
     pub fn value_at(&self, at: Timestamp) -> Option<f64> {
         let latest = self.until(at).last()?;
@@ -88,7 +88,7 @@ impl Recording {
         series
     }
 
-    /// Reads on: what a series of this recording lacks up to `at`; keeps its newest `span`.
+    /// Extends a series of this recording up to `at`, and keeps its newest `span`.
     ///
     /// # Guarantees
     /// The values are those of [`series`](Self::series) for `at`.
@@ -107,7 +107,7 @@ impl Recording {
     }
 }
 
-/// How old a value may be: as in Prometheus, and as long as two samples usually are apart.
+/// How old a value may be: as in Prometheus, and at least twice the median distance between samples.
 fn lookback(samples: &[Sample]) -> SignedDuration {
     let pairs = samples.iter().zip(samples.iter().skip(1));
     let mut steps: Vec<SignedDuration> = pairs.map(|(a, b)| b.at.duration_since(a.at)).collect();

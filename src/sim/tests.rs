@@ -380,7 +380,7 @@ impl Forecaster for Oracle {
     }
 }
 
-/// Says of each minute how many there were before its end, and twice that at most.
+/// Forecasts for each slot the number of minutes up to its start, with twice that as the upper bound.
 #[derive(Debug)]
 struct Counting;
 

@@ -92,8 +92,8 @@ impl Fleets {
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that
-    /// are not among `members` any more lose them.
+    /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that are not
+    /// among `members` any more lose them.
     pub fn set_shares<'a>(
         &self,
         object: &ObjectLabels,
@@ -153,8 +153,8 @@ impl Telemetry {
         down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
-    /// used. Those that are gone leave no series.
+    /// Publishes the state of the members: name, whether it is ready, and how long it has been silent if its Secret can
+    /// be used. Those that are gone leave no series.
     pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
         // Holding the registry keeps a reader from seeing a part of them.
         let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -335,7 +335,7 @@ fn a_missing_input_of_backtest_is_reported() {
         (
             "--csv tests/it/manifests/short.csv",
             Exit::Invalid,
-            "the history holds 26h, at least 72h are required: two days to train and one to evaluate \
+            "the history covers 26h; at least 72h are required: two days to train and one to evaluate \
              (two weeks are better); provide a longer history, or set a shorter --warm-up",
         ),
         (

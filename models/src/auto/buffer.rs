@@ -18,7 +18,7 @@ pub(super) struct DemandBuffer {
     values: Vec<f64>,
     /// `sums[i]` is the sum of `values[..i]`.
     sums: Vec<f64>,
-    /// The steps whose demand was made up, oldest first.
+    /// The steps whose demand was imputed, oldest first.
     imputed: VecDeque<usize>,
 }
 
@@ -54,7 +54,7 @@ impl DemandBuffer {
         self.push(value);
     }
 
-    /// How many of the steps from `from` up to before `to` were made up.
+    /// How many of the steps from `from` up to before `to` were imputed.
     pub(super) fn imputed(&self, from: usize, to: usize) -> usize {
         let before = |step| self.imputed.partition_point(|imputed| *imputed < step);
         before(to).saturating_sub(before(from))

@@ -89,7 +89,6 @@ fn on_a_coarse_grid_the_error_names_the_needed_history() {
     assert!(hourly.forecast(&history(42), HOUR).is_ok());
 }
 
-/// Law F8.
 #[test]
 fn learning_a_growing_history_equals_learning_it_at_once() {
     let end = 4 * DAY + 137;
@@ -108,7 +107,7 @@ fn learning_a_growing_history_equals_learning_it_at_once() {
     );
 }
 
-/// Law F8 for a history whose beginning is dropped after it was learned, as the controller does.
+/// The beginning of the history is dropped after it was learned, as the controller does.
 #[test]
 fn a_sliding_window_is_learned_like_a_growing_history() {
     let (mut slid, mut grown) = (auto(), auto());
@@ -154,7 +153,6 @@ fn coverage_is_close_to_the_quantile() {
     );
 }
 
-/// Law F3.
 #[test]
 fn the_unit_of_demand_does_not_change_the_forecast() {
     for factor in [1024.0, 1e-6, 3.7] {

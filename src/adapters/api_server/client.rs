@@ -71,7 +71,7 @@ pub(in crate::adapters) struct Limits {
     pub(in crate::adapters) deadline: Duration,
     /// How long a request may wait for a slot before its deadline starts.
     pub(in crate::adapters) queue: Duration,
-    /// How often a read is retried after a transient failure.
+    /// Maximum number of retries of a read after transient failures.
     pub(in crate::adapters) retries: u32,
     /// Minimum pause before the first retry; doubles with each retry, plus up to as much again at random.
     pub(in crate::adapters) backoff: Duration,
@@ -91,7 +91,7 @@ pub(in crate::adapters) struct Calls {
 // === impl Connection ===
 
 impl Connection {
-    /// Connects by a kubeconfig file; without a path, by `$KUBECONFIG` or `~/.kube/config`.
+    /// Connects with a kubeconfig file; without a path, with `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
     /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is sent yet: only
@@ -111,7 +111,10 @@ impl Connection {
         file: Option<&Path>,
         context: Option<&str>,
     ) -> Result<Config, ConnectError> {
-        let shown = file.map_or_else(|| "of the environment".into(), |f| f.display().to_string());
+        let shown = file.map_or_else(
+            || "$KUBECONFIG or ~/.kube/config".into(),
+            |f| f.display().to_string(),
+        );
         let options = KubeConfigOptions {
             context: context.map(str::to_owned),
             ..Default::default()
@@ -138,7 +141,7 @@ impl Connection {
         Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
     }
 
-    /// Connects by a client configuration; its timeouts are replaced.
+    /// Connects with a client configuration; its timeouts are replaced.
     ///
     /// # Errors
     /// When its certificates, keys or addresses are malformed.

@@ -7,7 +7,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use crate::ports::ClusterError;
 
-/// At most so many characters of a server's message are kept, because messages go into logs and statuses.
+/// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
 const MESSAGE_MAX: usize = 500;
 
 /// Why one request failed.

@@ -89,7 +89,7 @@ impl FakeServer {
         self.sent().into_iter().map(|sent| sent.line).collect()
     }
 
-    /// Waits until so many requests have been received.
+    /// Waits until this many requests have been received.
     pub(in crate::adapters) async fn reached(&self, requests: usize) {
         self.count
             .subscribe()

@@ -1,8 +1,8 @@
 //! Removes credentials from error messages.
 //!
-//! A server, or a proxy before it, may quote a request in its response, headers included, and error messages go into
-//! statuses, events and logs. A [`Redactor`] knows the credentials of one connection; bearer tokens and JSON web tokens
-//! of others are recognized by their form.
+//! A server, or a proxy in front of it, may quote a request in its response, headers included, and error messages go
+//! into statuses, events and logs. A [`Redactor`] knows the credentials of one connection; bearer tokens and JSON web
+//! tokens of others are recognized by their form.
 //!
 //! ```text
 //! unknown token "abcdef0123456789.ghijkl"  ──►  unknown token "[hidden]"
@@ -15,8 +15,8 @@ use super::error::{CallError, truncate};
 
 /// Replaces a credential.
 const HIDDEN: &str = "[hidden]";
-/// A word with so many consecutive characters of a credential is hidden: messages are truncated, and a part of a
-/// credential is secret too.
+/// A word that contains this many consecutive characters of a credential is hidden: messages are truncated, and a part
+/// of a credential is secret too.
 const PART_MIN: usize = 12;
 /// The scheme of an `Authorization` header; the word after it is a credential.
 const SCHEME: &str = "bearer";
@@ -53,7 +53,7 @@ impl Redactor {
     }
 
     fn redact_text(&self, text: &str) -> String {
-        // Truncated first: a server may send a message as long as a response may be.
+        // Truncated first: the message may be as long as the limit of a response.
         let text = truncate(text);
         let mut redacted = String::with_capacity(text.len());
         let mut after_scheme = false;
@@ -74,7 +74,7 @@ impl Redactor {
         let is_web_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
         let parts = || word.as_bytes().windows(PART_MIN);
         let contains_part_of = |secret: &String| match secret.len() {
-            // Ordinary words may contain so short a secret by chance.
+            // Ordinary words may contain a secret this short by chance.
             ..PART_MIN => word.split('=').any(|part| part == secret),
             _ => parts().any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part)),
         };

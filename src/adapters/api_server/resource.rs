@@ -1,6 +1,6 @@
 //! Resource types, and the paths of their objects.
 //!
-//! Every name that comes from an object goes through [`segment`], so that no name can reach another path than its own.
+//! Every name that comes from an object goes through [`segment`], so that no name can reach a path other than its own.
 
 use std::fmt::{self, Write as _};
 
@@ -130,7 +130,7 @@ pub(in crate::adapters) fn root(api_version: &str) -> Result<String, CallError> 
 /// One name as a path segment.
 ///
 /// # Errors
-/// The API server does not allow the name in a path either: it is empty or dots, or contains `/` or `%`.
+/// The name is empty, `.` or `..`, or contains `/` or `%`: the API server does not allow such a name either.
 pub(in crate::adapters) fn segment(name: &str) -> Result<String, CallError> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
         return Err(CallError::Request(format!(

@@ -1,7 +1,7 @@
 //! Reads responses and watch events of an API server up to a size limit.
 //!
 //! The client library reads a response to its end however long it is. The limits keep a faulty member cluster, or a
-//! proxy before it, from using up the memory of the controller.
+//! proxy in front of it, from using up the memory of the controller.
 
 use std::{error::Error, io};
 
@@ -49,7 +49,7 @@ pub(in crate::adapters) async fn events(
     client: &Client,
     mut request: Request<Vec<u8>>,
 ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, CallError>> + use<>, CallError> {
-    // A server may compress every event by itself, and the client library decompresses only the first.
+    // A server may compress each event separately, and the client library decompresses only the first.
     let plain = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, plain);
     let chunks = axum::body::Body::new(send(client, request).await?).into_data_stream();

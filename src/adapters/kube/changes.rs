@@ -25,7 +25,7 @@ impl Changes {
     /// Waits until there is a change, and takes all changes; never empty.
     ///
     /// # Guarantees
-    /// Cancel safe: no change is lost. For one reader.
+    /// Cancel safe: no change is lost. Only one reader may call it.
     pub async fn next(&self) -> BTreeSet<ObjectKey> {
         loop {
             let taken = std::mem::take(&mut *self.keys());

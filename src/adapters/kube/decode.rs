@@ -1,7 +1,7 @@
 //! Decoding of object metadata, quantities and label selectors, and conversion of times to the controller's clock.
 //!
-//! Stores keep wall-clock times. [`OnClock`] converts them at every read, so that ages keep growing on a clock that
-//! runs at another speed.
+//! Stores keep wall-clock times. [`OnClock`] converts them at every read, so that an age is the same on the
+//! controller's clock as on the wall clock, even if the two run at different rates.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub(super) trait OnClock: Clone {
     fn on(&self, clock: &Clock) -> Self;
 }
 
-/// The metadata that is read of watched objects. `ObjectMeta` would also decode and allocate the fields that are not,
-/// for every pod of a cluster.
+/// The metadata fields that are read from watched objects. `ObjectMeta` would also decode and allocate all others, for
+/// every pod of a cluster.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Meta {

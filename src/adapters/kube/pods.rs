@@ -213,7 +213,7 @@ impl PodStatus {
                 && c.reason.as_deref() == Some("Unschedulable")
         });
         let since = unschedulable?.last_transition_time;
-        // Without a time, the pod has waited for long.
+        // Without a time, the pod counts as having waited for a long time.
         Some(since.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 

@@ -39,7 +39,7 @@ pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
         selector.matches_by(|key| label(self.labels(), key))
     }
 
-    /// Whether its spec and annotations are those of `before`: then the change is not reported.
+    /// Whether its spec and annotations equal those of `before`; such a change is not reported.
     fn spec_eq(&self, _before: &Self) -> bool {
         true
     }
@@ -92,7 +92,7 @@ pub struct WatchReport {
     pub last_contact: Option<Timestamp>,
     /// The last failure, until a request succeeds.
     pub failing: Option<String>,
-    /// Whether that failure is that the kind may not be read or is not served (403, 404).
+    /// Whether that failure means that the kind may not be read or is not served (403, 404).
     pub forbidden_or_not_found: bool,
 }
 

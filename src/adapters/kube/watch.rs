@@ -32,7 +32,7 @@ use crate::{
     clock::Clock,
 };
 
-/// After so many failures in a row without progress, the kind is listed again.
+/// After this many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;
 /// Maximum number of pages of a list: a faulty server may send a list without end.
 const PAGES_MAX: u32 = 1_000;
@@ -284,7 +284,8 @@ impl<V: Stored> Watch<V> {
             let event = match timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return WatchEnd::from(error),
-                // Closed at once without an event is a failure; it would be opened again without a pause.
+                // A watch that is closed at once, without an event, counts as failed: otherwise it would be reopened
+                // without a pause.
                 Ok(None) if has_events || lasted(opened) => return WatchEnd::Regular,
                 Ok(None) => return WatchEnd::Failed(CallError::Transport(CLOSED.to_owned())),
                 Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
@@ -364,7 +365,7 @@ impl<V: Stored> Watch<V> {
         if outage.failures == 0 {
             return;
         }
-        // Limited so that the power fits; `max_backoff` is reached before.
+        // Limited so that the power does not overflow; `max_backoff` is reached earlier.
         let doublings = (outage.failures - 1).min(16);
         let base = (self.timeouts.backoff * 2_u32.pow(doublings)).min(self.timeouts.max_backoff);
         tokio::time::sleep(base + jitter(base / 2)).await;

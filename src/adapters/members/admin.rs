@@ -32,7 +32,7 @@ use crate::{
 
 /// Field manager of the objects that the commands apply.
 const MANAGER: &str = "foretide-members";
-/// How often the token of a service account is read, half a second apart, until it exists.
+/// How many times the token of a service account is read, half a second apart, until it exists.
 const TOKEN_ATTEMPTS: u32 = 20;
 
 /// A client of one cluster, for the command line.
@@ -236,8 +236,8 @@ impl AdminClient {
         }
     }
 
-    /// Which of the permissions that the hub needs in a member are granted; `place` adds those to place workloads. With
-    /// `namespaces`, namespaced resources are reviewed in each of them.
+    /// Which of the permissions that the hub needs in a member are granted; `place` adds those for placing workloads.
+    /// With `namespaces`, namespaced resources are reviewed in each of them.
     ///
     /// # Errors
     /// The server does not answer.

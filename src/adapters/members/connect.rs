@@ -33,7 +33,7 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
     Ok(Connection::new(config)?.with_redactor(secrets_of(&access.credentials)))
 }
 
-/// Hides the credentials in messages.
+/// The redactor of these credentials.
 pub(super) fn secrets_of(credentials: &Credentials) -> Redactor {
     Redactor::new(match credentials {
         Credentials::Token(token) => vec![token.clone()],

@@ -2,7 +2,7 @@
 //!
 //! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for
 //! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
-//! give the [`Health`] of the member. What follows from it is decided elsewhere.
+//! give the [`Health`] of the member. What the health of a member means for a fleet is decided in `domain::federate`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,7 +53,7 @@ struct WatchState {
     failing: Option<String>,
 }
 
-/// Asks a member for `/readyz` again and again.
+/// Asks a member for `/readyz` periodically.
 #[derive(Debug)]
 struct HealthProbe(Mutex<ProbeState>);
 
@@ -84,8 +84,8 @@ pub(super) struct HealthReport {
 // === impl Timeouts ===
 
 impl Timeouts {
-    /// A member is lost when it did not answer for `lost_after`; until then it is probed three times, and at least
-    /// every 10 s.
+    /// A member is lost when it did not answer for `lost_after`; until then it is probed at least three times, and at
+    /// least every 10 s.
     #[must_use]
     pub fn new(lost_after: SignedDuration) -> Self {
         let longest = SignedDuration::from_secs(10);
@@ -208,14 +208,14 @@ impl ProbeState {
     fn record(&mut self, answer: Result<(), CallError>, now: Timestamp) {
         self.unauthorized = matches!(answer, Err(CallError::Status { code: 401, .. }));
         match answer {
-            // No answer either: nothing can be read with rejected credentials.
+            // Not an answer: with rejected credentials nothing can be read.
             Err(CallError::Status { code: 401, .. }) => self.unanswered = None,
             Err(CallError::Status {
                 code: code @ 500..,
                 message,
             }) => {
                 self.answered(now);
-                // From the first such report on, not from the latest.
+                // Since the first such report, not the latest.
                 let since = self.unready.take().map_or(now, |(since, _)| since);
                 // A server may send a page of HTML, and this goes into a status.
                 let message: String = message.chars().take(200).collect();

@@ -201,15 +201,14 @@ impl Inventory {
             match found {
                 Ok(Some(_)) => return,
                 _ if absent => tokio::time::sleep(DISCOVERY_PERIOD).await,
-                // Soon again: until this is known, the inventory is not complete.
+                // Repeated sooner: until this is known, the inventory is not complete.
                 _ => tokio::time::sleep(DISCOVERY_PERIOD / 12).await,
             }
         }
     }
 
-    /// Whether Secrets and profiles have been listed. Profiles that the hub forbids to read count as none. Those that
-    /// cannot be read at the moment are waited for, because members that are not known yet look as if they were
-    /// deleted.
+    /// Whether Secrets and profiles have been listed. Profiles that may not be read count as none. Those that cannot be
+    /// read at the moment are waited for, because members that are not known yet look as if they were deleted.
     pub(super) fn is_listed(&self) -> bool {
         let listed = |report: WatchReport| report.synced || report.forbidden_or_not_found;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());

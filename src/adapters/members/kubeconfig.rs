@@ -63,7 +63,7 @@ pub struct KubeconfigError {
 /// The fields of a mapping of the kubeconfig; any other is an error.
 struct Schema {
     allowed: &'static [&'static str],
-    /// Known to kubectl and not accepted with a value that has an effect; with the reason.
+    /// Fields that kubectl knows and that are rejected if their value has an effect, each with the reason.
     refused: &'static [(&'static str, &'static str)],
 }
 
@@ -71,8 +71,7 @@ const FILE: &str = "names a file, and a member's kubeconfig must not make the hu
                     put its content inline (kubectl config view --minify --flatten --raw does)";
 const COMMAND: &str = "makes clients run a command, which the hub does not do for a member; \
                        use the token of a service account (foretide members add makes one)";
-const IMPERSONATION: &str =
-    "impersonates another user; give the credentials of the user that the hub is to be";
+const IMPERSONATION: &str = "impersonates another user; give the credentials of that user instead";
 const PASSWORD: &str = "is no longer accepted by API servers; use a token or a client certificate";
 
 const ROOT: Schema = Schema {

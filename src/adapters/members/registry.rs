@@ -1,8 +1,9 @@
 //! The member clusters of a fleet, as their Secrets and `ClusterProfile`s say.
 //!
 //! Keeps one [`MemberConnection`] per member. A new kubeconfig opens a second connection, which replaces the first once
-//! its stores are complete, so that a rotated token is no outage. Other labels and annotations change the description
-//! of the member and leave its connection alone. A Secret that cannot be used is a member without a cluster.
+//! its stores are complete, so that a rotated token causes no outage. Other labels and annotations change the
+//! description of the member and leave its connection alone. A Secret that cannot be used is a member without a
+//! cluster.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +41,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// How often the inventory is checked until its first list, which causes no event when it has no Secrets.
 const FIRST_CHECK_PERIOD: Duration = Duration::from_millis(200);
 
-/// Opens a connection by a kubeconfig; tests replace it.
+/// Opens a connection with the access of a kubeconfig; tests replace it.
 type Connect = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
 
 /// The member clusters of a fleet.
@@ -151,7 +152,7 @@ impl MemberRegistry {
             let entry = self.updated(&name, entry, member);
             entries.insert(name, entry);
         }
-        // Before the notification, because those that it wakes take the lock.
+        // Before the notification, because the tasks that it wakes take the lock.
         drop(entries);
         // Stays set: an interrupted watch does not undo the first list.
         self.synced.fetch_or(listed, Ordering::AcqRel);
@@ -380,7 +381,8 @@ impl RegistryEntry {
             health,
             refused: unauthorized,
             cluster: self.serving().map(|connection| connection.cluster.clone()),
-            // It is shown as the reason why a member is lost, so a problem of its annotations must not take its place.
+            // The problem is shown as the reason why a member is lost, so a problem with its annotations must not take
+            // its place.
             problem: match health {
                 Health::Unknown { .. } => problem,
                 _ => problem.or_else(|| self.info.problem.clone()),

@@ -20,7 +20,7 @@ use crate::ports::HistoryError;
 
 /// The largest body that is read, after decompression.
 const BODY_MAX: usize = 32 * 1024 * 1024;
-/// The most samples in one response: 24 MB, more than any history that the forecaster asks for.
+/// Maximum number of samples in one response: 24 MB, more than any history that the forecaster asks for.
 const SAMPLES_MAX: usize = 1_000_000;
 /// Bodies of this size or more are parsed on a blocking thread, so that they do not delay other tasks.
 const LARGE_BODY: usize = 512 * 1024;
@@ -113,7 +113,7 @@ impl Prometheus {
         let http = reqwest::Client::builder()
             // A redirect could lead to a server that is not configured.
             .redirect(redirect::Policy::none())
-            // A proxy of the environment is not part of the configuration.
+            // A proxy from the environment is not part of the configuration.
             .no_proxy()
             .gzip(true)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -208,7 +208,7 @@ impl Prometheus {
         }
     }
 
-    /// The response began, and its body ended early.
+    /// The error of a response whose body ended early.
     fn body_error(&self, error: reqwest::Error) -> HistoryError {
         if error.is_timeout() {
             self.deadline_exceeded()

@@ -39,7 +39,7 @@ pub enum BuildError {
     /// A rate window of zero seconds.
     #[error("the rate window is zero; expected at least one second")]
     Window,
-    /// The parser reads another expression than the one that was printed.
+    /// The parser reads an expression other than the one that was printed.
     #[error("the query {0:?} does not parse as the expression it was built from; it is not sent")]
     NotReadBack(String),
 }
@@ -170,7 +170,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Compares a label by a test.
+    /// A matcher that applies `test` to `label`.
     ///
     /// # Errors
     /// [`BuildError::LabelName`]; [`BuildError::LabelValue`] beyond 1 KiB.

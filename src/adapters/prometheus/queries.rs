@@ -14,7 +14,8 @@ use crate::domain::{self, ParseSelectorError, Requirement};
 
 const CPU_USAGE: &str = "container_cpu_usage_seconds_total";
 const MEMORY_USAGE: &str = "container_memory_working_set_bytes";
-/// One series per node, from the same scrape as the usage of its containers: where it exists and they do not, none ran.
+/// One series per node, from the same scrape as the usage of its containers. Where it exists and the series of a
+/// workload's containers do not, no pod of the workload ran.
 const NODES: &str = "machine_cpu_cores";
 
 /// The workload whose pods are measured.
@@ -111,10 +112,10 @@ pub enum BuiltInError {
          such as `queue=worker,tier in (a,b),!canary`"
     )]
     Selector(String),
-    /// A selector that names another namespace, or compares the namespace by another operator than equality.
+    /// A selector that names another namespace, or compares the namespace with an operator other than equality.
     #[error(
-        "the metric selector compares label {label:?}; the history is bound to namespace \
-         {namespace:?}, remove that requirement"
+        "the metric selector compares label {label:?}, but the history is bound to namespace \
+         {namespace:?}; remove that requirement"
     )]
     Namespace {
         /// The label.

@@ -1,4 +1,4 @@
-//! Parses the JSON body of a Prometheus query response, also of servers that imitate its API.
+//! Parses the JSON body of a query response of Prometheus, or of a server that imitates its API.
 //!
 //! Fields may come in any order, unknown ones are ignored, and a truncated body is an error. Native histograms are
 //! counted and skipped, because they have no single value. HTTP status codes are left to [`super::client`].
@@ -278,7 +278,7 @@ impl<'de> Deserialize<'de> for Point {
     }
 }
 
-/// From seconds since 1970 (rounded to milliseconds) and a number as Go prints it: `1e+06`, `NaN`, `+Inf`.
+/// A sample from seconds since 1970 (rounded to milliseconds) and a number as Go prints it: `1e+06`, `NaN`, `+Inf`.
 fn sample(at: f64, value: &str) -> Result<Sample, String> {
     let millis = (at * 1000.0).round();
     let whole = if millis.abs() < 1e17 {

@@ -2,8 +2,8 @@
 //! another through a replica count.
 //!
 //! The text is parsed, whatever could read outside the namespace is rejected, the namespace is added to every selector,
-//! and the result is printed from the tree, so that comments and tricks of quoting do not survive. Access to the server
-//! itself is left to the server, or to a proxy before it.
+//! and the result is printed from the tree, so that comments and quoting tricks do not survive. Access to the server
+//! itself is left to the server, or to a proxy in front of it.
 //!
 //! ```text
 //! sum(rate(http_requests_total{job="web"}[5m]))
@@ -133,7 +133,7 @@ pub(super) fn with_matcher(query: &Query, matcher: &BuiltMatcher) -> Result<Quer
     each_selector(&mut tree, &mut |selector| {
         let matchers = &mut selector.matchers.matchers;
         matchers.extend(added.iter().cloned());
-        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
+        // In the order of the printer, so that the printed text parses as the same tree; the order has no meaning.
         matchers.sort_by_cached_key(ToString::to_string);
         matchers.dedup();
         for alternative in &mut selector.matchers.or_matchers {
@@ -181,7 +181,7 @@ struct NamespaceGuard<'a> {
 }
 
 impl NamespaceGuard<'_> {
-    /// Visits every node; the visitor of the parser skips the parameter of `topk(parameter, ...)`.
+    /// Visits every node: the visitor of the parser would skip the parameter of `topk(parameter, ...)`.
     fn expression(&mut self, tree: &mut Expr, depth: usize) -> Result<(), AdmitError> {
         if depth > DEPTH_MAX {
             return Err(AdmitError::TooDeep);
@@ -204,7 +204,7 @@ impl NamespaceGuard<'_> {
     }
 
     fn aggregate(&mut self, it: &mut AggregateExpr, depth: usize) -> Result<(), AdmitError> {
-        // The printer drops `by ()`: the tree would not read back as itself.
+        // The printer drops `by ()`: the printed text would not parse as the same tree.
         if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
             it.modifier = None;
         }
@@ -290,7 +290,7 @@ impl NamespaceGuard<'_> {
             self.tenant.label,
             self.tenant.namespace,
         ));
-        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
+        // In the order of the printer, so that the printed text parses as the same tree; the order has no meaning.
         matchers.matchers.sort_by_cached_key(ToString::to_string);
         Ok(())
     }
@@ -350,7 +350,7 @@ fn check_label(label: &str) -> Result<(), AdmitError> {
 }
 
 fn check_modifier(modifier: &mut BinModifier) -> Result<(), AdmitError> {
-    // The printer drops `ignoring ()`: the tree would not read back as itself.
+    // The printer drops `ignoring ()`: the printed text would not parse as the same tree.
     if matches!(&modifier.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty()) {
         modifier.matching = None;
     }

@@ -4,10 +4,10 @@ use jiff::SignedDuration;
 
 /// Parses whole days such as `3d`, or a Go duration such as `60s` or `1h30m`.
 ///
-/// `None` if the text is no duration, or one that is negative or out of range. Limits are up to the caller.
+/// `None` if the text is not a duration, or is one that is negative or out of range. Limits are up to the caller.
 ///
 /// # Source
-/// crane's `ParseDuration`, which knows days beside Go's units.
+/// crane's `ParseDuration`, which knows days in addition to Go's units.
 #[must_use]
 pub fn duration(text: &str) -> Option<SignedDuration> {
     let days = text

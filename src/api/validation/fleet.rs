@@ -1,7 +1,7 @@
 //! Converts a `FederatedHPA` to a workload and the policy that divides it.
 //!
 //! The part of the spec that both kinds of autoscaler have is converted by [`super`]; the rest of it here. A field
-//! without effect under the chosen policy is no violation.
+//! without effect under the chosen policy is not a violation.
 
 mod clusters;
 
@@ -57,7 +57,8 @@ impl FleetSpec {
         !self.scopes.contains(&metric.identifier())
     }
 
-    /// Whether members are asked for a metric: for all that pods have, and for the rest unless it is the fleet's.
+    /// Whether a metric is read in members: every metric of pods is, and any other unless it is measured once for the
+    /// fleet.
     #[must_use]
     pub fn is_read_in_members(&self, metric: &MetricSpec) -> bool {
         let is_of_pods = matches!(
@@ -85,7 +86,7 @@ impl FleetSpec {
         }
     }
 
-    /// The policy as it is carried out: a count that Preview gives is divided as one that the hub writes.
+    /// The policy as it is carried out: in Preview, `specificReplicas` is divided like a count that the hub writes.
     #[must_use]
     pub fn policy_in_force(&self) -> Policy {
         let mut policy = self.policy.clone();
@@ -108,19 +109,19 @@ impl FleetSpec {
         self.policy.mode == Mode::Direct && !self.is_duplicated()
     }
 
-    /// Whether a count of the whole is divided: one that the hub writes, or one that is given in Preview.
+    /// Whether one count is divided among the members: one that the hub writes, or `specificReplicas` in Preview.
     #[must_use]
     pub fn hub_divides_counts(&self) -> bool {
         self.hub_writes_counts() || self.is_pinned()
     }
 
-    /// Whether nothing but a given count is written.
+    /// Whether the strategy is Preview, in which nothing but `specificReplicas` is written.
     #[must_use]
     pub fn is_previewed(&self) -> bool {
         self.workload.strategy == Strategy::Preview
     }
 
-    /// Whether Preview gives a count.
+    /// Whether `specificReplicas` is set in Preview.
     fn is_pinned(&self) -> bool {
         self.is_previewed() && self.workload.specific_replicas.is_some()
     }

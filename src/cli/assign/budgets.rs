@@ -1,4 +1,4 @@
-//! How the policy divides the bounds: one table, by the kind of assignment.
+//! How the policy divides the bounds: a table whose columns depend on the kind of assignment.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// What was divided last: the exact shares and what became of them.
+/// The last division as text: the exact shares and the bounds that result from them.
 pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
     let entries: Vec<_> = candidates(assignment);
     if entries.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
     text
 }
 
-/// Those with a share or the prospect of one.
+/// The clusters that have a share or may get one.
 fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
     let members = assignment.ledger.members.iter();
     let mut entries: Vec<_> = members

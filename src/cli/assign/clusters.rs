@@ -29,11 +29,11 @@ use crate::{
 
 /// `kind` of the file.
 const KIND: &str = "Clusters";
-/// How long pods have been unschedulable, a cluster lost, a taint there, if the file does not say: longer than any
-/// delay and toleration.
+/// The age of unschedulable pods, of a lost cluster and of a taint, if the file does not give it: longer than any delay
+/// and toleration.
 const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
 
-/// The clusters of a file, before they are seen at a moment.
+/// The clusters of a file, with ages instead of timestamps.
 #[derive(Debug)]
 pub(in crate::cli) struct Clusters {
     fleet: FleetNeeds,
@@ -80,11 +80,11 @@ struct Cluster {
     taints: Vec<ClusterTaint>,
     #[serde(default)]
     health: ClusterHealth,
-    /// Since when, if it is not `Ready`.
+    /// For how long it has not been `Ready`.
     lost_for: Option<String>,
-    /// Replicas that it can run in all.
+    /// Replicas that it can run in total.
     capacity: Option<u32>,
-    /// Replicas that it can run beside those that have a node.
+    /// Replicas that it can run in addition to those that have a node.
     room: Option<u32>,
     #[serde(default)]
     target_absent: bool,
@@ -205,7 +205,7 @@ impl Clusters {
         Replicas::new(self.clusters.iter().fold(0, sum))
     }
 
-    /// The clusters as they are seen at `now`. `target` is the utilization target of the workload, in percent.
+    /// The clusters as observed at `now`. `target` is the utilization target of the workload, in percent.
     ///
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.

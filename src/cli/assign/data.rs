@@ -8,7 +8,7 @@ use crate::{
     domain::{Replicas, federate::Member},
 };
 
-/// Everything for programs; `--after` reads it back.
+/// The body of the JSON document; `--after` reads it back.
 pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
     let Assignment {
         fleet,

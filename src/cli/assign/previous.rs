@@ -21,7 +21,7 @@ use crate::{
 /// A previous assignment.
 #[derive(Debug)]
 pub(super) struct Previous {
-    /// When that was decided.
+    /// When it was decided.
     pub(super) at: Timestamp,
     ledger: Ledger,
     bounds: BTreeMap<String, ReplicaBounds>,

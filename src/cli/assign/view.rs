@@ -27,7 +27,7 @@ pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-/// Everything but the heading: seen, divided, decided.
+/// The report without the heading: the clusters, the division, the actions.
 pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
     [
         seen(assignment, screen),
@@ -63,9 +63,9 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
     )
 }
 
-// --- What is there.
+// --- The clusters.
 
-/// The clusters as they are seen.
+/// The clusters as observed.
 fn seen(assignment: &Assignment, screen: Screen) -> String {
     let header = [
         ("CLUSTER", Side::Left),
@@ -166,7 +166,7 @@ fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
     !assignment.ledger.members.contains_key(&decided.name)
 }
 
-// --- What each is to do.
+// --- The actions.
 
 fn decided(assignment: &Assignment, screen: Screen) -> String {
     let header = [

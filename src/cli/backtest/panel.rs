@@ -31,7 +31,7 @@ pub(in crate::cli) struct Panel<'a> {
 // === impl Panel ===
 
 impl Panel<'_> {
-    /// The picture, a line per row; under each time in which too few replicas served, the axis is marked.
+    /// The picture, one line per row; marks on the axis show when too few replicas served.
     pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
         let sample = |minute: &Minute, value: f64| Sample {
             at: minute.at,

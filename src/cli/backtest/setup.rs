@@ -35,7 +35,7 @@ const LONG: SignedDuration = SignedDuration::from_hours(252);
 const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
 /// The least training span: two days, to see one repetition.
 const LEAST_WARM_UP: SignedDuration = SignedDuration::from_hours(48);
-/// How long the runs go before the evaluation.
+/// How long the runs last before the evaluation starts.
 const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
 /// Start-up time of a pod if neither flag nor spec sets it.
 const START_UP: SignedDuration = SignedDuration::from_mins(2);
@@ -234,7 +234,7 @@ fn warm_up(length: SignedDuration, learns: bool) -> Result<SignedDuration, Failu
     }
     if length < LEAST_WARM_UP + DAY {
         return Err(Failure::invalid(format!(
-            "the history holds {length:#}, at least 72h are required: two days to train and one to evaluate \
+            "the history covers {length:#}; at least 72h are required: two days to train and one to evaluate \
              (two weeks are better); provide a longer history, or set a shorter --warm-up"
         )));
     }
@@ -268,7 +268,7 @@ fn metrics(workload: &Workload, histories: &[History]) -> Vec<RecordedMetric> {
     workload.metrics.iter().filter_map(recorded).collect()
 }
 
-/// The next full minute, so that rows stand at round times.
+/// The next full minute, so that rows have round times.
 fn whole_minute(at: Timestamp) -> Timestamp {
     let seconds = MINUTE.as_secs();
     let up = at.as_second().div_euclid(seconds) + i64::from(at.as_second().rem_euclid(seconds) > 0);

@@ -130,7 +130,7 @@ pub(super) fn check(bounds: &[Bound], baseline: Baseline) -> Result<(), Failure>
     }
 }
 
-/// By how many percent one's replica-hours exceed the other's.
+/// By how many percent the replica-hours of Foretide exceed those of the plain HPA.
 pub(super) fn more_percent(ours: &Score, plain: &Score) -> f64 {
     let plain = plain.replica_hours();
     if plain > 0.0 {

@@ -21,7 +21,7 @@ const PICTURE: Size = Size {
     columns: 72,
     rows: 8,
 };
-/// What a row above the highest of the others takes of the scale.
+/// Raises the scale so that the top one of its eight rows stays free.
 const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The report as text.
@@ -97,8 +97,8 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
     text
 }
 
-/// A row above the highest count that was needed or served, rounded up to an even one, so that its half is a count,
-/// too.
+/// The top of the scale: one row above the highest count that was needed or served, rounded up to an even number, so
+/// that half of it is a whole number.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
     let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));

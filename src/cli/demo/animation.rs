@@ -16,7 +16,7 @@ use crate::{
     sim::Run,
 };
 
-/// Each picture leaves room for its scale within the width of the text; ours has a forecast to show besides.
+/// Each picture leaves room for its scale within the width of the text; ours is taller, because it shows a forecast.
 const OURS: Size = Size {
     columns: 74,
     rows: 8,
@@ -137,7 +137,7 @@ impl Animation for BacktestAnimation<'_> {
                 now: (!self.is_over()).then_some(self.now),
             };
             let drawn = panel.draw(size, screen);
-            // The times stand once, under the lower picture.
+            // The times are shown once, under the lower picture.
             let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
             text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
         }

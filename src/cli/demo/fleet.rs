@@ -36,7 +36,7 @@ const SENTENCE: usize = 2;
 /// The fleet and its history so far.
 pub(super) struct FleetAnimation {
     simulation: FleetSimulation,
-    /// The same clusters with shares that stay as they were divided.
+    /// The same clusters with fixed shares.
     fixed: FleetSimulation,
     histories: Vec<ClusterHistory>,
     /// What moved last, and when.
@@ -122,7 +122,7 @@ impl Animation for FleetAnimation {
         {
             let _infallible = writeln!(text, "{}", totals(history, cluster, screen));
             let drawn = history.draw((!self.is_over()).then_some(now), screen);
-            // The times stand once, under the lowest picture.
+            // The times are shown once, under the lowest picture.
             let times = drawn.trim_end().rfind('\n').filter(|_| index != last);
             text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
         }
@@ -220,11 +220,11 @@ fn legend(screen: Screen) -> String {
     )
 }
 
-/// Who may have more or fewer replicas than before, and why.
+/// The clusters whose maximum changes, and why.
 fn moves(decision: &FleetDecision) -> String {
     let moved = decision.members.iter().filter(|member| {
         let before = member.before.map(|bounds| bounds.max);
-        // Pods have landed where they were moved to before.
+        // These reasons only complete an earlier move.
         let landed = matches!(
             member.reasons.first(),
             Some(Reason::Steady | Reason::Floor | Reason::Landed)

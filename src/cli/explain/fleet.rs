@@ -43,7 +43,7 @@ pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> St
     explanation.text(screen)
 }
 
-/// As for an autoscaler of one cluster, and `status.clusters` and `status.unassigned`.
+/// The JSON of an autoscaler of one cluster, with `status.clusters` and `status.unassigned` added.
 #[must_use]
 pub fn fleet_json(fdhpa: &Arc<FederatedHPA>) -> CommandOutput {
     let mut body = body(&Autoscaler::Federated(Arc::clone(fdhpa)));

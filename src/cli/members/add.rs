@@ -141,7 +141,7 @@ impl AddArgs {
         })
     }
 
-    /// Reads what the hub would be given as the hub reads it.
+    /// Parses the kubeconfig for the hub as the hub parses it.
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
         let text = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);

@@ -1,6 +1,6 @@
 //! `foretide members list`: the members of a hub, and their problems.
 //!
-//! Asks each member once whether it is ready, many at the same time; `check` looks at one more closely.
+//! Asks each member once whether it is ready, many at the same time; `check` examines one member in detail.
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};

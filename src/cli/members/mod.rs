@@ -91,7 +91,7 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 /// Runs `foretide members`.
 ///
 /// # Errors
-/// A cluster cannot be reached or refuses, or a kubeconfig cannot be used.
+/// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
 pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<CommandOutput, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

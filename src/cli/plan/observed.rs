@@ -102,7 +102,7 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
             )
         }
         None => format!(
-            "{metric} unavailable: the last value of {} runs an unsupported version of Kubernetes at {at}",
+            "{metric} unavailable: the last value of {} is too old at {at}",
             outlook.file
         ),
     }

@@ -33,20 +33,20 @@ pub(super) struct Outlook {
     pub(super) file: String,
     /// What was recorded until then.
     pub(super) past: Vec<Sample>,
-    /// The total demand then; absent if the last value runs an unsupported version of Kubernetes.
+    /// The total demand then; absent if the last value is too old.
     pub(super) demand: Option<f64>,
     /// Absent without a prediction in the spec.
     pub(super) forecast: Option<Result<Forecast, Refused>>,
     /// The highest value forecast for the prediction window.
     pub(super) peak: Option<f64>,
-    /// How long a start is taken to last.
+    /// The lead time that the forecast assumes.
     pub(super) lead_time: LeadTime,
 }
 
 // === impl Outlook ===
 
 impl Outlook {
-    /// What the forecaster would say of this metric; `None` without a prediction.
+    /// The forecast reading of this metric; `None` without a prediction.
     pub(super) fn reading(&self, pods: &[Arc<Pod>]) -> Option<ForecastReading> {
         let forecast = self.forecast.as_ref()?.as_ref();
         let grounds = forecast.map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
@@ -67,7 +67,7 @@ impl Outlook {
         let value = self.peak.ok_or_else(|| {
             Refused::new(
                 Reason::Expired,
-                "the forecast does not reach over the prediction window",
+                "the forecast does not cover the prediction window",
             )
         })?;
         Ok(Predicted { value, target })

@@ -185,7 +185,7 @@ fn troubles(plan: &PlanReport, screen: Screen) -> String {
     text
 }
 
-/// What was taken for granted, a line each, and what the forecaster has to say about its work.
+/// The assumptions and the notes on the forecasts, one line each.
 fn assumptions(plan: &PlanReport, screen: Screen) -> String {
     let notes = plan
         .outlooks

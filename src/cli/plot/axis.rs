@@ -49,7 +49,7 @@ pub(super) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
     })
 }
 
-/// The row below the axis: `now`, and the round instants that leave it its place.
+/// The row below the axis: `now`, and the labels of the ticks that do not overlap it.
 pub(super) fn labels(axis: Axis, now: Option<usize>) -> String {
     let mut row = vec![' '; axis.columns + LABEL_SPACING];
     if let Some(now) = now {

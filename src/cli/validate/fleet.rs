@@ -16,10 +16,10 @@ use crate::{
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
 
-/// A path, how bad it is, and what there is to say.
+/// Path, severity and message of a finding.
 pub(super) type Found = (String, Severity, String);
 
-/// Names that the proposal's examples, or other products, have for fields of ours.
+/// Names that the examples of Karmada's proposal, or other products, use for our fields.
 const OTHER_NAMES: [(&str, &str); 7] = [
     ("scaleToZero", "scalingToZero"),
     ("hpaAssignmentPolicy", "federatedHPAAssignmentType"),

@@ -1,4 +1,5 @@
-//! What is known of a child's last pass: from its status, and where that is silent from its spec and the pods.
+//! What is known of the last pass of a child HPA: from its status and, where the status does not show it, from its spec
+//! and the pods.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -50,7 +51,7 @@ impl ReportedPass {
     }
 }
 
-/// A hash of what makes other results of the same inputs: metrics and behavior.
+/// A hash of the fields that change the result for the same inputs: metrics and behavior.
 // Not `metadata.generation`, which the API server keeps for this kind only once it writes `observedGeneration`.
 pub(super) fn fingerprint(child: &HpaView) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -72,7 +73,7 @@ pub(super) fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
     })
 }
 
-/// Whether the pods stayed as they were, but for those that the child's own answer made or removed.
+/// Whether the pods are unchanged, except those that the child's own decision created or removed.
 pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], reported: &ReportedPass) -> bool {
     let found = |pods: &[Arc<Pod>], name: &str| {
         pods.binary_search_by(|pod| (*pod.name).cmp(name))
@@ -81,7 +82,7 @@ pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], reported: &Repo
     };
     let kept = before.iter().all(|pod| match found(now, &pod.name) {
         Some(same) if same == *pod => true,
-        // Pods that the child itself ends are no disturbance.
+        // Pods that the child itself removes are not a disturbance.
         Some(same) => same.deleting && reported.desired < reported.current,
         None => reported.desired < reported.current,
     });

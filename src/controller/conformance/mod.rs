@@ -1,11 +1,11 @@
-//! The permanent conformance check: our observed lane beside the child HPA's own recommendations.
+//! The permanent conformance check: our observed lane compared with the child HPA's own recommendations.
 //!
-//! Every sync leaves an expectation: at this count and with these values the metrics ask for so many replicas. When the
-//! child's status shows a pass over the same inputs, its result is compared with ours. Two things cannot be seen from
-//! outside: when exactly the child had its pass, and which of our readings it made too. The expected result is
+//! Every sync records an expectation: how many replicas the metrics ask for at this count and with these values. When
+//! the child's status shows a pass over the same inputs, its result is compared with ours. Two things cannot be seen
+//! from outside: when exactly the child had its pass, and which of our readings it also made. The expected result is
 //! therefore computed for every possibility; a result that none of them explains is a disagreement, and one that only
-//! some explain is not compared. Nothing is compared before both logs are older than they reach back, nor after the
-//! child has read something that we have not. The check changes nothing.
+//! some explain is not compared. Nothing is compared until both logs cover the time that a result depends on; this wait
+//! starts again when the child has read something that we have not. The check changes nothing.
 
 mod expected;
 
@@ -49,7 +49,7 @@ pub(super) struct Sync<'a> {
     pub(super) changes: &'a Log,
 }
 
-/// By which rules an answer comes about.
+/// What the result depends on besides the inputs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     /// The user's behavior.
@@ -58,7 +58,7 @@ pub(super) struct Rules<'a> {
     pub(super) settings: &'a Settings,
 }
 
-/// What the child is expected to start from when it reads the same.
+/// What the child is expected to compute its result from if it reads the same values.
 #[derive(Debug, Clone, PartialEq)]
 struct Expectation {
     step: Step,
@@ -72,7 +72,7 @@ struct Expectation {
     changes: Log,
 }
 
-/// A reading of ours that the child may have made too.
+/// A reading of ours that the child may also have made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Read {
     at: Timestamp,
@@ -94,7 +94,7 @@ struct Pass<'a> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conformance {
     child: String,
-    /// Of the child's metrics and behavior.
+    /// Fingerprint of the child's metrics and behavior.
     spec: u64,
     whole_from: Option<Timestamp>,
     expected: VecDeque<Expectation>,
@@ -107,7 +107,7 @@ pub(super) struct Conformance {
 // === impl Sync ===
 
 impl<'a> Sync<'a> {
-    /// The same of a decision; `values` are its proposals' values, parallel to the metrics.
+    /// The sync of a decision; `values` are its proposals' values, parallel to the metrics.
     pub(super) fn of(
         decision: &'a Decision,
         values: Option<&'a [MetricValue]>,
@@ -139,7 +139,7 @@ pub(super) fn values(decision: &Decision) -> Option<Vec<MetricValue>> {
 // === impl Rules ===
 
 impl Rules<'_> {
-    /// How far back an answer depends on the past.
+    /// How far back a result depends on the past.
     fn reach(&self) -> SignedDuration {
         match self.behavior {
             None => self.settings.downscale_stabilization,
@@ -281,8 +281,8 @@ impl Conformance {
         Some(false)
     }
 
-    /// The lowest and the highest answer that the child may give: with every reading of ours in its
-    /// log or only those it has shown, its pass a little earlier or a little later.
+    /// The lowest and the highest result that the child may give: with every reading of ours in its log or only those
+    /// it has shown, its pass a little earlier or a little later.
     fn range(
         &self,
         expectation: &Expectation,
@@ -356,7 +356,7 @@ impl Expectation {
         self.step == other.step && self.values == other.values && self.bounds == other.bounds
     }
 
-    /// Whether the child answered to these inputs.
+    /// Whether the child's result is from these inputs.
     fn is_met_by(&self, reported: &ReportedPass) -> bool {
         self.step.current == reported.current && self.values == reported.values
     }

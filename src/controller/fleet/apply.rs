@@ -1,9 +1,9 @@
-//! Third step of a fleet's sync: carry out what was decided, in its order.
+//! Third step of a fleet's sync: carries out the decision, in its order.
 //!
-//! Members of one phase are written at once, phases one after the other: shares that shrink go first, unless the
-//! decision orders otherwise. Where a maximum could not be lowered none is raised after it, so that the fleet never has
-//! more than it may; where something could not grow, the ready pods that it was to replace do not end. Any other
-//! failure stays with its member, and so does the time that it takes.
+//! The members of a phase are written concurrently, the phases one after another: shares that shrink go first, unless
+//! the decision orders otherwise. If a maximum cannot be lowered, none is raised after it, so that the fleet never
+//! exceeds its own maximum; if a share cannot grow, the ready pods that it was to replace are not removed. Any other
+//! failure, or a slow member, does not affect the other members.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl MemberApplied {
         Some((decided.observation.scale.scale.spec, to))
     }
 
-    /// Remembers it; whether to decide again at once.
+    /// Records the outcome; returns whether to decide again at once.
     pub(super) fn record(
         &self,
         record: &mut MemberRecord,
@@ -88,15 +88,15 @@ impl MemberApplied {
 /// Whether a member's share grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    /// Its maximum becomes less.
+    /// Its maximum is lowered.
     Shrinks,
     /// It is not in the order: no other member waits for it.
     Unordered,
     /// Its maximum stays.
     Stays,
-    /// Its maximum becomes more.
+    /// Its maximum is raised.
     Grows,
-    /// It ends ready pods that may be needed until others have grown.
+    /// It removes ready pods that may be needed until others have grown.
     Ends,
 }
 
@@ -118,11 +118,12 @@ impl WriteGuard {
         }
     }
 
-    /// A maximum that was not lowered lets none be raised; what did not grow lets no pods end that it was to replace.
+    /// If a maximum was not lowered, none may be raised; if a share did not grow, the pods that it was to replace may
+    /// not be removed.
     fn without(mut self, failed: Direction) -> Self {
         match failed {
             Direction::Shrinks => self.may_grow = false,
-            // Its replicas may be what was to grow.
+            // Its replicas may have been meant to grow.
             Direction::Stays | Direction::Grows => self.may_end = false,
             Direction::Unordered | Direction::Ends => {}
         }
@@ -149,7 +150,7 @@ impl MemberWriter<'_> {
                 .into_iter()
                 .partition(|(_, plan)| names.contains(&&*plan.name));
             plans = rest;
-            // What is skipped counts as failed, because later phases rely on it in the same way.
+            // A skipped phase counts as failed, because later phases rely on it in the same way.
             if !guard.allows(direction) {
                 guard = guard.without(direction);
                 continue;

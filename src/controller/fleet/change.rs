@@ -1,4 +1,4 @@
-//! What of a fleet's sync changed a count, for the log: one sentence for the fleet, and one for each member in which
+//! What changed a count in a fleet's sync, for the log: one sentence for the fleet, and one for each member in which
 //! bounds or replicas were written. What children do by themselves is in the logs of their own clusters.
 
 use super::{apply::MemberApplied, decided::FleetDecided};

@@ -1,7 +1,7 @@
-//! Second step of a fleet's sync: the fleet as one workload, decided as any other.
+//! Second step of a fleet's sync: the fleet as one workload, decided like any other.
 //!
-//! The ordinary decision over everything that was seen gives proposals, winner, sentence and floor. Where a member or a
-//! metric is missing there is no total demand. `domain::federate` divides the result.
+//! The ordinary decision over everything that was seen gives the proposals, the winner, the message and the floor.
+//! While a member or a metric is missing, there is no total demand. `domain::federate` divides the result.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ impl<M> FleetWorkload<'_, M> {
             desired: desired(self.item, &decided.decision),
         };
         if !spec.hub_divides_counts() {
-            // The counts are the children's.
+            // The children write the counts.
             decided.decision.action = Action::Hold {
                 reason: HoldReason::AtDesired,
             };
@@ -96,8 +96,8 @@ impl<M> FleetWorkload<'_, M> {
         WorkloadDecided { decided, total }
     }
 
-    /// The last counts of the members that do not answer, as far as they are known: unless a member counts as failed,
-    /// what ran there goes on. None where the hub writes counts: those are for the members that answer.
+    /// The last counts of the members that do not answer, as far as they are known: until a member counts as failed,
+    /// its pods are assumed to run. None where the hub writes counts, which are divided among the members that answer.
     fn unreachable(&self, fleet: &FleetState) -> Vec<(&str, Replicas)> {
         if self.item.spec.spec.hub_writes_counts() {
             return Vec::new();
@@ -114,7 +114,7 @@ impl<M> FleetWorkload<'_, M> {
         last.collect()
     }
 
-    /// Starts the log of readings again where other members are `counted` than before: it was about another whole.
+    /// Restarts the log of readings if the `counted` members are not those of the last sync, which it is about.
     fn count_again(
         &self,
         target: &mut TargetState,
@@ -125,7 +125,7 @@ impl<M> FleetWorkload<'_, M> {
         if before.is_none_or(|before| Some(before) == fleet.counted) {
             return;
         }
-        // Another whole has another count.
+        // The count was that of the previous members.
         fleet.current = None;
         let DecideContext { settings, now, .. } = *self.context;
         let behavior = self.item.spec.spec.workload.behavior.as_ref();
@@ -134,8 +134,8 @@ impl<M> FleetWorkload<'_, M> {
         target.history.hold_until = lost.hold_until;
     }
 
-    /// Records by how much the members' HPAs changed the count since the last decision: what the user's policies let
-    /// happen within a period is about all of them together.
+    /// Records by how much the members' HPAs changed the count since the last decision: the rate limits of the user's
+    /// policies apply to all of them together.
     fn record_change(&self, target: &mut TargetState, fleet: &mut FleetState, current: Replicas) {
         let spec = &self.item.spec.spec;
         let before = fleet.current.replace(current);
@@ -152,7 +152,7 @@ impl<M> FleetWorkload<'_, M> {
 
     /// What forecast, cron windows and the fleet's own metrics ask for.
     ///
-    /// The latter are decided by themselves, with their own stabilization; while one of them is unavailable, what they
+    /// The latter are decided separately, with their own stabilization; while one of them is unavailable, what they
     /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is
     /// its part of what the fleet's own metrics ask for.
     fn floor(&self, fleet: &mut FleetState, whole: &Decided, clusters: u32) -> Option<Replicas> {
@@ -189,7 +189,7 @@ impl<M> FleetWorkload<'_, M> {
     }
 }
 
-/// The fleet's workload, decided as if we were its only writer: what the children do is not this decision's.
+/// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
 ///
 /// Under `Duplicated`, where the bounds are those of each member, the whole has them once per cluster.
 fn undivided(item: &FleetItem, clusters: u32) -> Workload {
@@ -208,8 +208,8 @@ fn undivided(item: &FleetItem, clusters: u32) -> Workload {
     }
 }
 
-/// The count that one autoscaler over the whole would set: the hub divides it in Direct, and ends nothing below it in
-/// Delegated. Under `Duplicated` each member decides its own.
+/// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
+/// in Delegated. Under `Duplicated` each member decides its own.
 fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
     let spec = &item.spec.spec;
     let workload = &spec.workload;
@@ -220,7 +220,7 @@ fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
     (!spec.is_duplicated()).then_some(decision.desired)
 }
 
-/// The workload with the fleet's own metrics only, as one of so many equal parts sees it.
+/// The workload with the fleet's own metrics only, as one of `parts` equal parts sees it.
 fn of_fleet_metrics(
     item: &FleetItem,
     observed: &TargetObservation,
@@ -262,7 +262,7 @@ fn of_fleet_metrics(
     (workload, seen)
 }
 
-/// One of so many equal parts of what is a total; what pods say is theirs already.
+/// One of `parts` equal parts of a total; readings per pod are returned unchanged.
 fn part_of(reading: &Reading, parts: u32) -> Reading {
     match reading {
         Ok(Measured::Total(values)) => {
@@ -273,7 +273,8 @@ fn part_of(reading: &Reading, parts: u32) -> Reading {
     }
 }
 
-/// The largest, over metrics, of demand by target per pod; absent when one of them cannot be measured.
+/// The demand divided by the target per pod, of the metric for which that is largest; absent when a metric cannot be
+/// measured.
 pub(super) fn largest_demand<'a>(
     readings: impl Iterator<Item = (&'a MetricSpec, &'a Reading)>,
     observation: &TargetObservation,

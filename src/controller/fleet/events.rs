@@ -1,5 +1,5 @@
 //! Events of a fleet: what was done in members, which were lost or came back, and which shares were moved. A state that
-//! lasts is in status and is no event.
+//! lasts is in status, not in an event.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn changes(applied: &MemberApplied) -> Vec<EventNote> {
     all.map(in_member).collect()
 }
 
-/// What a new workload refers to has to be there as well, and is not copied.
+/// The objects that a new workload refers to must exist in the member; they are not copied.
 fn not_copied(applied: &MemberApplied) -> Option<EventNote> {
     let placement = applied.plan.placement.as_ref()?;
     let references = &placement.template.references;

@@ -52,7 +52,7 @@ pub(super) struct Deleting {
     is_overdue: bool,
 }
 
-/// What is to be cleaned up in one sync. It has all that it needs, so that it can run beside the sync.
+/// What is to be cleaned up in one sync. It has all that it needs, so that it can run concurrently with the sync.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetCleanup<C, F> {
     /// The cluster that the fleets' objects are in.
@@ -61,7 +61,7 @@ pub(in crate::controller) struct FleetCleanup<C, F> {
     pub(super) fleet: Arc<F>,
     /// Where writes are counted.
     pub(super) telemetry: Arc<Telemetry>,
-    /// Time for what is removed from one member.
+    /// Time limit for the cleanup of one member.
     pub(super) deadline: Duration,
     /// The fleets that are being deleted.
     pub(super) deleting: Vec<Deleting>,
@@ -88,8 +88,8 @@ impl Finalizers {
         self.identity.as_deref()
     }
 
-    /// Those of the fleets that are being deleted and wait for us; `members_of` are the members that one has something
-    /// in, as far as is known.
+    /// The fleets that are being deleted and have our finalizer; `members_of` returns the members in which one has
+    /// something, as far as is known.
     pub(super) fn deleting(
         &mut self,
         mut fleets: Vec<Arc<FederatedHPA>>,
@@ -169,7 +169,7 @@ impl<C: Cluster, F: Fleet> Cleanup for FleetCleanup<C, F> {
 }
 
 impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
-    /// Cleans up after a deleted fleet; its object goes when that is done, or overdue.
+    /// Cleans up after a deleted fleet, and removes the finalizer when that is done or overdue.
     async fn finalize(&self, deleting: &Deleting) {
         let fdhpa = &deleting.fdhpa;
         let left = self.clean_up(deleting).await;
@@ -204,7 +204,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         join_all(cleaned).await.into_iter().flatten().collect()
     }
 
-    /// Removes what a fleet has in one member; whether all of it is gone.
+    /// Removes what a fleet has in one member; returns whether all of it is gone.
     async fn clean_up_in(&self, member: &F::Member, name: &str, fdhpa: &FederatedHPA) -> bool {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
@@ -227,12 +227,13 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         is_clean
     }
 
-    /// Releases or orphans, as their labels say, what fleets of this hub that do not exist any more left in a member.
+    /// Releases or orphans, as their labels say, the HPAs in a member that belong to fleets of this hub that no longer
+    /// exist.
     async fn collect_garbage(&self, view: &MemberView<F::Member>, hub: &str) {
         let Ok(cluster) = in_reach(view) else {
             return;
         };
-        // HPAs are listed before fleets, so that the HPA of a fleet that is just created is not taken for garbage.
+        // HPAs are listed before fleets, so that the HPA of a fleet that was just created is not taken for garbage.
         let mut hpas = cluster.every_hpa();
         let Some(existing) = self.hub.every_federated() else {
             return;
@@ -289,8 +290,8 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
     })
 }
 
-/// The counts that stay, for the tool that propagates the workload: it applies a count of its own as soon as no HPA
-/// acts. What the hub places is not propagated, and retained HPAs go on.
+/// The event that names the counts that stay: the tool that propagates the workload applies its own count as soon as no
+/// HPA acts. None for a workload that the hub places, which is not propagated, and for retained HPAs, which still act.
 fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
     let spec = &fdhpa.spec;
     let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
@@ -349,7 +350,7 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     of_this_hub && label_or_annotation(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
 }
 
-/// Whether its fleet was to retain it.
+/// Whether the deletion policy of its fleet is Retain.
 fn is_retained(hpa: &HpaView) -> bool {
     label_or_annotation(hpa, DELETION_POLICY) == Some("Retain")
 }

@@ -9,7 +9,7 @@ use crate::{api::validation::FleetSpec, controller::part::WorkItem, domain::work
 /// What a valid spec of a fleet means.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetTerms {
-    /// For the whole, and how it is divided.
+    /// The spec of the whole, and how it is divided.
     pub(super) spec: FleetSpec,
     /// The workload as members observe it.
     pub(super) observed_workload: Arc<Workload>,

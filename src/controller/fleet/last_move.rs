@@ -1,7 +1,7 @@
 //! The reason in a member's status row: its present problem, or why its share was moved last.
 //!
-//! A move is decided in one sync and the next has nothing to say, but a reader of status wants to know about the move.
-//! A reason is forgotten when the bounds are no longer those that it led to.
+//! A move is decided in one sync, and the next sync has no reason to report, but status still shows that of the move.
+//! It is forgotten when the bounds are no longer those that it led to.
 
 use foretide_crds::ClusterStatus;
 
@@ -16,7 +16,7 @@ const COLON: &str = ": ";
 /// What separates the sentence from the notes.
 const FULL_STOP: &str = ". ";
 
-/// The reason that [`LastMove::shown`] gives, with `notes` on the member behind it.
+/// The reason that [`LastMove::shown`] gives, followed by `notes` on the member.
 pub(super) fn with_notes(mut reason: String, notes: impl IntoIterator<Item = String>) -> String {
     for note in notes {
         reason.push_str(FULL_STOP);
@@ -25,8 +25,8 @@ pub(super) fn with_notes(mut reason: String, notes: impl IntoIterator<Item = Str
     reason
 }
 
-/// What of a reason is worth a write when it changes: the word, what is wrong where that is the reason, and the notes;
-/// but not the numbers of a sentence, nor what a server says about its error.
+/// The part of a reason whose change is worth a write: the word, the problem if the member is unavailable, and the
+/// notes; not the numbers in a sentence, nor the error text of a server.
 pub(in crate::controller) fn gist(reason: &str) -> String {
     let (word, sentence) = reason.split_once(COLON).unwrap_or((reason, ""));
     let clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
@@ -61,7 +61,7 @@ impl LastMove {
     /// What a status row says.
     pub(super) fn restored(cluster: &ClusterStatus) -> Self {
         let reason = cluster.reason.as_deref().unwrap_or_default();
-        // Notes may not hold any more.
+        // The notes may no longer be true.
         let text = reason
             .split(FULL_STOP)
             .next()
@@ -104,7 +104,7 @@ impl LastMove {
     }
 }
 
-/// Whether a reason is that of a move, and not of how things stand; `changes` says whether a maximum does.
+/// Whether a reason is that of a move, not of a state; `changes` says whether the maximum changes.
 const fn is_move(reason: Reason, changes: bool) -> bool {
     match reason {
         Reason::Floor

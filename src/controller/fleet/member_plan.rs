@@ -45,7 +45,7 @@ pub(super) struct MemberPlan {
     pub(super) name: String,
     /// The smallest count that was decided for it.
     pub(super) min: Replicas,
-    /// The workload is to be applied.
+    /// The workload that is to be applied, if any.
     pub(super) placement: Option<Placement>,
     /// What was decided for its child; absent where there is no workload yet.
     pub(super) decided: Option<Decided>,
@@ -62,7 +62,7 @@ pub(super) struct MemberPlan {
 pub(super) struct MemberReader<'a> {
     /// The fleet.
     pub(super) item: &'a FleetItem,
-    /// When.
+    /// The time of the sync.
     pub(super) now: Timestamp,
     /// Without an answer for longer than this a member is lost.
     pub(super) lost_after: SignedDuration,
@@ -135,9 +135,9 @@ impl MemberReader<'_> {
         member
     }
 
-    /// When a member that cannot be observed counts as lost, which may be in the future: as its health says, or so long
-    /// after it was seen last, whichever was known first. A time from status is older than that by the controller's own
-    /// absence, and does not count.
+    /// When a member that cannot be observed counts as lost, which may be in the future: at the time in its health, or
+    /// `lost_after` after it was seen last, whichever was known first. A time restored from status does not count,
+    /// because the controller may have been absent since.
     fn lost(self, health: Health, last: Option<&Member>, seen: bool) -> Health {
         let before = last.map(|member| member.health);
         let since = match (health, before) {
@@ -295,7 +295,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The HPA that is no longer wanted where the workload is not there.
+    /// The HPA that is no longer wanted in a member without the workload.
     fn orphan(
         self,
         decision: &MemberDecision,

@@ -1,7 +1,7 @@
 //! What was seen of the members that count, as one observation of one workload.
 //!
-//! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total of which
-//! a member's part is missing is unavailable, never partial.
+//! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total without
+//! the part of a member is unavailable, never partial.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ pub(super) struct Members<'a> {
     pub(super) present: &'a [(&'a str, &'a Present)],
     /// Replicas in members that do not answer.
     pub(super) unreachable: Replicas,
-    /// What the hub was asked for, by position in the spec's metrics.
+    /// The readings from the hub, by position in the spec's metrics.
     pub(super) hub: &'a BTreeMap<usize, Reading>,
 }
 
@@ -168,8 +168,8 @@ fn not_read() -> Unavailable {
     Unavailable::new(Cause::NotRead, "the metric was not read in this sync")
 }
 
-/// The readings of all members of one metric as one. A member without a reading has pods without a sample; a total of
-/// which a part is missing is unavailable.
+/// The readings of all members of one metric as one. The pods of a member without a reading have no sample; a total
+/// without the part of a member is unavailable.
 fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> Reading {
     let mut all: Option<Measured> = None;
     let mut ready = Vec::new();
@@ -205,10 +205,10 @@ fn ready_pods(present: &Present) -> i128 {
     pods.filter(|pod| is_available(pod)).map(|_| 1).sum()
 }
 
-/// The values of one object in several members as the one value that an object has; of other metrics as they are.
+/// Merges the values of an Object metric in several members into one; the values of other metrics stay as they are.
 ///
-/// What is shared among pods (`averageValue`) is summed. A ratio (`value`) is the mean over the ready pods that each is
-/// about: times all of them it asks for as many as the members' own ratios together.
+/// An `averageValue`, which is shared among pods, is summed. A `value` is averaged with the ready pods of each member
+/// as weights: so it asks for as many replicas as the members' own values together.
 fn as_one_object(metric: &MetricSpec, values: Vec<i64>, ready: &[i128]) -> Vec<i64> {
     let MetricSpec::Object { target, .. } = metric else {
         return values;
@@ -232,7 +232,7 @@ fn in_words(member: &str, unavailable: &Unavailable) -> Unavailable {
     Unavailable::new(unavailable.reason, message)
 }
 
-/// What was measured so far, and by one more member; answers of different kinds do not occur.
+/// What was measured so far, and by one more member; measurements of different kinds do not occur.
 fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measured {
     match (so_far, renamed(member, measured)) {
         (Some(Measured::Usage(mut all)), Measured::Usage(more)) => {
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as
+    /// A member with pods `web-0`, `web-1`, ... that use this much cpu, of 1000 each, and have a tenth of that as
     /// samples; and with totals.
     fn member(cpu: &[i64], total: i64) -> Present {
         let used = Measured::Usage(cpu.iter().enumerate().map(usage).collect());

@@ -70,9 +70,10 @@ pub(super) struct Federated<C, F> {
     fleet: Arc<F>,
     setup: Setup,
     shared: Shared,
-    /// What is being deleted.
+    /// The fleets that are being deleted.
     finalizers: Finalizers,
-    /// Whether the controller ends: members must not be kept from scaling down, because no controller would undo it.
+    /// Whether the controller is shutting down: members must not be kept from scaling down, because no controller would
+    /// undo it.
     is_ending: bool,
 }
 
@@ -93,7 +94,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
     /// Carries out the plans of one fleet, once its object has the finalizer that they need.
     async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
         let plans = std::mem::take(&mut fleet.plans);
-        // First: a fleet that is deleted just now would leave its HPAs behind.
+        // First: a fleet that is deleted in between would leave its HPAs behind.
         if let Err(error) = finalizer::update(&*self.hub, &fleet, &plans).await {
             let outcome = Err(error);
             return FleetApplied { fleet, outcome };
@@ -256,7 +257,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             participants: &participants,
         };
         let whole = whole.decide(&mut state.target, fleet);
-        // A total without some members would be learned as a fall of the demand.
+        // A total without some members would be learned as a drop in demand.
         if participants.are_all_seen() {
             let history = forecasts.demand_history();
             demand_sample::record(history, uid, &mut state.lead_times, &whole.decided);
@@ -313,7 +314,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             let name = &applied.plan.name;
             let record = fleet.members.entry(name.clone()).or_default();
             again |= applied.record(record, behavior, now);
-            // Pods that are not the fleet's are no change of its count.
+            // Pods that are not the fleet's do not change its count.
             let counted = fleet.counted.as_ref();
             let is_counted = counted.is_some_and(|names| names.contains(name));
             if let Some((from, to)) = applied.scaled().filter(|_| is_counted) {

@@ -45,7 +45,7 @@ pub(super) struct DueFleet {
 pub(in crate::controller) struct FleetObservation<M> {
     /// Every member that is a candidate or has something of ours, by name.
     pub(super) members: BTreeMap<String, ObservedMember<M>>,
-    /// What the hub was asked for, by position in the spec's metrics.
+    /// The readings from the hub, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
     /// The workload that the hub places, where it does, or why it cannot be read.
     pub(super) template: Placed,
@@ -71,7 +71,7 @@ pub(super) enum MemberObservation {
     Present(Box<Present>),
     /// The member answers; the workload is not there.
     Absent {
-        /// How many it holds.
+        /// How many replicas the member holds.
         capacity: Option<Estimate>,
         /// The HPAs that are there for it nevertheless.
         hpas: RelatedHpas,
@@ -80,7 +80,7 @@ pub(super) enum MemberObservation {
     Unknown {
         /// Why not.
         problem: String,
-        /// Whether it answers, and what cannot be read is this one workload.
+        /// Whether the member answers, and only this workload cannot be read.
         answers: bool,
     },
 }
@@ -88,13 +88,13 @@ pub(super) enum MemberObservation {
 /// Everything about a workload in one member.
 #[derive(Debug, Clone)]
 pub(super) struct Present {
-    /// As in a cluster of its own; readings in the order of the observed workload.
+    /// As for an autoscaler of one cluster; readings in the order of the observed workload.
     pub(super) observed: TargetObservation,
     /// Pods without a node.
     pub(super) unschedulable: Replicas,
-    /// Since when the oldest of them is.
+    /// Since when the oldest of them has been unschedulable.
     pub(super) unschedulable_since: Option<Timestamp>,
-    /// How many it holds in all.
+    /// How many replicas the member holds in total.
     pub(super) capacity: Option<Estimate>,
     /// Whether the hub places the workload and this one is not from it.
     pub(super) foreign: bool,
@@ -132,7 +132,7 @@ impl<M> ObservedMember<M> {
         self.problem().map(shortened).or_else(of_view)
     }
 
-    /// Whether the member itself is not ready, and not only what one fleet asks of it.
+    /// Whether the member itself is not ready, rather than only the workload of one fleet.
     fn is_down(&self) -> bool {
         let is_unknown = matches!(
             self.observed,
@@ -149,7 +149,7 @@ impl<M> ObservedMember<M> {
         }
     }
 
-    /// Whether nothing runs there, and nothing is to.
+    /// Whether no pods run there, and none are asked for.
     pub(super) fn is_idle(&self) -> bool {
         match &self.observed {
             MemberObservation::Absent { .. } => true,
@@ -170,7 +170,7 @@ impl<M> ObservedMember<M> {
 // === impl Present ===
 
 impl Present {
-    /// Whether nothing runs there, and nothing is to.
+    /// Whether no pods run there, and none are asked for.
     pub(super) fn is_idle(&self) -> bool {
         let observation = &self.observed.observation;
         observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
@@ -231,7 +231,7 @@ impl DueFleet {
 // === impl FleetItem ===
 
 impl FleetItem {
-    /// The fleet's part in a member, with what every member is asked for.
+    /// The fleet's part in a member, with the workload as every member observes it.
     pub(super) fn observed_part(&self) -> Part {
         self.part(&self.spec.observed_workload)
     }
@@ -288,9 +288,9 @@ pub(super) async fn observe<C: Cluster, M: Member>(
 /// When members are observed, and how long each may take for everything.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    /// When.
+    /// The time of the sync.
     pub(super) now: Timestamp,
-    /// How long.
+    /// How long one member may take.
     pub(super) limit: Duration,
 }
 
@@ -329,7 +329,7 @@ async fn observe_member<M: Member>(
     fleets.iter().zip(observed).map(of_member).collect()
 }
 
-/// Observes a member that answers, however long that takes; metrics that do not come in time are missing.
+/// Observes a member that answers, however long that takes; metrics that do not arrive in time are missing.
 async fn observe_reachable<M: Member>(
     cluster: &M,
     name: &str,
@@ -337,7 +337,8 @@ async fn observe_reachable<M: Member>(
     deadline: Deadline,
 ) -> Vec<MemberObservation> {
     let parts: Vec<_> = fleets.iter().map(|one| one.fleet.part_in(name)).collect();
-    // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which decides.
+    // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, without which
+    // nothing is decided.
     let time = ReadTime {
         now: deadline.now,
         timeout: Some(deadline.limit / 3),
@@ -414,7 +415,7 @@ struct WorkloadReader<'a, M> {
 // === impl WorkloadReader ===
 
 impl<M: Member> WorkloadReader<'_, M> {
-    /// What a fleet wants to know besides what every autoscaler observes.
+    /// What a fleet needs to know in addition to what every autoscaler observes.
     async fn observe(
         &self,
         observed: Result<TargetObservation, ClusterError>,
@@ -452,7 +453,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         }))
     }
 
-    /// Whether a workload is not the one that the hub placed, where the hub places it: neither it nor the hub's own.
+    /// Whether the hub places the workload and this one is neither from it nor the hub's own.
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
         let template = self.fleet.placed.map(|(template, _)| template);
         let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
@@ -480,7 +481,7 @@ impl<M: Member> WorkloadReader<'_, M> {
     }
 }
 
-/// Containers of one more replica: by the pod template, else as the newest pod.
+/// Containers of one more replica: those of the pod template, else of the newest pod.
 fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
     let of_pod = || Some(Arc::clone(&observed.observation.pods.last()?.containers));
     observed.scale.template.clone().or_else(of_pod)

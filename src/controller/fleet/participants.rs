@@ -51,8 +51,8 @@ impl<'s, M> Participants<'s, M> {
         self.unseen().next().is_none()
     }
 
-    /// The members whose histories make up the fleet's demand, for its forecasts: also those without a share, unless
-    /// something runs there that is not the fleet's.
+    /// The members whose histories make up the fleet's demand, for its forecasts: including those without a share,
+    /// unless something runs there that is not the fleet's.
     pub(super) fn histories(&self) -> Vec<FleetMember> {
         let members = self.members().filter(|(_, member, part)| match part {
             Participation::Counted => true,
@@ -67,7 +67,7 @@ impl<'s, M> Participants<'s, M> {
         histories.collect()
     }
 
-    /// In Preview nothing is ended, so what would end goes on serving and counts.
+    /// The members that count. In Preview no pods are removed, so those that would be removed still serve and count.
     fn counted(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>)> {
         let previewed = self.previewed;
         let counted = self.members().filter(move |(_, _, part)| match part {

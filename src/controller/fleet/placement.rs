@@ -15,8 +15,8 @@ pub(super) struct Placement {
     pub(super) start: Option<Replicas>,
 }
 
-/// What is to be written of the workload in a member that has a share: all of it where it is missing, or where
-/// another version was written last.
+/// The workload that is to be written to a member that has a share: where it is missing, or where another version was
+/// written last.
 pub(super) fn placement(
     template: &Template,
     decided: &MemberDecision,

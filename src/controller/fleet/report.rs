@@ -1,4 +1,4 @@
-//! Last step of a fleet's sync: its report. The fleet is reported as an autoscaler of one cluster is; besides, its
+//! Last step of a fleet's sync: its report. The fleet is reported like an autoscaler of one cluster; in addition, its
 //! status has a row for each member, what no member can take, and the ledger.
 
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl<C: Cluster> FleetReporter<'_, C> {
 fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
     let failure = applied.iter().find_map(|applied| {
         let error = applied.outcome.as_ref().err()?;
-        // A conflict is decided again within a second, so it is no failure.
+        // A conflict is decided again within a second, so it is not a failure.
         let again = matches!(error, ClusterError::Conflict { .. });
         (!again).then(|| {
             error
@@ -153,7 +153,7 @@ fn conditions<M>(fleet: &FleetDecided<M>, is_well: bool) -> Vec<Condition> {
     own.chain(ready).collect()
 }
 
-/// That foreign HPAs scale the same target in some members, where the fleet itself may act.
+/// The condition that foreign HPAs scale the same target in some members, where the fleet itself may act.
 fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     let item = &fleet.item;
     if item.conflicts.older.is_some() {

@@ -65,7 +65,7 @@ pub(super) struct MemberRecord {
     pub(super) foreign_writes: Vec<(Timestamp, String)>,
     /// The version of the workload that was applied last.
     pub(super) placed: Option<u64>,
-    /// The count that a workload starts with which was just created.
+    /// The count that a workload that was just created starts with.
     pub(super) start: Option<Replicas>,
     /// Why it was moved last.
     pub(super) last_move: LastMove,
@@ -133,7 +133,7 @@ impl FleetState {
 // === impl MemberRecord ===
 
 impl MemberRecord {
-    /// Whether to say that it is lost. What was never seen, and of what status knows nothing, is only joining.
+    /// Whether to report it as lost. A member that was never seen and is not in status is still joining.
     pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {
             return false;

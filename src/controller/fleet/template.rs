@@ -1,7 +1,7 @@
 //! The workload that the hub places, as members get it.
 //!
-//! Pure. What is applied has everything but counts and whatever belongs to one cluster, so that rolling updates are
-//! passed on and replicas are left to the HPA. What the workload refers to is named, never copied.
+//! Pure. The manifest has every field but the replicas and those that belong to one cluster, so that rolling updates
+//! are passed on and replicas are left to the HPA. The objects that the workload refers to are named, never copied.
 
 use std::{
     collections::BTreeSet,

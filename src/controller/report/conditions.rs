@@ -22,7 +22,7 @@ pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
-/// The conditions of a decision; a child's own replace three of them; a foreign HPA, a failed write or an invalid spec
+/// The conditions of a decision. A child's own replace three of them; a foreign HPA, a failed write or an invalid spec
 /// makes Ready False.
 pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
     let decision = &applied.decided.decision;

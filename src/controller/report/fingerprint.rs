@@ -9,7 +9,7 @@ use crate::{
     controller::fleet::last_move::gist,
 };
 
-/// What of a status is compared with the one that was written last.
+/// The part of a status that is compared with the status that was written last.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StatusFingerprint {
     common: EffectiveHorizontalPodAutoscalerStatus,

@@ -1,8 +1,8 @@
-//! From a decided count to the action to take.
+//! The action that carries out a decided count.
 //!
 //! | strategy | mode | action |
 //! |---|---|---|
-//! | Auto | Delegated | `Child`: the bounds of the child HPA |
+//! | Auto | Delegated | `Child`: the bounds of the child HPA; `Scale` to leave zero |
 //! | Auto | Direct | `Scale`, or `Hold` at the desired count |
 //! | Preview | either | `Pin` to `specificReplicas`, else `Hold` |
 //!
@@ -58,10 +58,10 @@ words! {
     }
 }
 
-/// The action for a combined count; `child` are the bounds for the child HPA.
+/// The action for a combined count; `child` holds the bounds for the child HPA.
 ///
 /// # Guarantees
-/// - With crossed bounds: [`Action::Hold`].
+/// - With `maxReplicas` below `minReplicas`: [`Action::Hold`].
 /// - In Preview: [`Action::Hold`], or [`Action::Pin`] to `specificReplicas`.
 pub(super) fn action(
     workload: &Workload,

@@ -150,7 +150,7 @@ impl Context<'_> {
         }
     }
 
-    /// The floor alone. The observed lane is what slows a scale-down elsewhere; without it, the policies apply here.
+    /// The floor alone. Without an observed lane, which otherwise slows a scale-down, the policies apply here.
     fn without_metrics(&self, floor: &Floor, history: &History) -> Combined {
         let combined = Self::floor_lane(floor);
         let current = self.current();

@@ -1,4 +1,4 @@
-//! What one decision is made from, and the questions that follow from it alone.
+//! The inputs of one decision, and the facts that follow from them alone.
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::domain::{Observation, ReplicaBounds, Replicas};
 /// What a decision reads besides the spec, the settings and the history.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// Scale, pods and readings; the readings parallel to the workload's metrics.
+    /// Scale, pods, and one reading per metric of the workload, in the same order.
     pub observation: Observation,
     /// One entry per metric that the forecaster knows of.
     pub forecasts: Vec<ForecastReading>,
@@ -31,8 +31,8 @@ pub struct Child {
     pub max: Replicas,
     /// Its `desiredReplicas`, if it has a status: what it scaled to. A user may have changed the scale since.
     pub desired: Option<Replicas>,
-    /// Its `lastScaleTime`. The API cuts it to seconds; the caller adds what was cut off, so that a change never looks
-    /// older than it is.
+    /// Its `lastScaleTime`. The API truncates it to seconds; the caller adds the most that can be missing, so that a
+    /// change never looks older than it is.
     pub last_scale: Option<Timestamp>,
 }
 

@@ -73,7 +73,7 @@ words! {
     pub enum ConditionKind {
         /// Whether the spec can be acted on as it is.
         Ready,
-        /// Whether every forecast is there. Absent without `prediction`.
+        /// Whether every forecast is available. Absent without `prediction`.
         PredictionReady,
         /// Whether every cron can be used. Absent without `crons`.
         CronReady,

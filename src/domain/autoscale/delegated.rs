@@ -33,6 +33,7 @@ impl Context<'_> {
     /// The child's next bounds, and the count expected under its present ones.
     ///
     /// ```text
+    /// m    = the child's present minimum; child(b) = the count that it reaches with the minimum b
     /// b    = max(min, min(floor, current))
     /// need = b if child(b) >= desired else desired
     /// need > m                                        -> need

@@ -34,7 +34,7 @@ pub(super) struct FloorContext<'a> {
     pub(super) bounds: ReplicaBounds,
     /// The user's behavior.
     pub(super) behavior: Option<&'a Behavior>,
-    /// The windows in force.
+    /// The stabilization windows in force.
     pub(super) windows: StabilizationWindows,
     /// The count now.
     pub(super) current: Replicas,

@@ -1,7 +1,7 @@
 //! What one decision leaves for the next: readings, floors, applied changes, the child HPA's state.
 //!
 //! A [`History`] is a value that goes into a decision and comes out of it. Storing it is left to the
-//! caller: every field is plain data, so a history restored from a status decides as the original.
+//! caller: every field is plain data, so a history restored from a status gives the same decisions.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ impl History {
 
     /// The same history after the count was changed from `from` to `to` at `at`.
     ///
-    /// One log serves both lanes and both modes. With a child autoscaler, `at` is its
+    /// One log serves both lanes and both modes. With a child HPA, `at` is its
     /// `lastScaleTime`, not the time the change was seen; a change already recorded for `at` is
     /// not recorded twice.
     #[must_use]
@@ -139,7 +139,7 @@ impl History {
         })
     }
 
-    /// Sets the scale-up that is left to the child, keeping since when an earlier one has been pending.
+    /// Sets the scale-up that is left to the child; a replacement keeps the start time of the earlier one.
     pub(super) fn expect_scale_up(&mut self, replicas: Option<Replicas>, now: Timestamp) {
         if let Some(child) = &mut self.child {
             let since = child.pending.map_or(now, |pending| pending.since);
@@ -147,7 +147,7 @@ impl History {
         }
     }
 
-    /// Starts the log, and the mirrored entries of a `fresh` child: as every new HPA, it starts with the
+    /// Starts the log, and the mirrored entries of a `fresh` child: like every new HPA, it starts with the
     /// current count and no earlier recommendation.
     pub(super) fn begin_mirror(&mut self, fresh: bool, current: Replicas, now: Timestamp) {
         let start = Recommendation {

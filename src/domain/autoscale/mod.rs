@@ -9,7 +9,7 @@
 //! [`decide`] is pure: the same arguments give the same decision, and the history comes back as a value.
 //! A decision says what to do ([`action`]); the caller does it.
 //!
-//! In Delegated the child HPA gets bounds under which it reaches `desired` by itself. Its minimum is
+//! In Delegated mode the child HPA gets bounds under which it reaches `desired` by itself. Its minimum is
 //! `desired` only where it would not: below its minimum the HPA reads no metrics.
 
 pub mod action;
@@ -46,15 +46,16 @@ pub use context::{Child, Inputs};
 pub use decision::{Condition, ConditionKind, Decision, Winner};
 pub use limit::Limit;
 
-/// Decides how many replicas a workload shall have at `now`, and what to do about it.
+/// Decides how many replicas a workload should have at `now`, and what to do about it.
 ///
 /// # Guarantees
-/// - `desired` is within the bounds, except for a paused workload (zero) and crossed bounds (no action).
-/// - A missing reading never lowers the count, a missing forecast never blocks anything.
-/// - The returned history is the one to give to the next decision, also when nothing was written.
+/// - `desired` is within the bounds, except for a paused workload (zero) and for `maxReplicas` below
+///   `minReplicas` (no action).
+/// - A missing reading never lowers the count, and a missing forecast never blocks a decision.
+/// - The returned history is the one to give to the next decision, even if nothing was written.
 ///
 /// # Examples
-/// A queue of 12 messages, 2 replicas, and 4 messages for each of them:
+/// A queue of 12 messages, 2 replicas, and a target of 4 messages per replica:
 ///
 /// ```
 /// use foretide::domain::autoscale::{Inputs, action::Action, decide, history::History};
@@ -179,7 +180,7 @@ impl Context<'_> {
         history
     }
 
-    /// The floor lane's result, and at least what a fleet decided for this workload.
+    /// The floor lane's result, or this workload's share of a fleet's floor if that is larger.
     fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
         let context = FloorContext {
             bounds: self.bounds(),

@@ -137,7 +137,7 @@ fn cron_proposal(
     }
 }
 
-/// One metric's outcome in the observed lane as a proposal; `None` if the lane did not compute it.
+/// One metric's outcome in the observed lane as a proposal; `outcome` is absent if the lane did not compute it.
 fn observed_proposal(
     metric: &MetricSpec,
     outcome: Option<&Result<MetricProposal, Unavailable>>,

@@ -37,7 +37,7 @@ pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
     Some(message)
 }
 
-/// The changes of offset after `now`, within that span.
+/// The changes of offset after `now`, up to `LOOKAHEAD` later.
 fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
     let end = now.checked_add(LOOKAHEAD).unwrap_or(Timestamp::MAX);
     let mut before = zone.rules().to_offset(now);

@@ -81,7 +81,7 @@ pub enum ExpressionError {
          on it: expected times, such as `*/30 * * * *` for each half hour"
     )]
     Every {
-        /// Where it stands, in characters from 1.
+        /// Where it starts, in characters from 1.
         column: usize,
     },
     /// An `@` word that is not a known one.
@@ -92,23 +92,23 @@ pub enum ExpressionError {
     Descriptor {
         /// The word as written.
         descriptor: String,
-        /// Where it stands, in characters from 1.
+        /// Where it starts, in characters from 1.
         column: usize,
     },
     /// A descriptor followed by more fields.
     #[error(
-        "descriptor `{descriptor}` at column {column} is followed by other fields: expected it alone"
+        "descriptor `{descriptor}` at column {column} is followed by other fields: remove them"
     )]
     DescriptorNotAlone {
         /// The word as written.
         descriptor: String,
-        /// Where it stands, in characters from 1.
+        /// Where it starts, in characters from 1.
         column: usize,
     },
     /// The zone of the `TZ=` or `CRON_TZ=` prefix does not exist.
     #[error("invalid time zone prefix")]
     Zone(#[source] ZoneError),
-    /// One item of one field.
+    /// An item of a field is not valid.
     #[error(transparent)]
     Field(#[from] FieldError),
 }

@@ -82,8 +82,8 @@ pub enum FieldProblem {
     /// More than one `-`, or more than one `/`.
     #[error("more than one `{0}`: expected at most `first-last/step`")]
     Repeated(char),
-    /// A step that is not a whole number from 1.
-    #[error("step `{0}` is not usable: expected a whole number from 1")]
+    /// A step that is not a whole number of at least 1.
+    #[error("step `{0}` is not usable: expected a whole number of at least 1")]
     Step(String),
     /// More than 64 items.
     #[error("the list has {0} items: expected at most {MAX_ITEMS}")]
@@ -125,7 +125,7 @@ impl Bits {
         self.values
     }
 
-    /// Whether a `*` or `?` put values there, so that the field does not restrict.
+    /// Whether a `*` or `?` put values there, so that the field restricts nothing.
     pub(super) fn is_star(self) -> bool {
         self.star
     }
@@ -337,7 +337,7 @@ impl Field {
         print_runs(runs(bits).into_iter())
     }
 
-    /// The step above 1 which generates these values from the field's start, three at least.
+    /// The step above 1 that generates these values, at least three, from the field's start.
     fn step_of(self, bits: Bits) -> Option<u32> {
         let (min, max) = self.range();
         let second = bits.at_or_after(min + 1)?;
@@ -359,7 +359,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Any whole number from 1; beyond the field's width it selects the first value only.
+/// Any whole number of at least 1; beyond the field's width it selects the first value only.
 fn parse_step(text: &str) -> Result<u32, FieldProblem> {
     match text.parse::<i64>() {
         Ok(step) if step >= 1 => Ok(u32::try_from(step).unwrap_or(u32::MAX)),

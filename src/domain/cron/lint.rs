@@ -115,7 +115,7 @@ type Found = Option<(Lint, String)>;
 // === impl Lint ===
 
 impl Lint {
-    /// Whether the cron can never do anything, rather than something unexpected.
+    /// Whether the cron can never have an effect; the other lints are about unexpected effects.
     #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Self::ZeroLength | Self::NeverFires)
@@ -219,7 +219,7 @@ fn hidden<'w>(
     })
 }
 
-/// First instant at which both are active; both in order of time.
+/// First instant at which both are active; both lists are in order of time.
 fn first_overlap(a: &[Activity], b: &[Activity]) -> Option<Timestamp> {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     loop {

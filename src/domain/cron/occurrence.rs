@@ -10,7 +10,7 @@ use super::expression::{Days, Expression};
 use super::field::Bits;
 use super::zone::{Ambiguity, Zone};
 
-/// Months looked at in one direction: eight years and the month begun.
+/// Months searched in one direction: eight years and the month of the start.
 ///
 /// Leap days are at most eight years apart (2096 to 2104), so an expression without an occurrence
 /// in so many months has none at all. robfig stops after five years and misses those.
@@ -74,7 +74,7 @@ pub(super) struct Search<'e> {
     expression: &'e Expression,
     except: Option<&'e Expression>,
     zone: &'e Zone,
-    /// Months looked at plus candidates resolved.
+    /// Months searched plus candidates resolved.
     pub(super) steps: u32,
 }
 
@@ -210,7 +210,7 @@ impl<'e> Search<'e> {
         }
     }
 
-    /// Whether the exception, on its days, names all our times.
+    /// Whether the exception, on its days, names all times of the expression.
     fn nothing_left_of_a_day(&self, except: &Expression) -> bool {
         self.expression.hour.without(except.hour).is_empty()
             && self.expression.minute.without(except.minute).is_empty()

@@ -15,12 +15,12 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// Windows that touch as instants, or that a gap leaves nothing of, are followed this far when
-/// looking for the edges of activity.
+/// How many windows in a row are followed when looking for the edges of an activity: windows that touch as
+/// instants, or of which a gap leaves nothing.
 ///
-/// Within one zone only gaps make such windows, the ends written for the minute of a start being left
+/// Within one zone only gaps make such windows, because ends written for the minute of a start are left
 /// out. With an end in another zone they may touch each hour or day: hourly this is six weeks, daily
-/// almost three years. Beyond it no edge is found, and status lacks two timestamps.
+/// almost three years. Beyond it no edge is found, and the state lacks `since` or `until`.
 const MAX_CHAIN: u32 = 1_000;
 
 /// A cron as it is written: five fields of text and a number.
@@ -87,7 +87,7 @@ pub enum WindowProblem {
     EndNeverFires,
 }
 
-/// One uninterrupted activity of a window, from `since` up to but without `until`.
+/// One uninterrupted activity of a window: `since <= t < until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity {
     /// First instant.
@@ -186,7 +186,7 @@ impl WindowProblem {
 // === impl Window ===
 
 impl Window {
-    /// Reads a cron; `local` is what `Local` means.
+    /// Reads a cron; `local` is the zone that `Local` stands for.
     ///
     /// A `TZ=` or `CRON_TZ=` prefix overrides the `timezone` field, for that expression only.
     ///

@@ -179,8 +179,8 @@ impl Zone {
 
     /// The transition that skips `civil`.
     ///
-    /// A gap's civil time read with the offset after it lies before the transition, and less than
-    /// the gap's length before.
+    /// A civil time within a gap, read with the offset after the gap, lies before the transition by at
+    /// most the gap's length.
     fn gap_end(&self, civil: DateTime, before: Offset, after: Offset) -> Option<Timestamp> {
         let earlier = at(after, civil)?;
         let latest = at(before, civil)?;

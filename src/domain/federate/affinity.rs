@@ -13,7 +13,7 @@ pub struct Profile {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Who runs it; empty when unknown.
+    /// Its cloud provider; empty when unknown.
     pub provider: String,
     /// Its region; empty when unknown.
     pub region: String,
@@ -46,8 +46,8 @@ impl Affinity {
 }
 
 impl Profile {
-    /// Whether a requirement on fields holds. The provider and the region are one value each, or none; zones are any
-    /// number: `In` asks for an overlap, `NotIn` for none. Other fields and the comparisons hold for no cluster.
+    /// Whether a requirement on fields holds. The provider and the region have at most one value each, the zones any
+    /// number: `In` requires an overlap, `NotIn` none. Other fields, `GreaterThan` and `LessThan` match no cluster.
     fn has(&self, field: &Requirement) -> bool {
         use Requirement::{
             DoesNotExist, Equal, Exists, GreaterThan, In, LessThan, NotEqual, NotIn,

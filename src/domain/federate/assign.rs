@@ -1,7 +1,7 @@
-//! Assignment: MIN and MAX as budgets of the candidates, by policy.
+//! Assignment: divides MIN and MAX into budgets of the candidates, by policy.
 //!
-//! Affinity, health and timers have selected the candidates before. Freed budget and headroom are divided later by
-//! [`share`], the same function that budgets come from.
+//! The caller has selected the candidates by affinity, health and timers. Freed budget and headroom are divided later
+//! by [`share`], the same function that budgets come from.
 //!
 //! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
 
@@ -218,7 +218,7 @@ pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
 }
 
 impl<'a> Candidate<'a> {
-    /// It as a recipient with this weight.
+    /// The candidate as a recipient with this weight.
     pub(super) fn recipient(&self, weight: u64) -> Recipient<'a> {
         Recipient {
             name: self.name,
@@ -279,7 +279,7 @@ pub(super) fn tiers<'a>(
     (tiers.collect(), places)
 }
 
-/// The shares of tiers, in the order of the positions that the recipients come from.
+/// Puts the shares of tiers back in the order of `places`, the positions that their recipients come from.
 pub(super) fn in_order(places: &[usize], split: Split) -> Split {
     let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
     shares.sort_unstable();

@@ -132,9 +132,9 @@ struct FreeNode<'a> {
 const PODS: &str = "pods";
 const PRIORITY_CLASS: &str = "PriorityClass";
 
-/// The requests that the scheduler reserves for a pod: per resource the larger of what runs together (apps and
-/// sidecars; the pod's own request where it names one) and each init container with the sidecars started before it,
-/// plus the overhead. Init containers and sidecars are in the order of the spec; the position of apps does not matter.
+/// The requests that the scheduler reserves for a pod, per resource: the pod's own request where it names one, else the
+/// larger of what runs together (apps and sidecars) and each init container with the sidecars started before it; plus
+/// the overhead. Init containers and sidecars are in the order of the spec; the position of apps does not matter.
 ///
 /// ```
 /// use foretide::domain::federate::{ContainerRole, effective_requests};
@@ -187,8 +187,8 @@ impl Supply {
     /// within the quotas.
     ///
     /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after
-    /// the pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where
-    /// all of it is from one moment, a pod of the workload that is created, bound, ended or moved does not change it.
+    /// the pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. If all
+    /// inputs are from one moment, creating, binding, ending or moving one of the workload's pods does not change it.
     ///
     /// ```
     /// use foretide::domain::federate::{Node, PodShape, Supply};
@@ -209,7 +209,7 @@ impl Supply {
     #[must_use]
     pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
-        // Pods of other workloads that wait already get a node first.
+        // Pending pods of other workloads get a node first.
         for other in &self.pending {
             let mut fitting = free.iter_mut().filter(|node| node.fits(other) > 0);
             if let Some(node) = fitting.next() {

@@ -7,16 +7,16 @@ use jiff::Timestamp;
 use crate::domain::words::counted;
 use crate::domain::{ReplicaBounds, Replicas, condition};
 
-/// The explained result for a fleet.
+/// The decision for a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetDecision {
     /// When it was made.
     pub at: Timestamp,
     /// The members, by name, without those that have nothing to do with the fleet.
     pub members: Vec<MemberDecision>,
-    /// The members to write, in order, as positions in `members`: maximums that shrink come before those that grow,
-    /// unless ready pods would end; those come last. After a write that lowers a maximum has failed, those that raise
-    /// one must wait for the next decision.
+    /// The members to write, in order, as positions in `members`: maximums that shrink, then those that grow or stay,
+    /// then the writes in `after_growth`. After a write that lowers a maximum has failed, those that raise one must
+    /// wait for the next decision.
     pub order: Vec<usize>,
     /// The end of `order`: writes that end ready pods, which may be needed until other members have grown. Skip them if
     /// an earlier write that lets another member grow has failed.
@@ -46,7 +46,7 @@ pub struct MemberDecision {
     pub floor: Replicas,
     /// The replicas to write, where the hub writes them: Create, Wake, Sleep, Drain; and always in Direct.
     pub replicas: Option<Replicas>,
-    /// Whether its autoscaler may not scale down now, because members of lower priority do first (R9).
+    /// Whether its autoscaler must not scale down now, because members of lower priority do first (R9).
     pub hold: bool,
     /// What it can run in all; absent when unknown.
     pub capacity: Option<Replicas>,
@@ -163,7 +163,7 @@ reasons! {
     Optimized => "unused headroom was redistributed",
     /// R9: it shrinks before members of higher priority do.
     ShrinkOrder => "the fleet needs fewer replicas, and the lowest priority shrinks first",
-    /// R9: it may not scale down until a member of lower priority has.
+    /// R9: it must not scale down until a member of lower priority has.
     Held => "it does not scale down until members of lower priority have",
     /// R9: it serves local demand and keeps its replicas.
     LocalDemand => "it serves demand that other members cannot serve",

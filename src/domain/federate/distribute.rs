@@ -1,4 +1,4 @@
-//! Direct mode: a count of the fleet as counts of its members.
+//! Direct mode: divides the count of a fleet into counts of its members.
 //!
 //! Counts change with every sync, so they are divided by [`webster`]: when the count grows, no member loses a replica.
 //!
@@ -26,8 +26,8 @@ use crate::domain::Replicas;
 /// - `Aggregated`, `Prioritized`: tiers as for budgets, each up to `max`, divided by [`webster`] with `max` as weights.
 ///
 /// Unless `Duplicated`, the shares add up to the count within the sums of the bounds, and one replica more raises
-/// exactly one member by one (with the same previous counts), or is left. Under `Prioritized` one less is taken from
-/// the lowest priority that is above its bounds.
+/// exactly one member by one (with the same previous counts), or raises `left`. Under `Prioritized` one less is taken
+/// from the lowest priority that is above its minimums.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ mod tests {
             (AssignmentKind::Duplicated, 5, [0, 0, 0], [5, 5, 5], 0),
             (AssignmentKind::Duplicated, 50, [0, 0, 0], [9, 9, 9], 0),
             (AssignmentKind::StaticWeighted, 12, [9, 3, 0], [2, 4, 6], 0),
-            // Nothing moves, one more is added, half of it goes.
+            // Nothing moves, one replica is added, half of them are removed.
             (AssignmentKind::DynamicWeighted, 12, [9, 3, 0], [9, 3, 0], 0),
             (AssignmentKind::DynamicWeighted, 13, [9, 3, 0], [9, 3, 1], 0),
             (AssignmentKind::DynamicWeighted, 6, [9, 3, 0], [4, 2, 0], 0),

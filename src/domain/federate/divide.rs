@@ -376,7 +376,7 @@ impl PartialOrd for HeapEntry<'_> {
 
 /// [`webster`] of a total within the bounds among recipients that all have a weight.
 fn highest_quotients(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
-    // Replica by replica from zero would take one step per replica; the search by price leaves few.
+    // Starting from zero would take one step per replica; the search by price leaves few steps.
     let mut shares = affordable_shares(total, recipients);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
     let heap = recipients.iter().zip(&shares).enumerate();
@@ -405,7 +405,8 @@ fn highest_quotients(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Ve
 }
 
 /// The share that every recipient gets in any case: the replicas with `weight / (2 share + 1) >= price`, for the lowest
-/// price that the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
+/// price that the total can pay. Taking them at once does not change the result, and makes the time independent of the
+/// total.
 fn affordable_shares(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit shares.
     let at_price = |price: u128| -> Vec<u32> {
@@ -468,7 +469,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn quota_rounds_up_the_heaviest_and_obeys_the_bounds() {
         for (n, rows, shares, left) in [
-            // The printed example: 1.67, 3.33, 5.
+            // The documented example: 1.67, 3.33, 5.
             (
                 10,
                 vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],

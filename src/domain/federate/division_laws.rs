@@ -1,4 +1,4 @@
-//! Laws of the divisions as property tests: sums, bounds, quota, order, monotony.
+//! Laws of the divisions as property tests: sums, bounds, quota, order, monotonicity.
 
 use std::collections::BTreeMap;
 
@@ -267,7 +267,7 @@ proptest! {
         prop_assert!(mins <= min.max(least) + u32::try_from(ones).unwrap());
     }
 
-    /// P8: of what fits, before what exceeds every capacity is spread.
+    /// P8, for what fits into the capacities; the rest is spread afterwards.
     #[test]
     fn a_lower_priority_has_more_than_its_minimum_only_when_the_higher_ones_are_full(
         policy in policies(&[AssignmentKind::Prioritized]), fleet in fleet(), count in 0_u32..100,
@@ -387,7 +387,7 @@ fn a_count_of_two_billion_is_divided_without_a_loop_over_it() {
     let recipients: Vec<_> = recipients.collect();
     let split = webster(2_000_000_000, &recipients, Ties::default());
     assert_eq!((split.total(), split.left), (2_000_000_000, 0));
-    // 399 of weight in all: fourteen or fifteen members of each of the seven weights.
+    // The weights add up to 399: fourteen or fifteen members have each of the seven.
     let share = |at: usize| f64::from(split.shares[at]);
     assert!((share(6) / share(0) - 7.0).abs() < 1e-6, "{split:?}");
 }

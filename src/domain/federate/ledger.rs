@@ -1,7 +1,7 @@
 //! The ledger of a fleet: every timer and stored estimate that rebalancing carries from one decision to the next.
 //!
-//! It is plain data that the caller stores, for example in status. An empty ledger is a fleet that was never assigned:
-//! the next decision assigns budgets, and running pods stay.
+//! It is plain data that the caller stores, for example in status. An empty ledger means that budgets were never
+//! assigned: the next decision assigns them, and running pods stay.
 //!
 //! Serialized, times are whole seconds since the epoch and default values are omitted:
 //!
@@ -49,7 +49,7 @@ pub struct Ledger {
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
     /// The replicas of the fleet when members began to take over the floor of one that is to sleep (R10); absent when
-    /// none is. The replicas that they start for that are not counted as ones that a single autoscaler would keep.
+    /// none is. The replicas that they start for this do not count as replicas that a single autoscaler would keep.
     #[serde(skip_serializing_if = "is_default")]
     pub handover: Option<Replicas>,
     /// When a member was woken last (R11).
@@ -67,7 +67,7 @@ pub struct Landing {
     pub until: Timestamp,
     /// The replicas of the members with a share when it began, or the demand since then if that is larger: how many are
     /// enough while windows, policies or a missing metric hide the demand. Absent in a ledger that is older than this
-    /// field: then the current count.
+    /// field: the current count is used then.
     ///
     /// It is stored because the current count includes replicas that were started to replace others: a goal that
     /// followed it would grow for as long as the landing lasts.

@@ -19,7 +19,7 @@ pub struct Member {
     pub taints: Vec<Taint>,
     /// The workload's pods; absent when the workload does not exist in the member.
     pub pods: Option<Pods>,
-    /// Bounds of our autoscaler in the member, as they are there; absent when it does not exist.
+    /// Bounds of Foretide's autoscaler, as read from the member; absent when it does not exist.
     pub hpa: Option<ReplicaBounds>,
     /// The `desiredReplicas` of the member's own autoscaler, if it has one.
     pub desired: Option<Replicas>,

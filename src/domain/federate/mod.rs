@@ -9,7 +9,7 @@
 //! [`decide`] does all of it; [`assign()`], [`share`], [`distribute()`] and the divisions below them ([`quota_split`],
 //! [`webster`], [`fill`]) and [`Supply::capacity`] can be used alone. Everything is pure and deterministic; every timer
 //! is a value in the [`Ledger`]. The count of the fleet comes from [`autoscale`](super::autoscale), and adapters reach
-//! the members.
+//! the members. MIN and MAX stand for the fleet's `minReplicas` and `maxReplicas`.
 
 mod affinity;
 mod assign;

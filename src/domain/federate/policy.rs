@@ -1,4 +1,4 @@
-//! The policy of a fleet: how a validated spec asks for it to be divided. Data only.
+//! The policy of a fleet: how a validated spec divides its replicas over member clusters. Data only.
 
 use jiff::SignedDuration;
 
@@ -10,7 +10,8 @@ use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
 pub struct Policy {
     /// The assignment policy.
     pub kind: AssignmentKind,
-    /// MIN and MAX: of the fleet, or of each member under [`AssignmentKind::Duplicated`].
+    /// MIN and MAX: `minReplicas` and `maxReplicas` of the fleet, or of each member under
+    /// [`AssignmentKind::Duplicated`].
     pub bounds: ReplicaBounds,
     /// Which clusters are candidates.
     pub affinity: Affinity,

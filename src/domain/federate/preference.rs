@@ -79,7 +79,7 @@ impl Policy {
     /// Merges the preferences of every cluster, in the order of the clusters.
     ///
     /// `StaticWeighted` drops clusters without a weight; if no cluster has one, each weighs one. `Prioritized` drops
-    /// clusters without a priority, even if that are all.
+    /// clusters without a priority, even if none remains.
     #[must_use]
     pub fn effective_preferences<'a>(
         &self,
@@ -113,7 +113,7 @@ impl Policy {
     }
 }
 
-/// The preferences by cluster name, so that a hundred clusters with a preference each need no ten thousand
+/// The preferences by cluster name, so that a hundred clusters with one preference each do not need ten thousand
 /// comparisons.
 struct PreferenceIndex<'p> {
     by_name: BTreeMap<&'p str, Vec<(usize, &'p Preference)>>,

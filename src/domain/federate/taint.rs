@@ -31,7 +31,7 @@ words! {
     }
 }
 
-/// A text that is no taint effect.
+/// The text is not a taint effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected NoSchedule, PreferNoSchedule or NoExecute")]
 pub struct ParseTaintEffectError;
@@ -60,7 +60,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether it matches a taint; `seconds` is not looked at.
+    /// Whether it matches a taint; `seconds` is ignored.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.key.as_ref().is_none_or(|key| *key == taint.key)

@@ -106,7 +106,7 @@ impl StabilizationWindows {
         }
     }
 
-    /// Whether a value of `at` counts at `now` in a window of this length.
+    /// Whether a value recorded at `at` counts at `now` in a window of this length.
     #[must_use]
     pub fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
         let age = now.duration_since(at);
@@ -219,7 +219,7 @@ impl Behavior {
     }
 }
 
-/// Cuts a count to the range of the API; sums of events may leave it.
+/// Clamps a count to the range of the API; sums of events may exceed it.
 fn saturate(n: i64) -> Replicas {
     Replicas::new(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
 }

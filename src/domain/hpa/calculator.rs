@@ -47,7 +47,7 @@ pub struct Basis {
     pub ratio: f64,
     /// The same with assumed values for missing and unready pods, where any were assumed.
     pub filled_ratio: Option<f64>,
-    /// The count the ratio was multiplied with, or would have been.
+    /// The count that the ratio was multiplied by, or would have been.
     pub base: u32,
     /// Pods that count.
     pub ready: u32,
@@ -166,7 +166,7 @@ fn by_utilization(
         let (resource, container) = resource_of(metric);
         pod_requests(pod, resource, container, context.settings)
     };
-    // Every listed pod must have a request, also the ones that do not count.
+    // Every listed pod must have a request, including those that do not count.
     pods.ignored
         .iter()
         .try_for_each(|pod| request(pod).map(|_| ()))?;

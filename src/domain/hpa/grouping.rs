@@ -38,7 +38,7 @@ pub struct Grouped<'a> {
     pub unlisted: Vec<Sample>,
 }
 
-/// Groups `pods`; `samples` holds the value of each pod by name, `is_cpu` switches the readiness rules.
+/// Groups `pods`; `samples` holds the value of each pod by name, `is_cpu` turns the readiness rules on.
 #[must_use]
 pub fn group_pods<'a, S: std::hash::BuildHasher>(
     pods: &'a [Arc<Pod>],

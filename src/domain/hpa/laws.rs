@@ -34,7 +34,7 @@ fn instant() -> impl Strategy<Value = Timestamp> {
     ]
 }
 
-/// Small values, so that interesting cases are frequent, and any.
+/// Mostly small values, so that interesting cases are frequent.
 fn milli() -> impl Strategy<Value = i64> {
     prop_oneof![8 => 0_i64..3000, 1 => any::<i64>(), 1 => Just(i64::MAX)]
 }
@@ -176,7 +176,7 @@ fn pod_metric() -> impl Strategy<Value = (MetricSpec, Measured)> {
     ]
 }
 
-/// A metric of something else and a reading that fits it.
+/// A metric of type Object or External and a reading that fits it.
 fn total_metric() -> impl Strategy<Value = (MetricSpec, Measured)> {
     let average = (1_i64..5000).prop_map(Target::AverageValue);
     let target = prop_oneof![average, (1_i64..5000).prop_map(Target::Value)];

@@ -1,7 +1,7 @@
 //! What a user scales on: metric specs and their targets, decided once when the spec is read.
 //!
-//! A target keeps only what its metric type uses, so the calculator never meets a combination the
-//! API would have to explain. An unknown metric type is kept by name, not dropped.
+//! A target keeps only the field that its metric type uses; a spec without that field has the target
+//! `Unusable`. An unknown metric type is kept by name, not dropped.
 
 /// One entry of `spec.metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The observed lane: the Kubernetes horizontal pod autoscaler, to the last replica.
+//! The observed lane: computes the same counts as the Kubernetes horizontal pod autoscaler.
 //!
 //! ```text
 //! metric, reading --propose--> count --max--> recommendation --normalize--> desired

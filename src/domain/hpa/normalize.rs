@@ -3,7 +3,7 @@
 //!
 //! There are two rules, and an absent `behavior` is not an empty one. Without it: scale-down waits for
 //! the highest recommendation of the window, a scale-up at most doubles. With it: both directions have
-//! a window, and policies limit the rate. Not for counts outside the bounds: see [`normalize`].
+//! a window, and policies limit the rate. For a current count outside the bounds, see [`normalize`].
 //!
 //! Source: upstream `normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`.
 

@@ -32,7 +32,7 @@ pub struct Ratio {
     pub raw_average: i64,
 }
 
-/// Whole percents of the summed requests against a target of percents.
+/// Usage in whole percents of the summed requests, relative to a target in percent.
 ///
 /// `pods` gives (usage, request) of every pod that has both. A ratio of sums, cut to whole percents
 /// *before* the division: `trunc(sum usage * 100 / sum request) / target`. `None` when the requests sum

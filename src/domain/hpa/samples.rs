@@ -1,4 +1,4 @@
-//! From a metrics API's response to the numbers computed with: samples of pods by group, or one total.
+//! Converts the response of a metrics API to what the calculator reads: samples of pods by group, or one total.
 //!
 //! A pod whose usage lacks a container or the resource has no sample; the calculator decides what is assumed for it.
 //!
@@ -21,7 +21,7 @@ use crate::domain::{
 pub struct MetricContext<'a> {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many of its counts cannot be observed; see [`crate::domain::Observation::unseen`].
+    /// How many of its replicas cannot be observed; see [`crate::domain::Observation::unseen`].
     pub unseen: Replicas,
     /// The selected pods.
     pub pods: &'a [Arc<Pod>],

@@ -9,9 +9,9 @@ pub struct Settings {
     pub tolerance: f64,
     /// How long a recommendation holds a scale-down back, where `behavior` gives no window.
     pub downscale_stabilization: SignedDuration,
-    /// How long after its start a pod's CPU sample is suspect.
+    /// How long after its start a pod's CPU samples may be ignored.
     pub cpu_initialization_period: SignedDuration,
-    /// How long after its start a pod that was never ready may still change its readiness.
+    /// How long after its start a pod that turns not ready counts as never ready.
     pub initial_readiness_delay: SignedDuration,
     /// Without `behavior`: a pass at most multiplies the count by this.
     pub scale_up_limit_factor: f64,

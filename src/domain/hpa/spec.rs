@@ -3,7 +3,7 @@
 use super::{Behavior, MetricKind, MetricSpec, ZeroRule};
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// The spec of an autoscaler. It borrows, so that the same spec under other bounds costs nothing.
+/// The spec of an autoscaler. It borrows its parts, so that the same spec with other bounds needs no copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Hpa<'a> {
     /// `minReplicas` and `maxReplicas`.

@@ -246,7 +246,7 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
     .collect()
 }
 
-/// What is queried at each of these times, given so many live minutes of `factor` times the reader's values.
+/// What is queried at each of these times, given this many live minutes of `factor` times the reader's values.
 async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let mut live_match = LiveMatch::default();

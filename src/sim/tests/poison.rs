@@ -160,9 +160,9 @@ impl Dose {
         samples
     }
 
-    /// The highest sample that may be believed: a short run a hundred times above all else is not, unless nothing came
-    /// before it. Fifty times is, and so is a thousand times for an hour: that is what a forecast may cost. To a line
-    /// through the last two hours five samples of twelve are usual.
+    /// The highest sample that a forecast may use: all but runs of at most five samples above 10 000, a hundred times
+    /// the usual demand. Such a run is used if nothing came before it, and by `linear`, which reads only sixty samples,
+    /// so that five of them reach the percentile that counts as usual.
     fn believed(self, algorithm: &Algorithm) -> f64 {
         let bare = match algorithm {
             Algorithm::Calibrated(inner, _) => inner.as_ref(),
@@ -211,13 +211,13 @@ fn true_course() -> Environment {
     environment
 }
 
-/// What one minute's state leads to, with the forecast and without it.
+/// The decisions from the state of one minute, with the forecast and without it.
 #[derive(Debug)]
 struct Fork {
     with: Decision,
-    /// The forecast is refused.
+    /// If the forecast is refused.
     refused: Decision,
-    /// There is no prediction, and never was.
+    /// If there is no prediction, and never was.
     never: Decision,
     /// Whether there is a forecast now or one that is still held.
     predicted: bool,
@@ -249,7 +249,7 @@ fn fork(run: &mut Run<'_>) -> Fork {
     }
 }
 
-/// Runs a workload on true readings and a poisoned history, and looks at every minute.
+/// Runs a workload on true readings and a poisoned history, and checks every minute.
 fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
     let environment = true_course();
     let poisoned = RecordedMetric {
@@ -314,7 +314,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// F7, for the same state: whole trajectories may part, because what is held depends on what was.
+    /// Compares decisions from the same state: whole runs may diverge, because held counts depend on earlier decisions.
     #[test]
     fn a_poisoned_history_lowers_nothing_and_costs_no_more_than_its_ceiling(
         dose in doses(), algorithm in prop::sample::select(algorithms()),

@@ -1,8 +1,8 @@
 //! The free capacity of a member cluster: what the pods on each node leave, and which pods wait for a node.
 //!
 //! It depends on every pod of the cluster, so a [`Snapshot`] is computed once for all workloads of a sync. A workload's
-//! own pods are taken from the same snapshot: read later, a pod that was just created or ended would be counted twice
-//! or not at all. The estimate itself is left to [`Supply::capacity`].
+//! own pods are taken from the same snapshot: if they were read later, a pod that was just created or ended would be
+//! counted twice or not at all. The estimate itself is left to [`Supply::capacity`].
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ use crate::{
 
 /// How long a snapshot is used: for the targets of one sync.
 const MAX_AGE: SignedDuration = SignedDuration::from_millis(250);
-/// At most so many pending pods of others are placed before the workload's own: placing more costs more time than it
-/// makes the estimate better.
+/// Maximum number of other workloads' pending pods that are placed before the workload's own: placing more costs more
+/// time than it makes the estimate better.
 const PENDING_MAX: usize = 200;
 
 /// The last snapshot of a cluster.

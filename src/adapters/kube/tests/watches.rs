@@ -72,7 +72,7 @@ fn names(store: &Store<StoredPod>) -> Vec<String> {
         .collect()
 }
 
-/// Runs a watch until the server has received so many requests.
+/// Runs a watch until the server has received this many requests.
 async fn follow(
     store: &Arc<Store<StoredPod>>,
     timeouts: WatchTimeouts,

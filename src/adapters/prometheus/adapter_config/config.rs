@@ -26,10 +26,10 @@ pub struct AdapterConfig {
 impl AdapterConfig {
     /// Parses a configuration: the text of the adapter's `--config` file.
     ///
-    /// A rule that cannot be used leaves the others in use, and is among the [errors](AdapterConfig::errors).
+    /// A rule that cannot be used does not affect the others, and is among the [errors](AdapterConfig::errors).
     ///
     /// # Errors
-    /// The text is no YAML mapping, or `rules`, `externalRules` or `resourceRules` has another type.
+    /// The text is not a YAML mapping, or `rules`, `externalRules` or `resourceRules` has another type.
     pub fn read(text: &str) -> Result<Self, FieldError> {
         let document: Value = serde_saphyr::from_str(text).map_err(|error| {
             let message = error.without_snippet().to_string();
@@ -81,7 +81,7 @@ impl AdapterConfig {
     /// adapter's own order of precedence, the last rule first.
     ///
     /// # Errors
-    /// [`RuleError`], when a rule serves the metric and gives no query.
+    /// [`RuleError`], when a rule serves the metric but gives no query.
     #[must_use]
     pub fn query(&self, request: &QueryRequest<'_>) -> Option<Result<Query, RuleError>> {
         match request.metric {

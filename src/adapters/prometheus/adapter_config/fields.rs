@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
         fields.collect()
     }
 
-    /// The mappings of a list, each or why it is none; empty when the list is absent.
+    /// The items of a list, each as a mapping or the reason why it is not one; empty when the list is absent.
     pub(super) fn list(&self, name: &str) -> Result<Vec<Result<Self, FieldError>>, FieldError> {
         let path = self.path_of(name);
         match self.get(name) {

@@ -1,6 +1,6 @@
 //! `resources` of a rule: which label of a series holds the name of which Kubernetes object.
 //!
-//! A resource is named as the API names its kind, singular or plural. Discovery is not asked for other names.
+//! A resource is named as the API names its kind, singular or plural. Other names are not looked up by discovery.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::adapters::prometheus::promql::LabelName;
 /// `resources` of a rule.
 #[derive(Debug, Clone)]
 pub(super) struct ResourceLabels {
-    /// By resource and group; one without a group is for every group that has none of its own.
+    /// By resource and group; an entry without a group applies to every group without an entry of its own.
     overrides: BTreeMap<(String, String), LabelName>,
     template: String,
     namespaced: bool,

@@ -1,8 +1,8 @@
 //! The configuration of prometheus-adapter as a source of history queries.
 //!
 //! A cluster that serves custom metrics with prometheus-adapter has a rule for each metric already. The rules are read
-//! backwards: from the name of a metric to the series that the adapter makes it of, and to one query for the total of a
-//! workload, bound to its namespace. Text in, query text out: Prometheus is not asked which series exist.
+//! backwards: from the name of a metric to the series that the adapter derives it from, and to one query for the total
+//! of a workload, bound to its namespace. Text in, query text out: Prometheus is not asked which series exist.
 //!
 //! | file | holds |
 //! |---|---|

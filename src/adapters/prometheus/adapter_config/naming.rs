@@ -1,8 +1,8 @@
-//! From the name of a metric to the series that a rule makes it of: the adapter's naming, read backwards.
+//! From the name of a metric to the series that a rule derives it from: the adapter's naming, read backwards.
 //!
 //! The adapter asks Prometheus which series exist and names the metrics of each. Here the few series names that could
-//! give the metric are derived from the patterns, and each is named forwards again as a check. Where a pattern leaves
-//! infinitely many, the series are unknown.
+//! give the metric are enumerated from the patterns, and each is named forwards again as a check. Where a pattern
+//! leaves infinitely many, the series are unknown.
 //!
 //! ```text
 //! name: {matches: "^(.*)_total$", as: "${1}_per_second"}
@@ -20,20 +20,21 @@ use crate::adapters::prometheus::{
     scope,
 };
 
-/// The most names that one pattern may stand for.
+/// Maximum number of names that one pattern may stand for.
 const NAMES_MAX: usize = 16;
-/// The most ways in which the name of one metric may be divided among the captures of a pattern.
+/// Maximum number of ways in which the name of one metric may be divided among the captures of a pattern.
 const SOLUTIONS_MAX: usize = 32;
-/// The most steps of one search: the name of a metric comes from a user, who must not decide how long it takes.
+/// Maximum number of steps of one search: the name of a metric comes from a user, who must not decide how long it
+/// takes.
 const ATTEMPTS_MAX: usize = 20_000;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// The series that a rule makes a metric of.
+/// The series that a rule derives a metric from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SeriesNames {
     /// Exactly these; possibly none.
     Known(Vec<MetricName>),
-    /// The rule can make the metric, but only Prometheus knows of which series.
+    /// The rule can make the metric, but only Prometheus knows from which series.
     Unknown,
 }
 
@@ -100,7 +101,7 @@ impl Naming {
         })
     }
 
-    /// The series that the adapter makes `metric` of.
+    /// The series that the adapter derives `metric` from.
     pub(super) fn series_of(&self, metric: &str) -> SeriesNames {
         let Some(mut names) = self.candidates(metric) else {
             return SeriesNames::Unknown;
@@ -112,7 +113,7 @@ impl Naming {
         SeriesNames::Known(names.into_iter().filter_map(valid).collect())
     }
 
-    /// The metric that the adapter makes of a series, if the rule selects it.
+    /// The metric that the adapter derives from a series, if the rule selects it.
     fn metric_of(&self, name: &str) -> Option<String> {
         let selected = self
             .name_matchers
@@ -269,7 +270,7 @@ fn capture(name: &str, matches: &Regex) -> Option<usize> {
 /// What each capture matched, by its number; none where that is not known.
 type Captures<'m> = Vec<Option<&'m str>>;
 
-/// The search for captures that make a name, by depth first.
+/// A depth-first search for the captures that give a name.
 #[derive(Default)]
 struct CaptureSearch<'m> {
     found: Vec<Captures<'m>>,

@@ -17,7 +17,7 @@ use crate::adapters::prometheus::{
     scope::{self, AdmitError, PromqlScope, Tenant},
 };
 
-/// The most series that one metric may be made of.
+/// Maximum number of series that one metric may be derived from.
 pub(super) const SERIES_MAX: usize = 8;
 
 /// The history that is wanted, and what the query may read.
@@ -33,7 +33,7 @@ pub struct QueryRequest<'a> {
     pub scope: PromqlScope,
 }
 
-/// Why a rule serves a metric and gives no query.
+/// Why a rule that serves a metric gives no query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// A field of the rule cannot be used.
@@ -48,7 +48,7 @@ pub enum RuleError {
         #[source]
         source: AdmitError,
     },
-    /// The patterns of the rule do not say which series the metric is made of.
+    /// The patterns of the rule do not determine which series the metric is derived from.
     #[error(
         "cannot determine which series prometheus-adapter rule {rule} derives {metric:?} from; \
          name the series in seriesQuery, or give a query in the annotation \
@@ -60,7 +60,7 @@ pub enum RuleError {
         /// The metric.
         metric: String,
     },
-    /// More series than a metric is ever made of on purpose.
+    /// More series than a metric is derived from in practice.
     #[error(
         "the prometheus-adapter rules derive {metric:?} from {count} series; at most {SERIES_MAX} are accepted"
     )]
@@ -76,7 +76,7 @@ pub enum RuleError {
          --promql-scope=any"
     )]
     AcrossNamespaces(String),
-    /// The metric's selector, or the object that is described, has no form in `PromQL`.
+    /// The metric's selector, or the described object, cannot be expressed in `PromQL`.
     #[error("the selector of the metric cannot be used in a query")]
     Selector(#[from] BuiltInError),
     /// A name or value that `PromQL` cannot hold.
@@ -141,7 +141,7 @@ impl SeriesRule {
         }
     }
 
-    /// The series that the adapter makes a metric of.
+    /// The series that the adapter derives a metric from.
     pub(super) fn series_of(&self, metric: &str) -> SeriesNames {
         self.naming.series_of(metric)
     }

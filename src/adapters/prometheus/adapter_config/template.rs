@@ -74,13 +74,14 @@ pub(super) enum TemplateError {
          expected it as in x{{<<.LabelMatchers>>}} or x{{pod=~\"<<index .LabelValuesByName \"pod\">>\"}}"
     )]
     Misplaced,
-    /// `<<index .LabelValuesByName "x">>` for a label without a value, or with another operator than its own.
+    /// `<<index .LabelValuesByName "x">>` for a label without a value, or with an operator that the matcher of that
+    /// label does not have.
     #[error("compares label {0:?} in a way that the selector of this metric does not allow")]
     Value(String),
     /// A query without matchers: it would be the same for every workload.
     #[error("selects no pods: the placeholder <<.LabelMatchers>> is missing")]
     Unbound,
-    /// The query itself.
+    /// The query is not accepted.
     #[error(transparent)]
     Query(#[from] AdmitError),
     /// A value that a query cannot hold.
@@ -217,8 +218,8 @@ impl Substitution<'_> {
     fn expression(&mut self, tree: &mut Expr) -> Result<(), TemplateError> {
         match tree {
             Expr::Aggregate(it) => {
-                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the tree would not read back as
-                // itself.
+                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the printed text would not parse as
+                // the same tree.
                 if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty())
                 {
                     it.modifier = None;
@@ -261,7 +262,7 @@ impl Substitution<'_> {
                 matchers.push(matcher);
             }
         }
-        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
+        // In the order of the printer, so that the printed text parses as the same tree; the order has no meaning.
         matchers.sort_by_cached_key(ToString::to_string);
         matchers.dedup();
         it.matchers = Matchers {

@@ -6,9 +6,9 @@ pub(in super::super) const BYTES_MAX: usize = 2048;
 pub(super) const BYTES_MAX_UNSCOPED: usize = 16 * 1024;
 /// Deepest nesting.
 pub(super) const DEPTH_MAX: usize = 32;
-/// The most selectors, each of which costs the server a lookup.
+/// Maximum number of selectors, each of which costs the server a lookup.
 pub(super) const SELECTORS_MAX: usize = 8;
-/// The most operators: a chain `x + x + ...` is a tree as deep as it is long, without a bracket.
+/// Maximum number of operators: a chain `x + x + ...` is a tree as deep as it is long, without a bracket.
 pub(super) const OPERATORS_MAX: usize = 256;
 
 /// Why a query is not accepted, and what is.
@@ -47,7 +47,7 @@ pub enum AdmitError {
     #[error("subqueries are not accepted; use a recording rule")]
     Subquery,
     /// `@ time`.
-    #[error("the @ modifier is not accepted; the time is that of the forecast")]
+    #[error("the @ modifier is not accepted; the forecaster sets the time")]
     At,
     /// An offset into the future.
     #[error("a negative offset is not accepted")]

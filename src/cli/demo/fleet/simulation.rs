@@ -18,18 +18,18 @@ use crate::domain::{
 
 /// The first moment: a Tuesday, 10 March 2026, 09:00 UTC.
 const BEGIN: Timestamp = Timestamp::constant(1_773_133_200, 0);
-/// How often everything moves.
+/// The length of one step.
 const STEP: SignedDuration = SignedDuration::from_secs(15);
 const STEPS_PER_MINUTE: u32 = 4;
-/// How long it goes on, in steps: an hour and a half.
+/// The length of the simulation, in steps: an hour and a half.
 pub(super) const STEPS: u32 = 90 * STEPS_PER_MINUTE;
 /// How many steps a pod takes to start.
 const START_UP: u32 = 3;
-/// For how many steps the highest recommendation holds a scale-down back, as an autoscaler does by default.
+/// For how many steps the highest recommendation delays a scale-down: the default of an HPA.
 const HELD: usize = 20;
-/// How far demand may be from what the pods are meant to carry.
+/// How far demand may deviate from the target of the ready pods without scaling, as a ratio.
 const TOLERANCE: f64 = 0.1;
-/// What a pod can carry at most, in times of what it is meant to.
+/// The most that a pod can serve, as a multiple of its target.
 const STRETCH: f64 = 1.2;
 /// MIN and MAX of the fleet.
 pub(super) const BOUNDS: (u32, u32) = (3, 24);
@@ -145,7 +145,7 @@ impl FleetSimulation {
         self.step / STEPS_PER_MINUTE
     }
 
-    /// When it begins and ends.
+    /// When the simulation begins and ends.
     pub(super) fn span() -> (Timestamp, Timestamp) {
         let length = STEP * i32::try_from(STEPS).unwrap_or(i32::MAX);
         (BEGIN, BEGIN.saturating_add(length).unwrap_or(BEGIN))
@@ -182,7 +182,7 @@ impl FleetSimulation {
         decision
     }
 
-    /// Users go to the nearest cluster; those whom it cannot serve go where there is room, by the pods there.
+    /// Sends users to the nearest cluster; those that it cannot serve go to the others, in proportion to their room.
     fn route(&mut self, minute: f64) {
         let mut overflow = 0.0;
         for cluster in &mut self.clusters {
@@ -232,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// Whether its pods carry all that they can, so that users are sent elsewhere.
+    /// Whether its pods serve as much as they can, so that users are sent elsewhere.
     pub(super) fn is_full(&self) -> bool {
         self.demand >= f64::from(self.ready) * STRETCH * 0.999
     }
@@ -249,7 +249,7 @@ impl Cluster {
         self.waiting_since = waits.then(|| self.waiting_since.unwrap_or(now));
     }
 
-    /// Lets pods become ready, and ends those that are too many.
+    /// Lets pods become ready, and removes surplus pods.
     fn start(&mut self) {
         for (_, left) in &mut self.starting {
             *left = left.saturating_sub(1);

@@ -182,7 +182,7 @@ fn a_floor_under_an_explicit_policy_rises_a_pass_later_per_step_in_delegated() {
     assert_eq!(steps(Mode::Delegated), [0, 75, 150, 225, 300]);
 }
 
-/// Exception: within an explicit scale-up window the child knows fewer readings than we do, so fewer
+/// Exception: within an explicit scale-up window the child has fewer readings than Foretide, so fewer
 /// low ones hold it back.
 #[test]
 fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
@@ -214,8 +214,8 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     assert_eq!(direct.last(), delegated.last());
 }
 
-/// No autoscaler with a tolerance can promise that a forecast changes no later count: from above, 11 is
-/// within the tolerance of 10.9; from 12 it is not left.
+/// No autoscaler with a tolerance can promise that a forecast changes no later count: a demand of 10.9 is within
+/// the tolerance of 12, so a count of 12 stays, while a count that comes down from 14 ends at 11.
 #[test]
 fn a_forecast_that_has_ended_may_leave_another_count() {
     let rising = Scenario {
@@ -256,8 +256,8 @@ fn cron_alone_holds_the_current_count_outside_its_windows() {
     assert_eq!(counts, want);
 }
 
-/// A window over the release of a larger one: without metrics it is the floor lane that waits, and the
-/// user's policies that slow down.
+/// A window that is still open when a larger one ends: without metrics the floor lane holds the count, and the
+/// user's policies slow its decrease.
 #[test]
 fn a_smaller_window_takes_over_after_the_scale_down_window() {
     let scenario = Scenario {
@@ -291,7 +291,7 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
     );
 }
 
-/// Scaled to zero by a user is a pause in both modes: no lane acts, and nothing is made up for afterwards.
+/// Scaling to zero by a user is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
 #[test]
 fn a_workload_that_a_user_scaled_to_zero_is_paused() {
     let scenario = Scenario {
@@ -313,8 +313,8 @@ fn a_workload_that_a_user_scaled_to_zero_is_paused() {
     }
 }
 
-/// Scaled to zero by us under `minReplicas: 0`, raised by the user's new minimum: also with a child,
-/// which does not leave zero by itself.
+/// Foretide scaled the workload to zero under `minReplicas: 0`; the user's new minimum raises it, also with a
+/// child, which does not leave zero by itself.
 #[test]
 fn a_workload_that_foretide_scaled_to_zero_is_raised_to_a_new_minimum() {
     let scenario = Scenario {
@@ -374,7 +374,7 @@ fn a_forecast_within_its_tolerance_changes_nothing() {
     }
 }
 
-/// A delegated workload between two of our passes, with the child's minimum at `min`.
+/// A delegated workload between two decisions, with the child's minimum at `min`.
 fn delegated(scenario: &Scenario, min: u32) -> World {
     let mut world = World::new(scenario, Mode::Delegated);
     world.run(2);

@@ -193,7 +193,7 @@ proptest! {
         let counts = World::new(&scenario, mode).run(2 * TICKS);
         let rest = counts.last().copied();
         let moving = counts.iter().rev().take(20).any(|count| Some(*count) != rest);
-        // Policies may be slower than the run; a rest is what they may not break, once reached.
+        // Policies may take longer than the run: then the count may still fall, but not rise.
         let slow = scenario.behavior.is_some();
         let down = counts.windows(2).rev().take(20).all(|pair| pair[1] <= pair[0]);
         prop_assert!(!moving || (slow && down), "{:?}", counts);

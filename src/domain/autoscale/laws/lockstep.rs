@@ -1,4 +1,4 @@
-//! Delegated and Direct give the same trajectory: our decision, then a pass of the model autoscaler on
+//! Delegated and Direct give the same trajectory: a decision, then a pass of the model autoscaler on
 //! the same reading, equal at every tick.
 
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Restarts: a restored history decides as the original, a lost one never scales down sooner.
+//! Restarts: a restored history gives the same decisions, and a lost one never scales down sooner.
 
 use proptest::prelude::*;
 

@@ -8,7 +8,7 @@ use proptest::test_runner::RngSeed;
 use super::world::{Edit, Metrics, Scenario};
 use crate::domain::hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules};
 
-/// Ticks in a scenario: 18 minutes, three scale-down windows and a half.
+/// Ticks in a scenario: 18 minutes, more than three scale-down windows.
 pub(super) const TICKS: usize = 72;
 
 /// The same cases on every machine; a failure prints its scenario.
@@ -21,7 +21,7 @@ pub(super) fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// What a behavior may hold.
+/// What a random behavior may set for scaling up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Up {
     /// Nothing about scaling up.

@@ -153,7 +153,7 @@ impl Scenario {
         let target = 1.0;
         let outcome = value
             .map(|value| Predicted { value, target })
-            .ok_or_else(|| Refused::new(Reason::NoData, "the query answered with nothing"));
+            .ok_or_else(|| Refused::new(Reason::NoData, "the query returned no samples"));
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,

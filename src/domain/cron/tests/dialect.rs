@@ -1,4 +1,4 @@
-//! What is accepted, what it means, and the messages of what is not.
+//! Which texts are accepted, what they mean, and the messages for those that are not.
 
 use std::error::Error as _;
 
@@ -83,7 +83,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("@every 1h", "`@every` at column 1 names an interval, not times, so a window cannot begin or end on it: expected times, such as `*/30 * * * *` for each half hour"),
     ("TZ=UTC @every 5m", "`@every` at column 8 names an interval, not times, so a window cannot begin or end on it: expected times, such as `*/30 * * * *` for each half hour"),
     ("@reboot", "descriptor `@reboot` at column 1 is unknown: expected @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly"),
-    ("@daily 5", "descriptor `@daily` at column 1 is followed by other fields: expected it alone"),
+    ("@daily 5", "descriptor `@daily` at column 1 is followed by other fields: remove them"),
     ("60 * * * *", "minute field, column 1, `60`: 60 is out of range: expected 0-59, `*`, a range `a-b`, a step `/n`, or a list of these"),
     ("0 24 * * *", "hour field, column 3, `24`: 24 is out of range: expected 0-23, `*`, a range `a-b`, a step `/n`, or a list of these"),
     ("0 9 1,0 * *", "day of month field, column 7, `0`: 0 is out of range: expected 1-31, `*` or `?`, a range `a-b`, a step `/n`, or a list of these"),
@@ -100,9 +100,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("0 0 * * 7/2", "day of week field, column 9, `7/2`: 7 (Sunday) may stand alone or end a range: expected 0 where a range or step starts"),
     ("1-2-3 * * * *", "minute field, column 1, `1-2-3`: more than one `-`: expected at most `first-last/step`"),
     ("1/2/3 * * * *", "minute field, column 1, `1/2/3`: more than one `/`: expected at most `first-last/step`"),
-    ("*/0 * * * *", "minute field, column 1, `*/0`: step `0` is not usable: expected a whole number from 1"),
-    ("*/-1 * * * *", "minute field, column 1, `*/-1`: step `-1` is not usable: expected a whole number from 1"),
-    ("*/ * * * *", "minute field, column 1, `*/`: step `` is not usable: expected a whole number from 1"),
+    ("*/0 * * * *", "minute field, column 1, `*/0`: step `0` is not usable: expected a whole number of at least 1"),
+    ("*/-1 * * * *", "minute field, column 1, `*/-1`: step `-1` is not usable: expected a whole number of at least 1"),
+    ("*/ * * * *", "minute field, column 1, `*/`: step `` is not usable: expected a whole number of at least 1"),
     ("** * * * *", "minute field, column 1, `**`: `**` is not a value of this field: expected 0-59, `*`, a range `a-b`, a step `/n`, or a list of these"),
     ("ü,61 * * * *", "minute field, column 1, `ü`: `ü` is not a value of this field: expected 0-59, `*`, a range `a-b`, a step `/n`, or a list of these"),
     ("TZ=Mars/Olympus 0 9 * * *", "invalid time zone prefix"),

@@ -139,7 +139,7 @@ const DISAGREEMENTS: &[Disagreement] = &[
         ours: &["Sun 01 01:30-04", "Mon 02 01:30-05"], theirs: &["Sun 01 01:30-04", "Sun 01 01:30-05"],
     },
     Disagreement {
-        reason: "a midnight that the clocks skip: as the first",
+        reason: "a midnight that the clocks skip: as in the first row",
         expression: "0 0 * * *", zone: "America/Santiago", from: "2026-09-05T12:00",
         ours: &["Sun 06 01:00-03", "Mon 07 00:00-03"], theirs: &["Mon 07 00:00-03", "Tue 08 00:00-03"],
     },
@@ -176,8 +176,8 @@ fn the_cron_crate_parses_no_expression_of_the_manifests() {
     }
 }
 
-/// Zones in which chrono-tz 0.10.4 (tzdata 2025b) is wrong by 2033, because a government decided
-/// later, and the day of the first difference.
+/// Zones in which chrono-tz 0.10.4 (tzdata 2025b) is wrong before 2033, because a later release changed
+/// them, and the day of the first difference.
 #[rustfmt::skip]
 const CHANGED_SINCE_2025B: &[(&str, &str)] = &[
     // Morocco leaves its year-round summer time.

@@ -173,7 +173,7 @@ fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget
     assert_eq!(replicas.collect::<Vec<_>>(), [4, 4, 1]);
 }
 
-/// The section excludes static weights and then uses them: the division is the one that R8 makes.
+/// The proposal's section excludes static weights and then uses them: the division is the one that R8 makes.
 #[test]
 fn headroom_is_divided_two_to_one_to_one() {
     let running = [("cluster1", 2, 7), ("cluster2", 1, 8), ("cluster3", 1, 7)];

@@ -63,7 +63,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
     }
 }
 
-/// A ledger in which every member has had its budget for long.
+/// A ledger in which every member has had its budget for a long time.
 pub(super) fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
     let entry = |(name, min, max): &(&str, u32, u32)| {
         let entry = Entry {
@@ -148,7 +148,7 @@ impl Hub {
         self.members.iter_mut().find(named).expect("a member")
     }
 
-    /// Sets replicas, ready and unschedulable pods; the latter have been so since before the start.
+    /// Sets replicas, ready and unschedulable pods; the latter have been unschedulable since before the start.
     pub(super) fn pods(&mut self, name: &str, replicas: u32, unschedulable: u32) {
         self.member(name).pods = Some(Pods {
             replicas: n(replicas),

@@ -12,15 +12,15 @@
 //! | law | says | tested |
 //! |---|---|---|
 //! | P1 | `1 <= min <= max <= hi` for every member with a budget | S, C |
-//! | P2 | maximums and unassigned budget add up to `max(MAX, sum lo)`; beside lost members to what those leave | S, C |
-//! | P3 | minimums add up to at least MIN, as far as maximums allow; of a lost member its minimum counts | S, C |
+//! | P2 | maximums and unassigned budget add up to `max(MAX, sum lo)`; with lost members, to what those leave | S, C |
+//! | P3 | minimums add up to at least MIN, as far as maximums allow; a lost member counts with its minimum | S, C |
 //! | P4 | and to at most `max(MIN, sum lo)` and one for each that was raised to one | S, C |
 //! | P5 | the order of members does not matter | S |
 //! | P6, P7, P8, P11 to P14 | laws of one division | `division_laws` |
 //! | P9 | only R3 and R9 take a maximum below what is placed | S |
-//! | P10 | R5 to R10 keep the sum of maximums and unassigned budget, and that of minimums except sleeping members' | S, C |
+//! | P10 | R5 to R10 keep the sums of maximums with unassigned budget and of minimums, sleepers' aside | S, C |
 //! | P15 | a member that is not observed is not written | S, C |
-//! | P16 | repeated on its own result, a decision moves and writes nothing, unless the result changes its input | S, C |
+//! | P16 | repeated on its own result, a decision changes nothing, unless the result changes its input | S, C |
 //! | X1 | under constant input nothing moves in the end | C |
 //! | X2 | no floor is above a known capacity | C |
 //! | X3 | demand is served where capacity and MAX allow | C |
@@ -29,7 +29,7 @@
 //! | X6 | a maximum is never below the lower limit | S, C |
 //! | X7 | except under Duplicated, no ready pod that demand, MIN or the floor needs ends before others are ready | C |
 //! | X8 | a fleet that needs fewer replicas shrinks from its lowest priority | `examples`, C |
-//! | X9 | after any prefix of the writes, maximums add up to no more than before or after, except those written last | S |
+//! | X9 | after any prefix of the writes, maximums sum to no more than before or after, the last writes aside | S |
 //! | X10 | the report of one member takes nothing that another runs, and puts none below its minimum | S, C, F |
 //! | X10 | R6 and R9 move at most the upper limit of one member for it, R7 one replica | S, C, F |
 //! | X11 | under constant demand the count never rises above what demand, floor and minimum need | `participation`, C |

@@ -345,7 +345,7 @@ impl<'a> Move<'a> {
         let greedy = |p: &MemberChange<'_>| p.gain() > 0 && p.new.max > p.preference.max;
         if taken > given || self.member_changes().any(|p| greedy(&p)) {
             return violation(
-                "X10 R6 moves no more than the threshold of who gets it",
+                "X10 R6 moves no more than the receiver's threshold",
                 format!("{taken} for {given}: {}", self.decision.message()),
             );
         }

@@ -80,7 +80,7 @@ fn pods_of_a_cluster_that_takes_no_part_start_no_pods_elsewhere() {
     }
 }
 
-/// Two members of the lowest and the highest priority; the first can run everything, so the second has no share.
+/// Two members: `a` has the higher priority and can run everything, so `b` has no share.
 fn without_a_share() -> Hub {
     let mut policy = policy(AssignmentKind::Prioritized, 2, 10);
     policy.preferences = [("a", 2), ("b", 1)]

@@ -45,7 +45,7 @@ pub(super) struct Reading {
     pub(super) floor: Option<u32>,
 }
 
-/// Its state. It runs in lock-step with the fleet, so its current count is always the fleet's.
+/// The reference autoscaler. It runs in lock-step with the fleet, so its current count is always the fleet's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReferenceAutoscaler {
     log: VecDeque<(i64, u32)>,

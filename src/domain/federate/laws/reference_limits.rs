@@ -26,7 +26,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// Checks the count after one step; nothing has changed in it if it is `calm`.
+    /// Checks the count after one step; `calm` means that nothing changed in it.
     pub(super) fn note(&mut self, simulation: &Simulation, calm: bool) -> Result<(), Violation> {
         self.demands.push_back(simulation.total_load());
         if self.demands.len() > PAST {
@@ -109,8 +109,8 @@ pub(super) fn measures_are_true(
         entry.is_some_and(|entry| entry.max.get() > 0)
     };
     let counts = |name: &str| simulation.reference.counted.contains(name);
-    // If the policy gives no selected member a weight, all weigh the same. A member that had a share by that counts
-    // until it has left.
+    // If the policy gives no selected member a weight, all weigh the same. A member that had a share for that reason
+    // counts until it has left.
     let is_member = |name: &str| simulation.members().any(|cluster| cluster.name == name);
     let is_named = sync.members.iter().any(|member| {
         let is_meant = simulation

@@ -38,7 +38,7 @@ fn maximums(hub: &mut Hub, syncs: usize) -> Vec<u32> {
 
 #[test]
 fn the_lowest_priority_shrinks_when_the_reference_autoscaler_would_and_no_further() {
-    // Nineteen run. Columns: the demand, the count of the reference autoscaler, what is left of c's five.
+    // Nineteen pods run. Columns: the demand, the count of the reference autoscaler, what is left of c's five.
     for (demand, desired, left) in [
         (9.0, Some(19), 5),
         (9.0, Some(18), 4),

@@ -503,7 +503,10 @@ fn runs(seeds: std::ops::Range<u64>, weight_by: WeightBy) {
         all.repeated += one.repeated;
     }
     let share = all.repeated * 100 / all.decided;
-    assert!(share >= 60, "P16 was looked at too seldom: {all:?}");
+    assert!(
+        share >= 60,
+        "too few decisions were repeated for P16: {all:?}"
+    );
 }
 
 #[test]

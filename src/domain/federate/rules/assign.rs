@@ -1,5 +1,5 @@
-//! R3: budgets are assigned when the spec, the set of candidates or the merged preferences of one have changed. Ready
-//! pods stay until others are ready: see `landing`.
+//! R3: assigns budgets when the spec, the set of candidates or the merged preferences of a candidate have changed.
+//! Ready pods stay until others are ready: see `landing`.
 //!
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
@@ -18,7 +18,7 @@ use super::fleet::RuleContext;
 use super::landing;
 use super::member::{MemberRole, MemberState, sum};
 
-/// Assigns budgets if something has changed; true if it did.
+/// Assigns budgets if something has changed; returns whether it did.
 pub(super) fn assign(fleet: &mut RuleContext<'_>) -> bool {
     let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
@@ -107,12 +107,12 @@ fn fill_missing_preferences(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// The candidacy of a member, by its present estimate and preferences.
+/// A member as a candidate, with its present estimate and preferences.
 pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> Candidate<'a> {
     let backed_off = state.is_backed_off(fleet.now);
     let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;
     let mut preference = state.preference;
-    // A taint closes a member to a larger share, not to the one it has.
+    // A taint keeps a member from a larger share, not from the one it has.
     preference.max = Replicas::new(state.upper_limit().max(state.lower_limit()));
     // A proved capacity counts even if the member is declared elastic.
     preference.elastic &= !backed_off;

@@ -87,7 +87,7 @@ fn next_backoff(
 }
 
 impl Span {
-    /// The next one: of `first` seconds, or twice as long as `before`, up to `longest`.
+    /// The next span: of `first` seconds, or twice as long as `before`, up to `longest`.
     pub(super) fn next(before: Option<Self>, now: Timestamp, first: u32, longest: u32) -> Self {
         let seconds = before.map_or(first, |span| span.seconds.saturating_mul(2).min(longest));
         let until = now.checked_add(SignedDuration::from_secs(i64::from(seconds)));
@@ -223,7 +223,8 @@ fn receives(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
         && !fleet.within(state.entry.shrunk, fleet.policy.cooldown)
 }
 
-/// The order of tiers for a blocked one: its own, then the lower ones downwards, then the higher ones upwards.
+/// The order in which tiers take over from a blocked one: its own, then the lower ones downwards, then the higher ones
+/// upwards.
 fn nearness(from: i64, state: &MemberState<'_>) -> i64 {
     // A quarter, so that the sums below cannot overflow.
     const FAR: i64 = i64::MAX / 4;

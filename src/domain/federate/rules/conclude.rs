@@ -1,5 +1,5 @@
-//! R12: the decision and the next ledger from what the rules decided. Bounds are put in order, what has not changed is
-//! not written, and writes are ordered.
+//! R12: makes the decision and the next ledger from what the rules decided. It clamps the bounds, drops writes that
+//! change nothing, and orders the others.
 
 use jiff::Timestamp;
 
@@ -129,8 +129,8 @@ fn outcome(
     }
 }
 
-/// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted;
-/// a workload that the hub did not place is not changed.
+/// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are
+/// deleted. Where the hub places the workload, one that is not from the hub is not changed.
 fn ended(
     state: &MemberState<'_>,
     source: WorkloadSource,
@@ -311,7 +311,7 @@ fn default_reason(
     before: Option<ReplicaBounds>,
 ) -> Reason {
     let ReplicaBounds { min, max } = before.unwrap_or_default();
-    // The last write was above its budget only to wait for other members.
+    // If the present maximum is the one written last, it exceeded the budget only to wait for other members.
     let is_ours = state.previous.is_some_and(|written| written.max == max);
     let there = state.member.pods.map(|pods| pods.replicas.get());
     let changes = outcome.replicas.is_some_and(|count| there != Some(count));

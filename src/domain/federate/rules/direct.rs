@@ -1,4 +1,4 @@
-//! Direct mode: the count of the fleet as counts of its active members. A member that cannot be changed keeps its last
+//! Direct mode: divides the count of the fleet over its active members. A member that cannot be changed keeps its last
 //! count, in addition to what is divided here.
 
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ pub(super) struct RuleContext<'a> {
     pub(super) ledger: Ledger,
     /// By name.
     pub(super) members: Vec<MemberState<'a>>,
-    /// Whether a member with a budget is not listed any more.
+    /// Whether a member with a share is no longer listed.
     pub(super) vanished: bool,
     /// The floor to divide; in Direct mode the count of the fleet if that is larger, because it is divided alike.
     pub(super) floor: u32,
@@ -56,7 +56,7 @@ impl<'a> RuleContext<'a> {
             Mode::Delegated => 0,
         };
         Self {
-            // A member with a share is not listed any more.
+            // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: floor.max(desired),
             requested_floor: floor,
@@ -101,7 +101,7 @@ impl<'a> RuleContext<'a> {
         self.members.iter().filter(|state| state.is_active())
     }
 
-    /// As [`RuleContext::active`], to change them.
+    /// As [`RuleContext::active`], but mutable.
     pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut MemberState<'a>> {
         self.members.iter_mut().filter(|state| state.is_active())
     }

@@ -142,8 +142,8 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.counted)
 }
 
-/// Lets a member keep the pods beyond its share. Of pods that never were the fleet's the full count is trusted, because
-/// no other member has to provide them.
+/// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
+/// because no other member has to provide them.
 fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     let runs = if is_displaced(state) {
         state

@@ -20,7 +20,7 @@ pub(super) struct MemberState<'a> {
     pub(super) member: &'a Member,
     pub(super) preference: EffectivePreference,
     pub(super) role: MemberRole,
-    /// Whether the ledger has an entry for it; one that is false in the end has its entry removed.
+    /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
     pub(super) known: bool,
     pub(super) entry: Entry,
     /// `spec.replicas`, capped.
@@ -53,7 +53,7 @@ pub(super) struct MemberState<'a> {
     pub(super) count: u32,
     /// Its minimum and written maximum after the last decision; absent for a new member.
     pub(super) previous: Option<ReplicaBounds>,
-    /// Whether its autoscaler may not scale down now (R9).
+    /// Whether its autoscaler must not scale down now (R9).
     pub(super) hold: bool,
     pub(super) reasons: Vec<Reason>,
     pub(super) because: String,
@@ -239,7 +239,7 @@ impl<'a> MemberState<'a> {
         self.because = because;
     }
 
-    /// Its candidacy for a division.
+    /// The member as a candidate of a division.
     pub(super) fn candidate(&self, limits: DivisionLimits) -> Candidate<'a> {
         Candidate {
             name: self.name(),

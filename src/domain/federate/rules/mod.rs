@@ -55,7 +55,7 @@ pub use participation::Participation;
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
 /// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision
-/// returned, also if nothing was written.
+/// returned, even if nothing was written.
 ///
 /// ```
 /// use foretide::domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};

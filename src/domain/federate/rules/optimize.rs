@@ -28,7 +28,7 @@ fn is_due(fleet: &RuleContext<'_>) -> bool {
     let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
     let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
     let with_budget = || fleet.active().filter(|state| state.max() > 0);
-    // Below a tenth and above a half of the maximum is unused.
+    // Tight: less than a tenth of the maximum is unused. Loose: more than a half.
     let is_tight =
         |state: &MemberState<'_>| 10 * u64::from(headroom(state)) < u64::from(state.max());
     let is_loose =

@@ -65,8 +65,8 @@ impl<'a> RoleClassifier<'_, 'a> {
         }
     }
 
-    /// The role of a member that the policy does not select: `outside`, unless it still has a share or an autoscaler of
-    /// ours. An autoscaler without an entry in the ledger is a leftover and is removed as well.
+    /// The role of a member that the policy does not select: `outside`, unless it still has a share or an autoscaler
+    /// made by Foretide. An autoscaler without an entry in the ledger is a leftover and is removed as well.
     fn unselected(&self, outside: Option<MemberRole>) -> Option<MemberRole> {
         let is_ours = self.entry.is_some() || self.member.hpa.is_some();
         match (is_ours, self.answers()) {
@@ -116,7 +116,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         } else if self.is_unwell() {
             MemberRole::Outside(Reason::Failed)
         } else if self.member.is_scaled_by_others() {
-            // A share would have to be written once, against the other writer.
+            // To give it a share, the hub would have to overwrite the other writer once.
             MemberRole::Outside(Reason::Foreign)
         } else if self.closed {
             MemberRole::Outside(Reason::Tainted)

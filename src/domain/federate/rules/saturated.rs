@@ -1,5 +1,5 @@
-//! R6: a member that needs more than its maximum gets budget that others do not use; so does a floor that maximums do
-//! not allow. A donor keeps what its pods, autoscaler, minimum and lower limit need.
+//! R6: a member that needs more than its maximum gets budget that others do not use. The same is done for a floor above
+//! the maximums. A donor keeps what its pods, autoscaler, minimum and lower limit need.
 
 use std::cmp::Reverse;
 

@@ -3,7 +3,7 @@
 //!
 //! The lowest tier above its minimum gives up the excess of its maximum. That ends pods at once, outside the user's
 //! `behavior`, so it waits until one autoscaler over the whole fleet would end them. The freed budget goes to the
-//! highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they see the same low
+//! highest tier with room. Meanwhile the autoscalers of higher tiers must not scale down: they see the same low
 //! utilization and would scale down first.
 
 use jiff::{SignedDuration, Timestamp};
@@ -67,8 +67,8 @@ fn beyond_bounds(state: &MemberState<'_>) -> u32 {
     state.replicas.min(state.max()).saturating_sub(least)
 }
 
-/// Whether a member that R9 shrank still reports replicas beyond its maximum. Not without limit, in case its autoscaler
-/// does nothing.
+/// Whether a member that R9 shrank still reports replicas beyond its maximum. False after ten cooldowns, in case its
+/// autoscaler does nothing.
 pub(super) fn is_shrinking(
     state: &MemberState<'_>,
     cooldown: SignedDuration,
@@ -179,7 +179,7 @@ fn raise_higher_tiers(fleet: &mut RuleContext<'_>, tier: i64, freed: u32) {
             left -= share;
             state.gain(share, now);
             state.add_reason(Reason::ShrinkOrder, || {
-                format!("it gets {share} of what a member of lower priority gave up")
+                format!("it gets {share} of the replicas that a lower priority gave up")
             });
         }
     }

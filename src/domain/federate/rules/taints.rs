@@ -1,4 +1,4 @@
-//! Which members the taints of clusters close to new shares, and from which they evict the share.
+//! The taints of clusters: which members may get no larger share, and which ones lose theirs.
 //!
 //! Source: Kubernetes taints and tolerations; Karmada's `clusterTolerations`.
 

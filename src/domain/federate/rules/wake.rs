@@ -10,13 +10,13 @@ use crate::domain::federate::{AssignmentKind, Reason, Span};
 use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
 
-/// A member that is woken within this many cooldowns should not have been put to sleep.
+/// A member that is woken within this many cooldowns was put to sleep too early.
 const SOON_COOLDOWNS: i32 = 10;
 const STAY_AWAKE_SECONDS: u32 = 3_600;
 const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
-/// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members may not
-/// sleep, every member with a budget, at its minimum.
+/// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
+/// not sleep, every member with a budget, at its minimum.
 pub(super) fn wake(fleet: &mut RuleContext<'_>) {
     let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
     let wanted = wanted(fleet);
@@ -92,7 +92,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     wanted
 }
 
-/// Why a member with a budget is awake where members may not sleep.
+/// Why a member with a budget is awake where members must not sleep.
 const fn always(state: &MemberState<'_>) -> &'static str {
     match state.member.pods {
         None => "the hub places the workload there",
