@@ -4,6 +4,7 @@
 //! pass finished values.
 
 mod fleets;
+mod progress;
 
 use std::sync::{
     Mutex, PoisonError,
@@ -22,7 +23,7 @@ use prometheus_client::{
 };
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
 
-use self::fleets::Fleets;
+use self::{fleets::Fleets, progress::Progress};
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -134,6 +135,7 @@ pub struct Telemetry {
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     fleets: Fleets,
+    progress: Progress,
 }
 
 // === impl Write ===
@@ -181,6 +183,7 @@ impl Default for Telemetry {
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
             fleets: Fleets::default(),
+            progress: Progress::default(),
         };
         telemetry.register();
         telemetry.start_at_zero();
@@ -203,7 +206,7 @@ impl Telemetry {
         );
         registry.register_with_unit(
             "sync_duration",
-            "Duration of a sync over every autoscaler that was due",
+            "Duration of the sync of one autoscaler",
             Unit::Seconds,
             self.sync_seconds.clone(),
         );
@@ -235,6 +238,7 @@ impl Telemetry {
         );
         self.register_forecasts(&mut registry);
         self.fleets.register(&mut registry);
+        self.progress.register(&mut registry);
     }
 
     fn register_forecasts(&self, registry: &mut Registry) {
@@ -402,6 +406,7 @@ impl Telemetry {
 
     /// Publishes the health of one watch.
     pub fn watched(&self, kind: &'static str, age_seconds: f64, errors: u64) {
+        self.progress.watched(kind, age_seconds);
         let labels = WatchLabels { kind };
         self.watch_age_seconds
             .get_or_create(&labels)

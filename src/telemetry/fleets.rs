@@ -66,7 +66,7 @@ impl Fleets {
         );
         registry.register_with_unit(
             "fleet_sync_duration",
-            "Duration of a sync over every fleet that was due",
+            "Duration of the sync of one fleet",
             Unit::Seconds,
             self.sync_seconds.clone(),
         );

@@ -1,0 +1,182 @@
+//! Whether the controllers make progress: how late they are, how often they panicked, and whether their loops turn.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+};
+
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+
+use super::{KindLabels, Telemetry};
+
+/// How late an object may be before the controller counts as not ready.
+const MAX_LAG_SECONDS: f64 = 60.0;
+/// How long a watch may be silent before the controller counts as not ready; a healthy one is renewed within 55 s.
+const MAX_WATCH_AGE_SECONDS: f64 = 120.0;
+/// In how many checks in a row a loop may be found without a turn before the controller counts as stuck.
+const MAX_IDLE_CHECKS: u32 = 24;
+
+/// What is measured of the progress of controllers.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    lag_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
+    panics: Family<KindLabels, Counter>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By kind of autoscaler.
+    loops: BTreeMap<&'static str, LoopProgress>,
+    /// Seconds since each watch received something, by kind.
+    watches: BTreeMap<&'static str, f64>,
+}
+
+/// The progress of one controller's loop.
+#[derive(Debug, Default)]
+struct LoopProgress {
+    lag_seconds: f64,
+    /// Whether it turned since the last check.
+    has_turned: bool,
+    /// Checks in a row in which it had not.
+    idle_checks: u32,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "sync_lag",
+            "How long the autoscaler that has waited longest has been due without its sync being complete, by kind",
+            Unit::Seconds,
+            self.lag_seconds.clone(),
+        );
+        registry.register(
+            "sync_panics",
+            "Syncs that panicked; their autoscalers wait before the next attempt",
+            self.panics.clone(),
+        );
+    }
+
+    pub(super) fn watched(&self, kind: &'static str, age_seconds: f64) {
+        self.known().watches.insert(kind, age_seconds);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Telemetry ===
+
+impl Telemetry {
+    /// Publishes one turn of the loop over a kind of autoscaler, and by how much it is late.
+    pub fn turned(&self, kind: &'static str, lag_seconds: f64) {
+        let gauge = self
+            .progress
+            .lag_seconds
+            .get_or_create(&KindLabels { kind });
+        gauge.set(lag_seconds);
+        let mut known = self.progress.known();
+        let progress = known.loops.entry(kind).or_default();
+        progress.has_turned = true;
+        progress.lag_seconds = lag_seconds;
+    }
+
+    /// Counts a sync that panicked.
+    pub fn panicked(&self, kind: &'static str) {
+        self.progress
+            .panics
+            .get_or_create(&KindLabels { kind })
+            .inc();
+    }
+
+    /// Checks whether every loop has turned since the last check; called every few seconds.
+    pub fn check_progress(&self) {
+        for progress in self.progress.known().loops.values_mut() {
+            progress.idle_checks = if progress.has_turned {
+                0
+            } else {
+                progress.idle_checks.saturating_add(1)
+            };
+            progress.has_turned = false;
+        }
+    }
+
+    /// Why the process must be restarted, if so: a loop that stands still.
+    #[must_use]
+    pub fn stuck(&self) -> Option<String> {
+        let known = self.progress.known();
+        let mut loops = known.loops.iter();
+        let (kind, _) = loops.find(|(_, progress)| progress.idle_checks >= MAX_IDLE_CHECKS)?;
+        Some(format!("the loop over {kind} stands still"))
+    }
+
+    /// Why the controller is not ready, if so: it waits for its first lists, or it does not keep up.
+    #[must_use]
+    pub fn unready(&self) -> Option<String> {
+        if !self.is_ready() {
+            return Some("waiting for the first lists of the Kubernetes API".to_owned());
+        }
+        let known = self.progress.known();
+        let late = known.loops.iter().find_map(|(kind, progress)| {
+            let lag = progress.lag_seconds;
+            (lag > MAX_LAG_SECONDS).then(|| format!("{kind} have been due for {lag:.0} s"))
+        });
+        late.or_else(|| {
+            let silent = known.watches.iter();
+            let mut silent = silent.filter(|(_, age)| **age > MAX_WATCH_AGE_SECONDS);
+            let (kind, age) = silent.next()?;
+            Some(format!(
+                "the watch of {kind} has received nothing for {age:.0} s"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_falls_while_objects_or_watches_are_late() {
+        let telemetry = Telemetry::default();
+        assert!(telemetry.unready().unwrap().contains("first lists"));
+        telemetry.set_ready(true);
+        assert_eq!(telemetry.unready(), None);
+        telemetry.turned("federatedhpa", 61.0);
+        assert_eq!(
+            telemetry.unready().unwrap(),
+            "federatedhpa have been due for 61 s"
+        );
+        telemetry.turned("federatedhpa", 1.0);
+        telemetry.watched("pods", 121.0, 0);
+        assert_eq!(
+            telemetry.unready().unwrap(),
+            "the watch of pods has received nothing for 121 s"
+        );
+        telemetry.watched("pods", 1.0, 0);
+        assert_eq!(telemetry.unready(), None);
+    }
+
+    #[test]
+    fn a_loop_that_stands_still_is_stuck_until_it_turns() {
+        let telemetry = Telemetry::default();
+        telemetry.turned("federatedhpa", 0.0);
+        for _check in 0..MAX_IDLE_CHECKS {
+            assert_eq!(telemetry.stuck(), None);
+            telemetry.turned("effectivehorizontalpodautoscaler", 0.0);
+            telemetry.check_progress();
+        }
+        telemetry.check_progress();
+        let stuck = telemetry.stuck().unwrap();
+        assert_eq!(stuck, "the loop over federatedhpa stands still");
+        telemetry.turned("federatedhpa", 0.0);
+        telemetry.check_progress();
+        assert_eq!(telemetry.stuck(), None);
+    }
+}
