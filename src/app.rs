@@ -125,14 +125,8 @@ pub async fn run_with(
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = JoinSet::new();
-    let setup = Setup {
-        sync_period: config.sync_period,
-        local_zone: config.local_zone,
-        settings: config.settings,
-        member_deadline: Setup::MEMBER_DEADLINE,
-    };
     let clusters = Clusters { hub, members };
-    let stop = spawn_controllers(&mut parts, &clusters, &clock, setup, shared);
+    let stop = spawn_controllers(&mut parts, &clusters, &clock, setup(config), shared);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
@@ -144,6 +138,16 @@ pub async fn run_with(
     parts.spawn(server.map(|_| "HTTP server"));
     tracing::info!(%listen, "controller started");
     until(shutdown, stop, parts).await
+}
+
+fn setup(config: Config) -> Setup {
+    Setup {
+        sync_period: config.sync_period,
+        local_zone: config.local_zone,
+        settings: config.settings,
+        read_deadline: Setup::READ_DEADLINE,
+        member_deadline: Setup::MEMBER_DEADLINE,
+    }
 }
 
 /// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other; that of fleets can be
@@ -405,6 +409,7 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
                 .map_or(0.0, |at| clock.wall_age(at).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
+        telemetry.check_progress();
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }
 }

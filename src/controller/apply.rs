@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::{child_hpa, decide::Decided};
@@ -15,9 +14,6 @@ use crate::{
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
-
-/// How many objects are written at once.
-const CONCURRENT_WRITES: usize = 8;
 
 /// What became of a decision.
 #[derive(Debug, Clone)]
@@ -58,23 +54,6 @@ pub(super) enum HpaChange {
     Placed,
     /// The hub's workload was deleted.
     Displaced,
-}
-
-/// Carries out every decision, in their order.
-pub(super) async fn apply<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    decided: Vec<Decided>,
-) -> Vec<Applied> {
-    stream::iter(decided)
-        .map(|decided| async move {
-            let writer = Writer { cluster, telemetry };
-            let outcome = writer.carry_out(&decided).await;
-            Applied { decided, outcome }
-        })
-        .buffered(CONCURRENT_WRITES)
-        .collect()
-        .await
 }
 
 /// Writes to one cluster, and counts what it wrote.

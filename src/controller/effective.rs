@@ -1,19 +1,19 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 
 use super::{
     Setup, Shared,
-    apply::{self, Applied, Writer},
-    child_hpa,
+    apply::{Applied, Writer},
     decide::{DecideContext, Decided},
     demand_sample,
-    kind::{Changed, Cleanup, ItemOf, Kind, Observed, StateOf, StatesOf},
-    observe::{self, ReadTime, TargetObservation},
-    report::{self, Extras, Reporter},
+    kind::{Changed, ItemOf, Kind, Observed, StateCellOf, StateOf, StatesOf},
+    observe::{ClusterReads, TargetObservation},
+    orphans::Orphans,
+    report::{self, Extras, Report, Reporter},
 };
 use crate::{
     api::{
@@ -22,8 +22,7 @@ use crate::{
         validation::{self, Invalid},
     },
     domain::{cron::Zone, workload::Workload},
-    ports::{Cluster, ClusterError, HpaView},
-    telemetry::Telemetry,
+    ports::{Cluster, ClusterError},
 };
 
 /// The autoscalers of one cluster.
@@ -31,24 +30,21 @@ use crate::{
 pub(super) struct Effective<C> {
     cluster: Arc<C>,
     local_zone: Zone,
+    read_deadline: Duration,
     shared: Shared,
-}
-
-/// HPAs that were adopted by an autoscaler that no longer exists.
-#[derive(Debug)]
-pub(super) struct Orphans<C> {
-    cluster: Arc<C>,
-    telemetry: Arc<Telemetry>,
-    hpas: Vec<Arc<HpaView>>,
+    orphans: Arc<Orphans<C>>,
 }
 
 // === impl Effective ===
 
 impl<C> Effective<C> {
     pub(super) fn new(cluster: Arc<C>, setup: &Setup, shared: Shared) -> Self {
+        let telemetry = Arc::clone(&shared.telemetry);
         Self {
+            orphans: Arc::new(Orphans::new(Arc::clone(&cluster), telemetry)),
             cluster,
             local_zone: setup.local_zone.clone(),
+            read_deadline: setup.read_deadline,
             shared,
         }
     }
@@ -59,10 +55,10 @@ impl<C: Cluster> Kind for Effective<C> {
     type Object = EffectiveHorizontalPodAutoscaler;
     type Spec = Workload;
     type State = ();
+    type Round = ClusterReads<C>;
     type Observation = TargetObservation;
     type Decided = Decided;
     type Applied = Applied;
-    type Cleanup = Orphans<C>;
 
     fn is_synced(&self) -> bool {
         self.cluster.is_synced()
@@ -96,38 +92,33 @@ impl<C: Cluster> Kind for Effective<C> {
 
     fn restore(&self, _: &Self::Object) -> Self::State {}
 
-    async fn cleanup(&mut self, _: &StatesOf<Self>, _: Timestamp) -> Self::Cleanup {
+    fn cleanup(
+        &self,
+        _: &StatesOf<Self>,
+        now: Timestamp,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let objects = self.objects();
         let uids = objects
             .iter()
-            .filter_map(|ehpa| ehpa.metadata.uid.as_deref());
-        let uids: HashSet<&str> = uids.collect();
-        let mut hpas = self.cluster.every_hpa();
-        // Its adopter is in another cluster and not among these objects.
-        hpas.retain(|hpa| !child_hpa::is_adopted_by_a_fleet(hpa));
-        // Adopted ones only: a child that we created is garbage-collected by its owner reference.
-        hpas.retain(|hpa| child_hpa::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
-        Orphans {
-            cluster: Arc::clone(&self.cluster),
-            telemetry: Arc::clone(&self.shared.telemetry),
-            hpas,
-        }
+            .filter_map(|ehpa| ehpa.metadata.uid.clone())
+            .collect();
+        let orphans = Arc::clone(&self.orphans);
+        async move { orphans.restore(&uids, now).await }
+    }
+
+    fn round(&self, now: Timestamp) -> Self::Round {
+        ClusterReads::new(Arc::clone(&self.cluster), now, self.read_deadline)
     }
 
     async fn observe(
         &self,
-        due: Vec<ItemOf<Self>>,
-        _: &StatesOf<Self>,
-        now: Timestamp,
-    ) -> Vec<Observed<Self>> {
-        let parts: Vec<_> = due.iter().map(|item| item.part(&item.spec)).collect();
-        let time = ReadTime { now, timeout: None };
-        let (cluster, forecasts) = (&*self.cluster, &*self.shared.forecasts);
-        let observed = observe::observe(cluster, forecasts, &parts, time).await;
-        let observed = observed
-            .into_iter()
-            .map(|one| one.map_err(|error| unreadable(&error)));
-        due.into_iter().zip(observed).collect()
+        item: &ItemOf<Self>,
+        _: &StateCellOf<Self>,
+        round: &Self::Round,
+    ) -> Observed<Self> {
+        let part = item.part(&item.spec);
+        let observed = round.observe(&self.shared.forecasts, &part).await;
+        observed.map_err(|error| unreadable(&error))
     }
 
     fn decide(
@@ -145,12 +136,13 @@ impl<C: Cluster> Kind for Effective<C> {
         decided
     }
 
-    async fn apply(&self, decided: Vec<Self::Decided>) -> Vec<Self::Applied> {
-        apply::apply(&*self.cluster, &self.shared.telemetry, decided).await
-    }
-
-    fn applied_to(applied: &Self::Applied) -> &Autoscaler {
-        &applied.decided.part.autoscaler
+    async fn apply(&self, decided: Decided) -> Applied {
+        let writer = Writer {
+            cluster: &*self.cluster,
+            telemetry: &self.shared.telemetry,
+        };
+        let outcome = writer.carry_out(&decided).await;
+        Applied { decided, outcome }
     }
 
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool {
@@ -171,9 +163,8 @@ impl<C: Cluster> Kind for Effective<C> {
         }
     }
 
-    async fn report(&self, state: &mut StateOf<Self>, applied: Self::Applied, now: Timestamp) {
+    fn report(&self, state: &mut StateOf<Self>, applied: Applied, now: Timestamp) -> Report {
         let reporter = Reporter {
-            cluster: &*self.cluster,
             telemetry: &self.shared.telemetry,
             now,
         };
@@ -181,29 +172,11 @@ impl<C: Cluster> Kind for Effective<C> {
             change: report::change(&applied),
             ..Extras::default()
         };
-        reporter
-            .applied(state.report_input(), &applied, extras)
-            .await;
+        reporter.applied(state.report_input(), &applied, extras)
     }
 
     fn publish_sync(&self, seconds: f64) {
         self.shared.telemetry.synced(seconds);
-    }
-}
-
-impl<C: Cluster> Cleanup for Orphans<C> {
-    /// Restores each as it was before its adoption.
-    async fn run(self) {
-        let writer = Writer {
-            cluster: &*self.cluster,
-            telemetry: &self.telemetry,
-        };
-        for hpa in &self.hpas {
-            if let Err(error) = writer.restore_adopted(hpa).await {
-                let (namespace, name) = (&hpa.namespace, &hpa.name);
-                tracing::warn!(%namespace, %name, %error, "could not restore the adopted HPA");
-            }
-        }
     }
 }
 

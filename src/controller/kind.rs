@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use super::{
     decide::DecideContext,
     part::WorkItem,
-    report::Trouble,
-    state::{ObjectState, StateStore},
+    report::{Report, Trouble},
+    state::{ObjectState, StateCell, StateStore},
 };
 use crate::{
     api::{
@@ -33,36 +33,35 @@ pub(super) enum Changed {
     All,
 }
 
-/// What a kind made of one due autoscaler: what it saw, or why nothing can be decided.
-pub(super) type Observed<K> = (ItemOf<K>, Result<<K as Kind>::Observation, Vec<Trouble>>);
-
+/// What was seen of an object, or why nothing can be decided about it.
+pub(super) type Observed<K> = Result<<K as Kind>::Observation, Vec<Trouble>>;
 /// The state of one object of a kind.
 pub(super) type StateOf<K> = ObjectState<<K as Kind>::Spec, <K as Kind>::State>;
-
+/// The same, as syncs share it with the loop.
+pub(super) type StateCellOf<K> = StateCell<<K as Kind>::Spec, <K as Kind>::State>;
 /// The states of all objects of a kind.
 pub(super) type StatesOf<K> = StateStore<<K as Kind>::Spec, <K as Kind>::State>;
-
 /// An autoscaler of a kind that is due.
 pub(super) type ItemOf<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
 
 /// A kind of autoscaler.
-pub(super) trait Kind: Send + Sync + Sized {
+pub(super) trait Kind: Send + Sync + Sized + 'static {
     /// Its name.
     const KIND: OwnerKind;
     /// The kind of the API.
-    type Object: Send + Sync;
+    type Object: Debug + Send + Sync;
     /// What a valid spec means.
     type Spec: Debug + Send + Sync;
     /// The state of an object between two syncs that only this kind has.
     type State: Debug + Send + Sync;
+    /// What objects that are due together read once for all of them.
+    type Round: Send + Sync;
     /// What was seen of an object.
     type Observation: Send;
     /// What was decided about it.
     type Decided: Send;
     /// What became of that.
     type Applied: Send;
-    /// Objects to be released or deleted concurrently with the sync, with all that is needed for that.
-    type Cleanup: Cleanup;
 
     /// Whether the objects and the clusters that they act on have been listed.
     fn is_synced(&self) -> bool;
@@ -88,21 +87,22 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// The state that the status of a new object holds.
     fn restore(&self, object: &Self::Object) -> Self::State;
     /// Drops the state of a deleted object.
-    fn forget(&self, _gone: StateOf<Self>) {}
-
-    /// What is to be released or deleted now.
+    fn forget(&self, _gone: &mut StateOf<Self>) {}
+    /// Releases or deletes what is no longer needed, as far as that is possible now. It runs beside the syncs.
     fn cleanup(
-        &mut self,
+        &self,
         states: &StatesOf<Self>,
         now: Timestamp,
-    ) -> impl Future<Output = Self::Cleanup> + Send;
-    /// Observes everything that the due autoscalers need; writes nothing.
+    ) -> impl Future<Output = ()> + Send + 'static;
+    /// The reads that objects which are due at `now` share.
+    fn round(&self, now: Timestamp) -> Self::Round;
+    /// Sees everything that a due autoscaler needs; writes nothing.
     fn observe(
         &self,
-        due: Vec<ItemOf<Self>>,
-        states: &StatesOf<Self>,
-        now: Timestamp,
-    ) -> impl Future<Output = Vec<Observed<Self>>> + Send;
+        item: &ItemOf<Self>,
+        state: &StateCellOf<Self>,
+        round: &Self::Round,
+    ) -> impl Future<Output = Observed<Self>> + Send;
     /// Decides one autoscaler; reads and writes nothing but its state.
     fn decide(
         &self,
@@ -112,34 +112,19 @@ pub(super) trait Kind: Send + Sync + Sized {
         observation: Self::Observation,
     ) -> Self::Decided;
     /// Carries out what was decided.
-    fn apply(&self, decided: Vec<Self::Decided>)
-    -> impl Future<Output = Vec<Self::Applied>> + Send;
-    /// The autoscaler whose decision was carried out.
-    fn applied_to(applied: &Self::Applied) -> &Autoscaler;
-    /// Records what became of a decision; returns whether to decide again at once.
+    fn apply(&self, decided: Self::Decided) -> impl Future<Output = Self::Applied> + Send;
+    /// Remembers what became of a decision; whether to decide again at once.
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool;
-    /// Writes status, events, metrics and log of one autoscaler.
-    fn report(
-        &self,
-        state: &mut StateOf<Self>,
-        applied: Self::Applied,
-        now: Timestamp,
-    ) -> impl Future<Output = ()> + Send;
-    /// Publishes what a sync of all due objects cost.
+    /// Publishes metrics and log of one autoscaler; returns its status and events, which are written later.
+    fn report(&self, state: &mut StateOf<Self>, applied: Self::Applied, now: Timestamp) -> Report;
+    /// Publishes what one sync took.
     fn publish_sync(&self, seconds: f64);
-    /// Publishes what is known after every sync, due objects or none.
+    /// Publishes what is known after every turn of the loop.
     fn publish_states(&self, _states: &StatesOf<Self>) {}
-
     /// Whether something must not be left as it is when the controller ends.
     fn must_release(_state: &StateOf<Self>) -> bool {
         false
     }
     /// From now on nothing may be written that a controller would have to undo later.
-    fn begin_release(&mut self) {}
-}
-
-/// What is released or deleted concurrently with a sync.
-pub(super) trait Cleanup: Send {
-    /// Releases and deletes, as far as that is possible now.
-    fn run(self) -> impl Future<Output = ()> + Send;
+    fn begin_release(&self) {}
 }

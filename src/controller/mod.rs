@@ -22,10 +22,12 @@ mod effective;
 pub mod fleet;
 mod kind;
 mod observe;
+mod orphans;
 mod part;
 mod report;
 mod run;
 mod state;
+mod sync;
 mod target;
 mod work_queue;
 
@@ -51,8 +53,11 @@ pub struct Setup {
     pub local_zone: Zone,
     /// The algorithm's constants.
     pub settings: Settings,
-    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to take
-    /// everything that it writes.
+    /// How long an object waits for one metric; what has not come by then is missing, and crons and floors are carried
+    /// out without it.
+    pub read_deadline: Duration,
+    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
+    /// take everything that it writes.
     pub member_deadline: Duration,
 }
 
@@ -76,7 +81,9 @@ pub struct FleetController<C: Cluster, F: Fleet>(Controller<C, Federated<C, F>>)
 // === impl Setup ===
 
 impl Setup {
-    /// The `member_deadline` that `foretide controller` uses.
+    /// `read_deadline` of the controller: together with the regular wait, less than two sync periods.
+    pub const READ_DEADLINE: Duration = Duration::from_secs(10);
+    /// `member_deadline` of the controller.
     pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
 }
 

@@ -1,16 +1,19 @@
 //! First step of a sync: reads what the decisions about the due workloads of one cluster need.
 //!
-//! One list of pod usage per namespace serves all its workloads; other metrics are read one by one, a bounded number at
-//! a time. A metric that cannot be read is an `Err` among the readings; only an unreadable scale stops a workload.
+//! One list of pod usage per namespace serves all its workloads that are due together; other metrics are read one by
+//! one. A metric that cannot be read in time is an `Err` among the readings; only an unreadable scale stops a workload.
 //! Nothing is decided here, and nothing is written.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared, join_all},
+};
 use jiff::Timestamp;
 
 use super::{child_hpa::RelatedHpas, part::Part};
@@ -28,9 +31,6 @@ use crate::{
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 
-/// How many reads run at once.
-const CONCURRENT_READS: usize = 16;
-
 /// What was seen of one workload.
 #[derive(Debug, Clone)]
 pub(super) struct TargetObservation {
@@ -44,79 +44,129 @@ pub(super) struct TargetObservation {
     pub(super) forecasts: Vec<ForecastReading>,
 }
 
-/// When a cluster is observed, and for how long each metric may keep it waiting.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReadTime {
-    /// The time of the sync.
-    pub(super) now: Timestamp,
-    /// After this long usage, and then every other metric, is unavailable; absent: as long as a request may take.
-    pub(super) timeout: Option<Duration>,
+/// Usage of every pod of a namespace, sorted by the pod's name.
+type Usage = Result<Arc<[Arc<PodUsage>]>, Unavailable>;
+/// A read of it that many wait for.
+type UsageRead = Shared<BoxFuture<'static, Usage>>;
+
+/// The reads that the workloads of one cluster share which are due together.
+pub(super) struct ClusterReads<C> {
+    cluster: Arc<C>,
+    /// When.
+    now: Timestamp,
+    /// After this long usage, and then every other metric, is unavailable.
+    timeout: Duration,
+    /// By namespace.
+    usage: Mutex<HashMap<String, UsageRead>>,
+    /// By namespace.
+    hpas: Mutex<HashMap<String, Arc<[Arc<HpaView>]>>>,
 }
 
-/// Usage of every pod by namespace, sorted by the pod's name.
-type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
+// === impl ClusterReads ===
 
-/// What the workloads of one namespace share, read once for all of them.
-struct SharedReads {
-    usage: Usage,
-    hpas: HashMap<String, Vec<Arc<HpaView>>>,
-    time: ReadTime,
-}
+impl<C: Workloads> ClusterReads<C> {
+    /// Nothing is read yet.
+    pub(super) fn new(cluster: Arc<C>, now: Timestamp, timeout: Duration) -> Self {
+        Self {
+            cluster,
+            now,
+            timeout,
+            usage: Mutex::default(),
+            hpas: Mutex::default(),
+        }
+    }
 
-/// Observes every part, in their order.
-pub(super) async fn observe<C: Workloads>(
-    cluster: &C,
-    forecasts: &Forecasts,
-    parts: &[Part],
-    time: ReadTime,
-) -> Vec<Result<TargetObservation, ClusterError>> {
-    let namespaces: BTreeSet<&String> = parts.iter().map(namespace).collect();
-    let hpas = namespaces
-        .into_iter()
-        .map(|namespace| (namespace.clone(), cluster.hpas(namespace)));
-    let shared = &SharedReads {
-        hpas: hpas.collect(),
-        usage: usage_by_namespace(cluster, parts, time.timeout).await,
-        time,
-    };
-    let reads: Vec<_> = parts
-        .iter()
-        .map(|part| observe_part(cluster, forecasts, part, shared))
-        .collect();
-    stream::iter(reads)
-        // `buffered` keeps the order of the parts.
-        .buffered(CONCURRENT_READS)
-        .collect()
-        .await
-}
-
-async fn usage_by_namespace<C: Workloads>(
-    cluster: &C,
-    parts: &[Part],
-    timeout: Option<Duration>,
-) -> Usage {
-    // The metrics API lists usage by namespace, so one request serves all workloads in it.
-    let namespaces: BTreeSet<String> = parts
-        .iter()
-        .filter(|part| part.workload.metrics.iter().any(reads_usage))
-        .map(|part| namespace(part).clone())
-        .collect();
-    stream::iter(namespaces)
-        .map(|namespace| async move {
-            let mut usage = within(timeout, cluster.usage(&namespace)).await;
-            if let Ok(usage) = &mut usage {
-                // Sorted once, so that each workload finds its pods by binary search.
-                usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
-            }
-            (namespace, usage)
+    /// Observes one part.
+    ///
+    /// # Errors
+    /// When the scale of its target cannot be read.
+    pub(super) async fn observe(
+        &self,
+        forecasts: &Forecasts,
+        part: &Part,
+    ) -> Result<TargetObservation, ClusterError> {
+        let cluster = &*self.cluster;
+        let workload = &part.workload;
+        let namespace = &workload.target.namespace;
+        let scale = cluster.scale(&workload.target).await?;
+        // The empty selector selects every pod of the namespace: other people's.
+        let pods = if has_selector(&scale) {
+            cluster.pods(namespace, &scale.selector)?
+        } else {
+            Vec::new()
+        };
+        let readings = if has_selector(&scale) {
+            let reader = &MetricReader {
+                cluster,
+                namespace,
+                selector: &scale.selector,
+                pods: &pods,
+                usage: self.usage_for(workload).await,
+            };
+            let readings = workload.metrics.iter();
+            let readings = readings.map(|metric| within(self.timeout, reader.read(metric)));
+            join_all(readings).await
+        } else {
+            let missing = || Err(no_selector(&workload.target));
+            workload.metrics.iter().map(|_| missing()).collect()
+        };
+        let series = ForecastSeries {
+            forecasts,
+            uid: &part.owner.uid,
+            workload,
+        };
+        Ok(TargetObservation {
+            hpas: part.related(&self.hpas(namespace)),
+            forecasts: series.readings(&pods, &scale, self.now),
+            observation: Observation {
+                scale: scale.scale,
+                unseen: Replicas::ZERO,
+                pods,
+                readings,
+            },
+            scale,
         })
-        .buffer_unordered(CONCURRENT_READS)
-        .collect()
-        .await
-}
+    }
 
-fn namespace(part: &Part) -> &String {
-    &part.workload.target.namespace
+    /// Usage in the namespace of a workload, if one of its metrics needs it.
+    async fn usage_for(&self, workload: &Workload) -> Option<Usage> {
+        let is_needed = workload.metrics.iter().any(reads_usage);
+        if !is_needed {
+            return None;
+        }
+        Some(self.usage(&workload.target.namespace).await)
+    }
+
+    async fn usage(&self, namespace: &str) -> Usage {
+        let read = {
+            let mut reads = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+            let read = reads
+                .entry(namespace.to_owned())
+                .or_insert_with(|| self.read_usage(namespace.to_owned()));
+            read.clone()
+        };
+        read.await
+    }
+
+    fn read_usage(&self, namespace: String) -> UsageRead {
+        let (cluster, timeout) = (Arc::clone(&self.cluster), self.timeout);
+        let read = async move {
+            let mut usage = within(timeout, cluster.usage(&namespace)).await?;
+            // Sorted once, so that each workload finds its pods by binary search.
+            usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
+            Ok(usage.into())
+        };
+        read.boxed().shared()
+    }
+
+    /// The HPAs of a namespace, as they were when it was first asked for.
+    fn hpas(&self, namespace: &str) -> Arc<[Arc<HpaView>]> {
+        let mut known = self.hpas.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = known
+            .entry(namespace.to_owned())
+            .or_insert_with(|| self.cluster.hpas(namespace).into());
+        Arc::clone(listed)
+    }
 }
 
 const fn reads_usage(metric: &MetricSpec) -> bool {
@@ -124,55 +174,6 @@ const fn reads_usage(metric: &MetricSpec) -> bool {
         metric,
         MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. }
     )
-}
-
-async fn observe_part<C: Workloads>(
-    cluster: &C,
-    forecasts: &Forecasts,
-    part: &Part,
-    shared: &SharedReads,
-) -> Result<TargetObservation, ClusterError> {
-    let workload = &part.workload;
-    let namespace = &workload.target.namespace;
-    let scale = cluster.scale(&workload.target).await?;
-    // The empty selector would select every pod of the namespace, those of other workloads included.
-    let pods = if has_selector(&scale) {
-        cluster.pods(namespace, &scale.selector)?
-    } else {
-        Vec::new()
-    };
-    let reader = &MetricReader {
-        cluster,
-        namespace,
-        selector: &scale.selector,
-        pods: &pods,
-        usage: &shared.usage,
-    };
-    let readings = workload.metrics.iter().map(|metric| async {
-        if has_selector(&scale) {
-            within(shared.time.timeout, reader.read(metric)).await
-        } else {
-            Err(no_selector(&workload.target))
-        }
-    });
-    let readings = join_all(readings).await;
-    let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
-    let series = ForecastSeries {
-        forecasts,
-        uid: &part.owner.uid,
-        workload,
-    };
-    Ok(TargetObservation {
-        hpas: part.related(hpas),
-        forecasts: series.readings(&pods, &scale, shared.time.now),
-        observation: Observation {
-            scale: scale.scale,
-            unseen: Replicas::ZERO,
-            pods,
-            readings,
-        },
-        scale,
-    })
 }
 
 // === impl Part ===
@@ -192,12 +193,9 @@ impl Part {
 
 /// A reading that does not arrive in time is unavailable.
 pub(super) async fn within<T>(
-    timeout: Option<Duration>,
+    timeout: Duration,
     read: impl Future<Output = Result<T, Unavailable>>,
 ) -> Result<T, Unavailable> {
-    let Some(timeout) = timeout else {
-        return read.await;
-    };
     let late = || Unavailable::new(Cause::NotRead, format!("no answer within {timeout:?}"));
     let read = tokio::time::timeout(timeout, read).await;
     read.unwrap_or_else(|_elapsed| Err(late()))
@@ -214,7 +212,7 @@ pub(super) async fn read_without_pods<C: Workloads>(
         namespace,
         selector: "",
         pods: &[],
-        usage: &Usage::new(),
+        usage: None,
     };
     reader.read(metric).await
 }
@@ -239,7 +237,8 @@ struct MetricReader<'a, C> {
     namespace: &'a str,
     selector: &'a str,
     pods: &'a [Arc<Pod>],
-    usage: &'a Usage,
+    /// Of the whole namespace, if it was read.
+    usage: Option<Usage>,
 }
 
 // === impl MetricReader ===
@@ -289,7 +288,7 @@ impl<C: Workloads> MetricReader<'_, C> {
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
         let not_asked = || Unavailable::new(Cause::NotRead, "pod usage was not read in this sync");
-        let of_namespace = self.usage.get(self.namespace).ok_or_else(not_asked)?;
+        let of_namespace = self.usage.as_ref().ok_or_else(not_asked)?;
         let of_namespace = of_namespace.as_ref().map_err(Clone::clone)?;
         let own = |pod: &Arc<Pod>| {
             let found = of_namespace.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));

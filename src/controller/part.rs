@@ -27,6 +27,19 @@ pub(super) struct WorkItem<O, S> {
 
 // === impl WorkItem ===
 
+impl<O, S> Clone for WorkItem<O, S> {
+    fn clone(&self) -> Self {
+        Self {
+            object: Arc::clone(&self.object),
+            autoscaler: self.autoscaler.clone(),
+            owner: Arc::clone(&self.owner),
+            spec: Arc::clone(&self.spec),
+            child: Arc::clone(&self.child),
+            conflicts: self.conflicts.clone(),
+        }
+    }
+}
+
 impl<O, S> WorkItem<O, S> {
     /// The part that carries out `workload`, with the child as the user wrote it.
     pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {

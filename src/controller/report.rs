@@ -2,23 +2,27 @@
 //! what was applied.
 //!
 //! Status and events are written on change only: counts, winner, limit, reasons, conditions and window state count as
-//! change; values, times and ages are written along with one. A report never undoes what was applied, and its own
-//! failure is only logged.
+//! change; values, times and ages are written along with one. They are written by [`Reports`] beside the syncs, so that
+//! a slow API server delays no decision. A report never undoes what was applied, and its own failure is only logged.
 
 mod conditions;
 mod events;
 mod fingerprint;
+mod queue;
 mod status;
 
 use std::collections::BTreeSet;
 
-use foretide_crds::FederatedHPAStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(super) use conditions::INVALID_SPEC;
 
-use self::fingerprint::StatusFingerprint;
+pub(super) use self::queue::Reports;
+use self::{
+    fingerprint::StatusFingerprint,
+    queue::{NewStatus, WrittenStatus},
+};
 use super::{apply::Applied, target::TargetState};
 use crate::{
     api::{
@@ -27,19 +31,28 @@ use crate::{
         validation::Invalid,
     },
     domain::{Replicas, autoscale::Decision, proposal::Source},
-    ports::{Cluster, ClusterError, EventNote},
-    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry, Write},
+    ports::EventNote,
+    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 
-/// Reports to the users of autoscalers.
+/// Makes reports of what was decided and applied, and publishes its metrics and log.
 #[derive(Debug)]
-pub(super) struct Reporter<'a, C> {
-    /// Where statuses and events are written.
-    pub(super) cluster: &'a C,
-    /// Where writes and counts are published.
+pub(super) struct Reporter<'a> {
+    /// Where counts are published.
     pub(super) telemetry: &'a Telemetry,
     /// When it is reported.
     pub(super) now: Timestamp,
+}
+
+/// What is to be written about one object.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The object.
+    autoscaler: Autoscaler,
+    /// In the order in which they happened.
+    pub(super) events: Vec<EventNote>,
+    /// Its status, if that differs from the one that was written last.
+    status: Option<NewStatus>,
 }
 
 /// What was reported of one object.
@@ -50,7 +63,7 @@ pub(super) struct ReportState {
     /// The metrics whose forecasts have metric series.
     pub(super) forecast: BTreeSet<String>,
     /// The status that was written last.
-    written: Option<StatusFingerprint>,
+    written: WrittenStatus,
     /// The reason of the last warning, while what it warned of lasts.
     warned: Option<&'static str>,
 }
@@ -73,6 +86,8 @@ pub(super) struct Extras {
     pub(super) conditions: Vec<Condition>,
     /// The status fields that only this kind has.
     pub(super) status: FleetStatus,
+    /// Events before those of every autoscaler.
+    pub(super) events: Vec<EventNote>,
     /// What changed a count, for the log, if anything did.
     pub(super) change: Option<String>,
 }
@@ -91,17 +106,32 @@ impl ReportState {
                 name: autoscaler.name().to_owned(),
             },
             forecast: BTreeSet::new(),
-            written: None,
+            written: WrittenStatus::of_stored(autoscaler),
             warned: None,
         }
+    }
+
+    /// A warning, unless the same was the last one, or status says it since before we were started.
+    fn first_of(&mut self, warning: EventNote, autoscaler: &Autoscaler) -> Option<EventNote> {
+        let before = self.warned.replace(warning.reason);
+        let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
+        // After a restart the status shows which warning was reported last.
+        let is_known =
+            before == Some(warning.reason) || (self.written.is_of_before() && in_status());
+        (!is_known).then_some(warning)
     }
 }
 
 // === impl Reporter ===
 
-impl<C: Cluster> Reporter<'_, C> {
-    /// Reports one autoscaler after its decision was carried out, or not.
-    pub(super) async fn applied(&self, input: ReportInput<'_>, applied: &Applied, extras: Extras) {
+impl Reporter<'_> {
+    /// The report of one autoscaler after its decision was carried out, or not.
+    pub(super) fn applied(
+        &self,
+        input: ReportInput<'_>,
+        applied: &Applied,
+        extras: Extras,
+    ) -> Report {
         let ReportInput {
             state,
             target,
@@ -112,11 +142,10 @@ impl<C: Cluster> Reporter<'_, C> {
         self.telemetry.decided(&state.labels, counts(decision));
         self.publish_forecasts(state, decision);
         log(applied, extras.change.as_deref());
-        for event in events::events(applied) {
-            self.emit(autoscaler, &event).await;
-        }
+        let mut events = extras.events;
+        events.extend(events::events(applied));
         match events::warning(applied, invalid) {
-            Some(warning) => self.warn(state, autoscaler, &warning).await,
+            Some(warning) => events.extend(state.first_of(warning, autoscaler)),
             // A problem that returns is worth another event.
             None => state.warned = None,
         }
@@ -128,7 +157,11 @@ impl<C: Cluster> Reporter<'_, C> {
             common: status::status(target, applied, conditions),
             fleet: extras.status,
         };
-        self.write(state, autoscaler, &status).await;
+        Report {
+            autoscaler: autoscaler.clone(),
+            events,
+            status: state.written.unless_equal(status),
+        }
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
@@ -155,14 +188,14 @@ impl<C: Cluster> Reporter<'_, C> {
         }
     }
 
-    /// Writes conditions that are False and leaves the rest of the status as it is; an event goes with the first
-    /// appearance of the reason.
-    pub(super) async fn trouble(
+    /// Conditions that are False, which leave the rest of the status as it is; an event goes with the first appearance of
+    /// the reason.
+    pub(super) fn trouble(
         &self,
         state: &mut ReportState,
         autoscaler: &Autoscaler,
         troubles: &[Trouble],
-    ) {
+    ) -> Report {
         let mut status = autoscaler.stored_status();
         let mut known = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
@@ -171,81 +204,19 @@ impl<C: Cluster> Reporter<'_, C> {
         }
         status.common.observed_generation = autoscaler.generation();
         status.common.conditions = Some(conditions::since(known, autoscaler, self.now));
-        if state.written.as_ref() == Some(&StatusFingerprint::of(&status)) {
-            return;
-        }
-        if let Some((_, reason, note)) = troubles.first() {
-            let warning = EventNote {
-                warning: true,
-                reason,
-                action: "Decide",
-                note: note.clone(),
-            };
-            self.warn(state, autoscaler, &warning).await;
-        }
-        self.write(state, autoscaler, &status).await;
-    }
-
-    /// Emits a warning unless the same was the last one, or status says it since before we were started.
-    async fn warn(&self, state: &mut ReportState, autoscaler: &Autoscaler, warning: &EventNote) {
-        let before = state.warned.replace(warning.reason);
-        let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
-        // After a restart the status shows which warning was reported last.
-        let is_known = before == Some(warning.reason) || (state.written.is_none() && in_status());
-        if !is_known {
-            self.emit(autoscaler, warning).await;
-        }
-    }
-
-    async fn write(&self, state: &mut ReportState, autoscaler: &Autoscaler, status: &Status) {
-        let fingerprint = StatusFingerprint::of(status);
-        let stored = || StatusFingerprint::of(&autoscaler.stored_status());
-        // After a restart the stored status counts as the one written last.
-        if *state.written.get_or_insert_with(stored) == fingerprint {
-            return;
-        }
-        let outcome = self.write_status(autoscaler, status).await;
-        self.telemetry.wrote(Write::Status, outcome.is_ok());
-        match outcome {
-            Ok(()) => state.written = Some(fingerprint),
-            Err(error) => {
-                let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-                tracing::warn!(%namespace, %name, %error, "could not update status");
-            }
-        }
-    }
-
-    async fn write_status(
-        &self,
-        autoscaler: &Autoscaler,
-        Status { common, fleet }: &Status,
-    ) -> Result<(), ClusterError> {
-        let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-        match autoscaler {
-            Autoscaler::Effective(_) => self.cluster.write_status(namespace, name, common).await,
-            Autoscaler::Federated(_) => {
-                let status = FederatedHPAStatus {
-                    fleet: common.clone(),
-                    unassigned: fleet.unassigned,
-                    clusters: fleet.clusters.clone(),
-                    ledger: fleet.ledger.clone(),
-                };
-                self.cluster
-                    .write_federated_status(namespace, name, &status)
-                    .await
-            }
-        }
-    }
-
-    pub(super) async fn emit(&self, autoscaler: &Autoscaler, event: &EventNote) {
-        let outcome = match autoscaler {
-            Autoscaler::Effective(ehpa) => self.cluster.emit(ehpa, event).await,
-            Autoscaler::Federated(fdhpa) => self.cluster.emit_federated(fdhpa, event).await,
-        };
-        self.telemetry.wrote(Write::Event, outcome.is_ok());
-        if let Err(error) = outcome {
-            let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-            tracing::warn!(%namespace, %name, reason = event.reason, %error, "could not record the event");
+        let status = state.written.unless_equal(status);
+        let warning = troubles.first().map(|(_, reason, note)| EventNote {
+            warning: true,
+            reason,
+            action: "Decide",
+            note: note.clone(),
+        });
+        let warning = warning.filter(|_| status.is_some());
+        let events = warning.and_then(|warning| state.first_of(warning, autoscaler));
+        Report {
+            autoscaler: autoscaler.clone(),
+            events: events.into_iter().collect(),
+            status,
         }
     }
 }

@@ -1,29 +1,26 @@
-//! The loop: one sync after the other over the autoscalers that are due.
+//! The loop: it starts a sync of every object that is due, each as a task of its own, and waits for none of them.
 //!
-//! ```text
-//! due -> observe -> decide -> apply -> record -> report
-//! ```
-//!
-//! The steps are those of a [`Kind`]; this file says in which order, for which objects, and with which state.
+//! An object whose sync still runs when it is due again is synced again as soon as that one ends. One that panics is
+//! quarantined: its state is dropped, and it waits longer after each panic in a row.
 
-use std::{collections::HashSet, future::Future, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    sync::Arc,
+};
 
-use futures::future::join;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::{
-    Setup, Shared,
-    child_hpa::ChildSpec,
-    conflicts::{self, TargetConflicts},
-    decide::DecideContext,
-    kind::{Changed, Cleanup, ItemOf, Kind, Observed, StatesOf},
-    part::WorkItem,
-    report::{INVALID_SPEC, ReportState, Reporter, Trouble},
-    state::InForce,
+    Setup, Shared, conflicts,
+    kind::{Changed, Kind, StatesOf},
+    report::{ReportState, Reports},
+    sync::{DueObject, Next, SyncContext},
     work_queue::{Entry, WorkQueue},
 };
 use crate::{
-    api::{autoscaler::Autoscaler, validation::Invalid},
+    api::autoscaler::Autoscaler,
     clock::Clock,
     ports::{Cluster, ObjectKey},
 };
@@ -32,22 +29,50 @@ use crate::{
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that met a conflict.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
+/// How long an object waits after its first panic; doubles with each further one in a row.
+const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
+/// How often the time doubles at most: to 16 minutes.
+const MOST_DOUBLINGS: u32 = 5;
 
 /// The controller of one kind of autoscaler.
 #[derive(Debug)]
 pub(super) struct Controller<C, K: Kind> {
-    /// The cluster that the objects are in.
-    cluster: Arc<C>,
-    kind: K,
-    clock: Clock,
-    setup: Setup,
-    shared: Shared,
+    context: Arc<SyncContext<C, K>>,
     queue: WorkQueue,
     states: StatesOf<K>,
+    syncs: Syncs,
+    /// Releases and deletions of what is no longer needed, one run at a time.
+    cleanup: JoinSet<()>,
 }
 
-/// An autoscaler about which nothing could be decided, and why.
-type Undecided = (Autoscaler, Vec<Trouble>);
+/// The syncs that run now, and what is known of the objects that panicked.
+#[derive(Debug, Default)]
+struct Syncs {
+    tasks: JoinSet<Next>,
+    /// UIDs of the objects, by task.
+    uids: HashMap<Id, String>,
+    /// The objects whose sync runs, by UID.
+    running: HashMap<String, Running>,
+    /// Panics in a row, by UID.
+    panics: HashMap<String, u32>,
+}
+
+/// An object whose sync runs.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// Since when.
+    since: Timestamp,
+    /// Whether it has come due again.
+    is_due_again: bool,
+}
+
+/// A sync that has ended.
+#[derive(Debug)]
+struct Ended {
+    uid: String,
+    is_due_again: bool,
+    outcome: Result<Next, JoinError>,
+}
 
 // === impl Controller ===
 
@@ -59,72 +84,147 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         setup: Setup,
         shared: Shared,
     ) -> Self {
-        let queue = WorkQueue::new(setup.sync_period);
+        let reports = Reports::new(cluster, Arc::clone(&shared.telemetry));
         Self {
-            cluster,
-            kind,
-            clock,
-            setup,
-            shared,
-            queue,
+            queue: WorkQueue::new(setup.sync_period),
             states: StatesOf::<K>::default(),
+            syncs: Syncs::default(),
+            cleanup: JoinSet::new(),
+            context: Arc::new(SyncContext {
+                kind,
+                clock,
+                setup,
+                shared,
+                reports: Arc::new(reports),
+            }),
         }
     }
 
     /// Syncs until `stop` completes, and then releases what must not be left as it is.
     pub(super) async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
+        let context = Arc::clone(&self.context);
         loop {
             // Before the first lists are complete, every HPA would look missing and be created again.
-            let synced = self.kind.is_synced();
-            self.kind.publish_readiness(synced);
+            let synced = context.kind.is_synced();
+            self.publish();
+            context.kind.publish_readiness(synced);
             if synced {
-                self.sync().await;
+                self.start_cleanup();
+                self.start_due();
             }
             let wait = if synced {
-                self.queue.until_next(self.clock.now())
+                self.queue.until_next(context.clock.now())
             } else {
                 FIRST_LOOK
             };
-            let changed = tokio::select! {
+            tokio::select! {
                 () = &mut stop => break,
-                () = self.clock.sleep(wait) => continue,
-                changed = self.kind.changed() => changed,
-            };
-            self.requeue(&changed);
+                () = context.clock.sleep(wait) => {}
+                changed = context.kind.changed() => self.requeue(&changed),
+                () = self.finish_until_due() => {}
+            }
         }
         self.release().await;
     }
 
-    /// One sync: every autoscaler that is due is observed, decided, written and reported; besides, what is no longer
-    /// needed is cleaned up.
-    pub(super) async fn sync(&mut self) {
-        let now = self.clock.now();
-        let cleanup = self.kind.cleanup(&self.states, now).await;
-        // Together, so that a cleanup that waits for an unreachable member delays no decision.
-        join(cleanup.run(), self.sync_due()).await;
-        self.kind.publish_states(&self.states);
+    /// Finishes syncs as they end, until one makes its object due before its regular time. Cancel safe.
+    async fn finish_until_due(&mut self) {
+        loop {
+            let Some(ended) = self.syncs.next().await else {
+                return std::future::pending().await;
+            };
+            let mut is_due = self.finish(ended);
+            // Together, because every look goes through all objects.
+            while let Some(ended) = self.syncs.try_next() {
+                is_due |= self.finish(ended);
+            }
+            if is_due {
+                return;
+            }
+        }
     }
 
-    async fn sync_due(&mut self) {
-        let due = self.due().await;
-        if due.is_empty() {
+    /// One sync of every object that is due, with its reports and the cleanup.
+    pub(super) async fn sync(&mut self) {
+        self.start_cleanup();
+        self.start_due();
+        self.finish_all().await;
+        while self.cleanup.join_next().await.is_some() {}
+        self.publish();
+    }
+
+    /// Publishes by how much the loop is late, and what the last syncs found.
+    fn publish(&self) {
+        let now = self.context.clock.now();
+        let lag = self.queue.lateness(now).max(self.syncs.oldest(now));
+        let telemetry = &self.context.shared.telemetry;
+        telemetry.turned(K::KIND.resource(), lag.as_secs_f64());
+        self.context.kind.publish_states(&self.states);
+    }
+
+    /// Starts a cleanup unless one runs.
+    fn start_cleanup(&mut self) {
+        while self.cleanup.try_join_next().is_some() {}
+        if self.cleanup.is_empty() {
+            let now = self.context.clock.now();
+            let cleanup = self.context.kind.cleanup(&self.states, now);
+            self.cleanup.spawn(cleanup);
+        }
+    }
+
+    /// Starts a sync of every object that is due; forgets the ones that are gone.
+    fn start_due(&mut self) {
+        let context = Arc::clone(&self.context);
+        let objects = context.kind.objects();
+        let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
+        self.forget_gone(&all);
+        let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
+        let now = context.clock.now();
+        let positions = self.queue.due(&entries, now);
+        // Among all objects, not only those that are due: the oldest one on a target may be due later.
+        let mut conflicts = conflicts::among(&all);
+        let known: Vec<_> = objects.iter().zip(&all).collect();
+        let round = Arc::new(context.kind.round(now));
+        for &(object, autoscaler) in positions.into_iter().filter_map(|at| known.get(at)) {
+            let restore = || context.kind.restore(object);
+            let due = DueObject {
+                object: Arc::clone(object),
+                autoscaler: autoscaler.clone(),
+                conflicts: conflicts.remove(autoscaler.uid()).unwrap_or_default(),
+                state: self.states.of(autoscaler, restore),
+                round: Arc::clone(&round),
+            };
+            let context = Arc::clone(&context);
+            let sync = async move { context.sync(due).await };
+            self.syncs.start(autoscaler.uid(), now, sync);
+        }
+    }
+
+    fn forget_gone(&mut self, all: &[Autoscaler]) {
+        let telemetry = &self.context.shared.telemetry;
+        let uids: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
+        telemetry.set_objects(K::KIND.resource(), uids.len());
+        // An object that is missing from an incomplete list is not deleted.
+        if !self.context.kind.lists_all() {
             return;
         }
-        let started = self.clock.now();
-        let observed = self.kind.observe(due, &self.states, started).await;
-        let (decided, undecided) = self.decide(observed);
-        let applied = self.kind.apply(decided).await;
-        self.record(&applied);
-        self.report(applied, &undecided).await;
-        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
-        self.kind.publish_sync(elapsed);
+        for gone in self.states.retain(|uid| uids.contains(uid)) {
+            let gone = &mut gone.lock();
+            let ReportState {
+                labels, forecast, ..
+            } = &gone.report;
+            telemetry.forget(labels, forecast);
+            self.context.kind.forget(gone);
+        }
+        self.syncs.panics.retain(|uid, _| uids.contains(&**uid));
     }
 
     /// Makes changed objects due at once.
     fn requeue(&mut self, changed: &Changed) {
-        let now = self.clock.now();
-        for autoscaler in self.kind.objects().into_iter().map(K::autoscaler) {
+        let now = self.context.clock.now();
+        let objects = self.context.kind.objects();
+        for autoscaler in objects.into_iter().map(K::autoscaler) {
             let is_changed = match changed {
                 Changed::Objects(keys) => keys.contains(&key_of(&autoscaler)),
                 Changed::All => true,
@@ -136,151 +236,155 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
-    /// The objects that are due, validated; forgets the ones that are gone.
-    async fn due(&mut self) -> Vec<ItemOf<K>> {
-        let objects = self.kind.objects();
-        let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
-        let uids: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
-        // An object that is missing from an incomplete list is not deleted.
-        if self.kind.lists_all() {
-            for gone in self.states.retain(|uid| uids.contains(uid)) {
-                let ReportState {
-                    labels, forecast, ..
-                } = &gone.report;
-                self.shared.telemetry.forget(labels, forecast);
-                self.kind.forget(gone);
+    /// Whether the object of a sync that has ended is due before its regular time.
+    fn finish(&mut self, ended: Ended) -> bool {
+        let Ended {
+            uid,
+            is_due_again,
+            outcome,
+        } = ended;
+        let delay = match outcome {
+            // Not at once: the watch needs a moment to deliver what was written.
+            Ok(Next::AfterConflict) => Some(AFTER_CONFLICT),
+            Ok(Next::Regular) => is_due_again.then_some(SignedDuration::ZERO),
+            Err(error) => {
+                self.quarantine(&uid, &error);
+                return false;
             }
-        }
-        self.shared
-            .telemetry
-            .set_objects(K::KIND.resource(), uids.len());
-        let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
-        let positions = self.queue.due(&entries, self.clock.now());
-        // Among all objects, not only those that are due: the oldest one on a target may be due later.
-        let mut conflicts = conflicts::among(&all);
-        let known: Vec<_> = objects.iter().zip(&all).collect();
-        let mut due = Vec::with_capacity(positions.len());
-        for (object, autoscaler) in positions.into_iter().filter_map(|at| known.get(at)) {
-            let conflicts = conflicts.remove(autoscaler.uid()).unwrap_or_default();
-            due.extend(self.validate(object, autoscaler, conflicts).await);
-        }
-        due
-    }
-
-    /// What an object asks for; while its spec is invalid, the last valid one stays in force.
-    async fn validate(
-        &mut self,
-        object: &Arc<K::Object>,
-        autoscaler: &Autoscaler,
-        conflicts: TargetConflicts,
-    ) -> Option<ItemOf<K>> {
-        let validated = self.kind.validate(object);
-        let state = self.states.of(autoscaler, || self.kind.restore(object));
-        state.invalid = None;
-        match validated {
-            Ok(spec) => {
-                state.in_force = Some(InForce {
-                    spec: Arc::new(spec),
-                    child: Arc::new(ChildSpec::of(autoscaler.spec())),
-                });
-            }
-            // `in_force` stays: a mistake in the spec must not stop autoscaling.
-            Err(invalid) => state.invalid = Some(invalid),
-        }
-        let Some(InForce { spec, child }) = state.in_force.clone() else {
-            let trouble = state.invalid.as_ref().map(never_valid);
-            self.report_trouble(autoscaler, trouble.as_slice()).await;
-            return None;
         };
-        Some(WorkItem {
-            owner: Arc::new(self.kind.owner(object, &spec)),
-            object: Arc::clone(object),
-            autoscaler: autoscaler.clone(),
-            spec,
-            child,
-            conflicts,
-        })
+        self.syncs.panics.remove(&uid);
+        if let Some(delay) = delay {
+            let now = self.context.clock.now();
+            self.queue.again(&uid, now, delay);
+        }
+        delay.is_some()
     }
 
-    /// Decides every object that could be observed; for the others, returns why not.
-    fn decide(&mut self, observed: Vec<Observed<K>>) -> (Vec<K::Decided>, Vec<Undecided>) {
-        let context = DecideContext {
-            settings: &self.setup.settings,
-            telemetry: &self.shared.telemetry,
-            now: self.clock.now(),
+    /// Lets an object whose sync panicked wait.
+    fn quarantine(&mut self, uid: &str, error: &JoinError) {
+        let context = Arc::clone(&self.context);
+        let delay = self.syncs.panicked(uid);
+        context.shared.telemetry.panicked(K::KIND.resource());
+        // What the panic left may be half changed; the state is restored from status.
+        self.states.remove(uid);
+        self.queue.postpone(uid, context.clock.now(), delay);
+        let objects = context.kind.objects();
+        let mut known = objects
+            .iter()
+            .map(|object| (object, K::autoscaler(Arc::clone(object))));
+        let Some((object, autoscaler)) = known.find(|(_, known)| known.uid() == uid) else {
+            return;
         };
-        let mut decided = Vec::with_capacity(observed.len());
-        let mut undecided = Vec::new();
-        for (item, observation) in observed {
-            match observation {
-                Ok(observation) => {
-                    let state = self.states.get_mut(&item.autoscaler);
-                    let kind = &self.kind;
-                    decided
-                        .extend(state.map(|state| kind.decide(&context, state, item, observation)));
-                }
-                Err(troubles) => undecided.push((item.autoscaler, troubles)),
-            }
-        }
-        (decided, undecided)
+        let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+        tracing::error!(%namespace, %name, %error, ?delay, "the sync of the object panicked; it waits");
+        let state = self.states.of(&autoscaler, || context.kind.restore(object));
+        let message = format!(
+            "the controller panicked while it synced this object; next attempt in {delay:#}; \
+             report the panic message of the controller's log as a bug"
+        );
+        context.report_trouble(&autoscaler, &state, &[("Ready", "InternalError", message)]);
     }
 
-    fn record(&mut self, applied: &[K::Applied]) {
-        let now = self.clock.now();
-        for applied in applied {
-            let autoscaler = K::applied_to(applied);
-            let state = self.states.get_mut(autoscaler);
-            if state.is_some_and(|state| self.kind.record(state, applied, now)) {
-                // Not at once: the watch needs a moment to deliver what was written.
-                self.queue.again(autoscaler.uid(), now, AFTER_CONFLICT);
-            }
+    /// Waits until every sync that was started has ended and is reported.
+    async fn finish_all(&mut self) {
+        while let Some(ended) = self.syncs.next().await {
+            self.finish(ended);
         }
-    }
-
-    async fn report(&mut self, applied: Vec<K::Applied>, undecided: &[Undecided]) {
-        let now = self.clock.now();
-        for applied in applied {
-            if let Some(state) = self.states.get_mut(K::applied_to(&applied)) {
-                self.kind.report(state, applied, now).await;
-            }
-        }
-        for (autoscaler, troubles) in undecided {
-            self.report_trouble(autoscaler, troubles).await;
-        }
-    }
-
-    async fn report_trouble(&mut self, autoscaler: &Autoscaler, troubles: &[Trouble]) {
-        let reporter = Reporter {
-            cluster: &*self.cluster,
-            telemetry: &self.shared.telemetry,
-            now: self.clock.now(),
-        };
-        if let Some(state) = self.states.get_mut(autoscaler) {
-            reporter
-                .trouble(&mut state.report, autoscaler, troubles)
-                .await;
-        }
+        self.context.reports.delivered().await;
     }
 
     /// One last sync of the objects that must not be left as they are.
     async fn release(&mut self) {
-        let now = self.clock.now();
-        let mut held = self.states.uids_where(K::must_release).peekable();
-        if held.peek().is_none() {
+        let now = self.context.clock.now();
+        let held = self.states.uids_where(K::must_release);
+        if held.is_empty() {
             return;
         }
-        for uid in held {
+        for uid in &held {
             self.queue.again(uid, now, SignedDuration::ZERO);
         }
-        self.kind.begin_release();
         // Time to observe, to write, and to report.
-        let limit = self.setup.member_deadline * 3;
-        if tokio::time::timeout(limit, self.sync_due()).await.is_err() {
+        let limit = self.context.setup.member_deadline * 3;
+        let last = async {
+            // What runs now was decided before the end.
+            self.finish_all().await;
+            self.context.kind.begin_release();
+            self.start_due();
+            self.finish_all().await;
+        };
+        if tokio::time::timeout(limit, last).await.is_err() {
             tracing::warn!(
                 ?limit,
                 "no time left to end the scale-down holds of members; some may remain"
             );
         }
+    }
+}
+
+// === impl Syncs ===
+
+impl Syncs {
+    /// Starts the sync of an object; one that still runs is followed by another.
+    fn start(
+        &mut self,
+        uid: &str,
+        now: Timestamp,
+        sync: impl Future<Output = Next> + Send + 'static,
+    ) {
+        if let Some(running) = self.running.get_mut(uid) {
+            running.is_due_again = true;
+            return;
+        }
+        let running = Running {
+            since: now,
+            is_due_again: false,
+        };
+        let task = self.tasks.spawn(sync);
+        self.uids.insert(task.id(), uid.to_owned());
+        self.running.insert(uid.to_owned(), running);
+    }
+
+    /// The next sync that ends; none while none runs. Cancel safe.
+    async fn next(&mut self) -> Option<Ended> {
+        let ended = self.tasks.join_next_with_id().await?;
+        self.ended(ended)
+    }
+
+    /// A sync that has ended, if one has.
+    fn try_next(&mut self) -> Option<Ended> {
+        let ended = self.tasks.try_join_next_with_id()?;
+        self.ended(ended)
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Next), JoinError>) -> Option<Ended> {
+        let (id, outcome) = match ended {
+            Ok((id, next)) => (id, Ok(next)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let uid = self.uids.remove(&id)?;
+        let running = self.running.remove(&uid)?;
+        Some(Ended {
+            uid,
+            is_due_again: running.is_due_again,
+            outcome,
+        })
+    }
+
+    /// How long the oldest sync that runs has been running.
+    fn oldest(&self, now: Timestamp) -> SignedDuration {
+        let ages = self
+            .running
+            .values()
+            .map(|running| now.duration_since(running.since));
+        ages.max().unwrap_or_default()
+    }
+
+    /// Counts a panic; how long its object waits.
+    fn panicked(&mut self, uid: &str) -> SignedDuration {
+        let panics = self.panics.entry(uid.to_owned()).or_default();
+        let doublings = (*panics).min(MOST_DOUBLINGS);
+        *panics = panics.saturating_add(1);
+        FIRST_QUARANTINE * (1 << doublings)
     }
 }
 
@@ -297,10 +401,4 @@ fn entry(autoscaler: &Autoscaler) -> Entry<'_> {
         namespace: autoscaler.namespace(),
         generation: autoscaler.generation().unwrap_or_default(),
     }
-}
-
-/// The trouble of an object that never had a valid spec.
-fn never_valid(invalid: &Invalid) -> Trouble {
-    let message = format!("{invalid}; not reconciled until the spec is fixed");
-    ("Ready", INVALID_SPEC, message)
 }

@@ -3,7 +3,10 @@
 //! All of it may be lost at any time: histories come back from status as far as a status was written, and what is
 //! missing holds scale-down for a while. Nothing here is a source of truth about the cluster.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use super::{
     child_hpa::ChildSpec,
@@ -17,7 +20,11 @@ use crate::{
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]
-pub(super) struct StateStore<S, O>(HashMap<String, ObjectState<S, O>>);
+pub(super) struct StateStore<S, O>(HashMap<String, StateCell<S, O>>);
+
+/// The state of one object, which its sync changes step by step; clones share it.
+#[derive(Debug)]
+pub(super) struct StateCell<S, O>(Arc<Mutex<ObjectState<S, O>>>);
 
 /// The state of one object.
 #[derive(Debug)]
@@ -59,41 +66,56 @@ impl<S, O> StateStore<S, O> {
         &mut self,
         autoscaler: &Autoscaler,
         restore: impl FnOnce() -> O,
-    ) -> &mut ObjectState<S, O> {
+    ) -> StateCell<S, O> {
         let uid = autoscaler.uid().to_owned();
-        self.0
-            .entry(uid)
-            .or_insert_with(|| ObjectState::restored(autoscaler, restore()))
-    }
-
-    /// The state of an object that is known, to change it.
-    pub(super) fn get_mut(&mut self, autoscaler: &Autoscaler) -> Option<&mut ObjectState<S, O>> {
-        self.0.get_mut(autoscaler.uid())
+        let state = self.0.entry(uid).or_insert_with(|| {
+            let restored = ObjectState::restored(autoscaler, restore());
+            StateCell(Arc::new(Mutex::new(restored)))
+        });
+        state.clone()
     }
 
     /// The state of an object that is known.
-    pub(super) fn get(&self, uid: &str) -> Option<&ObjectState<S, O>> {
+    pub(super) fn get(&self, uid: &str) -> Option<&StateCell<S, O>> {
         self.0.get(uid)
     }
 
     /// Every state.
-    pub(super) fn all(&self) -> impl Iterator<Item = &ObjectState<S, O>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &StateCell<S, O>> {
         self.0.values()
     }
 
     /// UIDs of the objects whose state has a property.
-    pub(super) fn uids_where(
-        &self,
-        has: impl Fn(&ObjectState<S, O>) -> bool,
-    ) -> impl Iterator<Item = &str> {
-        let states = self.0.iter().filter(move |(_, state)| has(state));
-        states.map(|(uid, _)| &**uid)
+    pub(super) fn uids_where(&self, has: impl Fn(&ObjectState<S, O>) -> bool) -> Vec<String> {
+        let states = self.0.iter().filter(|(_, state)| has(&state.lock()));
+        states.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Forgets one object.
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.0.remove(uid);
     }
 
     /// Forgets the objects that are gone; returns their states.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState<S, O>> {
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<StateCell<S, O>> {
         let gone = self.0.extract_if(|uid, _| !exists(uid));
         gone.map(|(_, state)| state).collect()
+    }
+}
+
+// === impl StateCell ===
+
+impl<S, O> StateCell<S, O> {
+    /// The state, for one step of a sync.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ObjectState<S, O>> {
+        // A sync that panicked leaves a state that the loop drops.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S, O> Clone for StateCell<S, O> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 

@@ -29,6 +29,8 @@ const INSTANTS: u64 = 32;
 struct Slot {
     generation: i64,
     next: Timestamp,
+    /// How far off `next` was when it was set.
+    delay: SignedDuration,
 }
 
 /// When each known object is due next.
@@ -72,6 +74,7 @@ impl WorkQueue {
                 let slot = Slot {
                     generation: entry.generation,
                     next: self.next_slot(entry, now),
+                    delay: self.period,
                 };
                 self.slots.insert(entry.uid.to_owned(), slot);
             }
@@ -102,11 +105,28 @@ impl WorkQueue {
         }
     }
 
+    /// Lets an object wait for `delay`, unless its spec changes.
+    pub(super) fn postpone(&mut self, uid: &str, now: Timestamp, delay: SignedDuration) {
+        if let Some(slot) = self.slots.get_mut(uid) {
+            slot.next = now.saturating_add(delay).unwrap_or(slot.next);
+            slot.delay = delay.max(self.period);
+        }
+    }
+
+    /// By how much the object that is longest overdue is late; zero if none is.
+    pub(super) fn lateness(&self, now: Timestamp) -> SignedDuration {
+        let late = self
+            .slots
+            .values()
+            .map(|slot| now.duration_since(slot.next));
+        late.max().unwrap_or_default().max(SignedDuration::ZERO)
+    }
+
     fn overdue_since(&self, entry: &Entry<'_>, now: Timestamp) -> Option<Timestamp> {
         match self.slots.get(entry.uid) {
             Some(slot) if slot.generation == entry.generation => {
-                // A turn further off than a period was set before the clock was set back.
-                let put_back = slot.next.duration_since(now) > self.period;
+                // A turn further off than when it was set was set before the clock was put back.
+                let put_back = slot.next.duration_since(now) > slot.delay;
                 (slot.next <= now || put_back).then_some(slot.next)
             }
             // New objects and new generations come before everything that is overdue.

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use foretide::{
@@ -28,7 +29,7 @@ use foretide_crds::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Objects by name, and every write in order.
 #[derive(Default)]
@@ -52,6 +53,12 @@ pub(crate) struct State {
     pub(crate) hangs: bool,
     /// Whether calls to the metrics APIs never return.
     pub(crate) metrics_hang: bool,
+    /// Whether writes of statuses and events never return, until this is unset.
+    pub(crate) reports_hang: bool,
+    /// Targets for which every call hangs.
+    pub(crate) hanging: BTreeSet<String>,
+    /// Targets for which every call panics.
+    pub(crate) poison: BTreeSet<String>,
     /// The number of calls that need a request.
     pub(crate) calls: u32,
     /// The number of replicas that its nodes can run.
@@ -101,6 +108,32 @@ impl FakeCluster {
         let ehpa = state.autoscalers.get_mut(name).unwrap();
         change(ehpa);
         ehpa.metadata.generation = ehpa.metadata.generation.map(|generation| generation + 1);
+    }
+
+    /// Adds an HPA that claims to have been adopted for an autoscaler that does not exist.
+    pub(crate) fn forge_adopted(&self, name: &str) {
+        let forged = HpaView {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            controller_uid: None,
+            labels: json!({}),
+            annotations: json!({
+                "autoscaling.foretide.io/adopted-by": "nobody",
+                "autoscaling.foretide.io/original-spec": "{}",
+            }),
+            target: ScaleTarget {
+                api_version: "apps/v1".to_owned(),
+                kind: "Deployment".to_owned(),
+                namespace: "shop".to_owned(),
+                name: "other".to_owned(),
+            },
+            spec: json!({}),
+            status: json!({}),
+            generation: None,
+            last_scale: None,
+        };
+        self.state().hpas.insert(name.to_owned(), forged);
     }
 
     pub(crate) fn writes(&self) -> Vec<String> {
@@ -165,6 +198,13 @@ impl FakeCluster {
         }
     }
 
+    /// Returns when reports do not hang any more; needs paused time.
+    async fn report_call(&self) {
+        while self.state().reports_hang {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let count = self.state().replicas.get(name).copied().unwrap_or_default();
         let start_up = self.state().start_up;
@@ -193,6 +233,15 @@ impl Workloads for FakeCluster {
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
         self.call().await;
+        let (hangs, panics) = {
+            let state = self.state();
+            let has = |names: &BTreeSet<String>| names.contains(&target.name);
+            (has(&state.hanging), has(&state.poison))
+        };
+        assert!(!panics, "poison");
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         let replicas = self.state().replicas.get(&target.name).copied();
         let replicas = replicas.map(Replicas::new);
         let replicas = replicas.ok_or_else(|| ClusterError::NotFound {
@@ -353,6 +402,13 @@ impl Workloads for FakeCluster {
     ) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
         let mut state = self.state();
+        if state.refuses {
+            state.writes.push(format!("refused patch hpa {name}"));
+            return Err(ClusterError::Refused {
+                what: name.to_owned(),
+                message: "quota".into(),
+            });
+        }
         let hpa = state.hpas.get_mut(name);
         let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
             what: name.to_owned(),
@@ -434,6 +490,7 @@ impl Cluster for FakeCluster {
         name: &str,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
+        self.report_call().await;
         let mut state = self.state();
         state.writes.push(format!("status {name}"));
         if let Some(ehpa) = state.autoscalers.get_mut(name) {
@@ -443,6 +500,7 @@ impl Cluster for FakeCluster {
     }
 
     async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
+        self.report_call().await;
         self.state()
             .writes
             .push(format!("event {} {}", about.name_any(), event.reason));

@@ -131,6 +131,7 @@ impl World {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
+            read_deadline: Setup::READ_DEADLINE,
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {
@@ -998,6 +999,7 @@ async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
+            read_deadline: Setup::READ_DEADLINE,
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {

@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::fake_cluster::FakeCluster;
 
 mod forecasts;
+mod isolation;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
                    {type: Utilization, averageUtilization: 50}}}]";
@@ -49,6 +50,7 @@ impl World {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
+            read_deadline: Setup::READ_DEADLINE,
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {

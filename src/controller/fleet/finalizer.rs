@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
-    controller::{apply::Writer, child_hpa, kind::Cleanup},
+    controller::{apply::Writer, child_hpa},
     domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
@@ -52,9 +52,9 @@ pub(super) struct Deleting {
     is_overdue: bool,
 }
 
-/// What is to be cleaned up in one sync. It has all that it needs, so that it can run concurrently with the sync.
+/// Cleans up in the members of a hub, beside the syncs.
 #[derive(Debug)]
-pub(in crate::controller) struct FleetCleanup<C, F> {
+pub(super) struct FleetCleanup<C, F> {
     /// The cluster that the fleets' objects are in.
     pub(super) hub: Arc<C>,
     /// The members.
@@ -63,15 +63,14 @@ pub(in crate::controller) struct FleetCleanup<C, F> {
     pub(super) telemetry: Arc<Telemetry>,
     /// Time limit for the cleanup of one member.
     pub(super) deadline: Duration,
-    /// The fleets that are being deleted.
-    pub(super) deleting: Vec<Deleting>,
-    /// The hub's identity, when members are to be searched for HPAs of deleted fleets.
-    pub(super) collect_as: Option<String>,
 }
 
-/// What is known of deletions between two syncs.
+/// What is known of deletions between two cleanups.
 #[derive(Debug, Default)]
-pub(super) struct Finalizers {
+pub(super) struct Finalizers(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
     /// The hub's identity, once it was read.
     identity: Option<String>,
     /// When members were last searched for HPAs of deleted fleets.
@@ -84,28 +83,29 @@ pub(super) struct Finalizers {
 
 impl Finalizers {
     /// The hub's identity, if it was read.
-    pub(super) fn hub_identity(&self) -> Option<&str> {
-        self.identity.as_deref()
+    pub(super) fn hub_identity(&self) -> Option<String> {
+        self.known().identity.clone()
     }
 
     /// The fleets that are being deleted and have our finalizer; `members_of` returns the members in which one has
     /// something, as far as is known.
     pub(super) fn deleting(
-        &mut self,
+        &self,
         mut fleets: Vec<Arc<FederatedHPA>>,
         members_of: impl Fn(&str) -> Vec<String>,
         now: Timestamp,
     ) -> Vec<Deleting> {
         fleets.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
         let uids: HashSet<String> = fleets.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        self.since.retain(|uid, _| uids.contains(uid));
+        let mut known = self.known();
+        known.since.retain(|uid, _| uids.contains(uid));
         fleets.retain(|fdhpa| has_finalizer(fdhpa));
         let deleting = fleets.into_iter().map(|fdhpa| {
             let uid = fdhpa.uid().unwrap_or_default();
             let clusters = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
             let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
             let listed = in_status.chain(members_of(&uid)).collect();
-            let since = *self.since.entry(uid).or_insert(now);
+            let since = *known.since.entry(uid).or_insert(now);
             let is_overdue = now.duration_since(since) >= MAX_DELAY;
             Deleting {
                 fdhpa,
@@ -117,22 +117,27 @@ impl Finalizers {
     }
 
     /// The hub's identity, if it can be read and members were not searched within the last minute.
-    pub(super) async fn collect_as<C: Cluster>(
-        &mut self,
-        hub: &C,
-        now: Timestamp,
-    ) -> Option<String> {
+    pub(super) async fn collect_as<C: Cluster>(&self, hub: &C, now: Timestamp) -> Option<String> {
         // `abs`, so that a clock that is set back does not stop the search.
         let waits = |last: Timestamp| now.duration_since(last).abs() < COLLECT_PERIOD;
-        if self.collected.is_some_and(waits) {
-            return None;
-        }
-        self.collected = Some(now);
-        if self.identity.is_none() {
+        let is_known = {
+            let mut known = self.known();
+            if known.collected.is_some_and(waits) {
+                return None;
+            }
+            known.collected = Some(now);
+            known.identity.is_some()
+        };
+        if !is_known {
             // Without it no HPA can be recognized as this hub's; it is read again in a minute.
-            self.identity = hub.identity().await.ok();
+            let identity = hub.identity().await.ok();
+            self.known().identity = identity;
         }
-        self.identity.clone()
+        self.hub_identity()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,21 +160,18 @@ pub(super) async fn update<C: Cluster, M: Member>(
 
 // === impl FleetCleanup ===
 
-impl<C: Cluster, F: Fleet> Cleanup for FleetCleanup<C, F> {
-    /// Cleans up deleted fleets and collects what earlier ones left behind: in all members at once, and no longer than
-    /// one member may take.
-    async fn run(self) {
-        let deleting = join_all(self.deleting.iter().map(|deleting| self.finalize(deleting)));
+impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
+    /// Cleans up deleted fleets and, where the hub's identity is given, collects what earlier ones left behind: in all
+    /// members at once, and no longer than one member may take.
+    pub(super) async fn run(&self, deleting: &[Deleting], collect_as: Option<&str>) {
+        let deleting = join_all(deleting.iter().map(|deleting| self.finalize(deleting)));
         let members = self.fleet.members();
-        let hub = self.collect_as.as_deref();
-        let searched = members.iter().zip(hub.into_iter().cycle());
+        let searched = members.iter().zip(collect_as.into_iter().cycle());
         let collected = join_all(searched.map(|(view, hub)| self.collect_garbage(view, hub)));
         join(deleting, collected).await;
     }
-}
 
-impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
-    /// Cleans up after a deleted fleet, and removes the finalizer when that is done or overdue.
+    /// Cleans up after a deleted fleet; its object goes when that is done, or overdue.
     async fn finalize(&self, deleting: &Deleting) {
         let fdhpa = &deleting.fdhpa;
         let left = self.clean_up(deleting).await;

@@ -25,10 +25,15 @@ mod report;
 mod state;
 mod template;
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use foretide_crds::FederatedHPA;
-use futures::future::join_all;
 use jiff::Timestamp;
 
 use self::{
@@ -38,17 +43,17 @@ use self::{
     finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
     member_plan::{MemberReader, Planner},
-    observe::{Deadline, DueFleet, FleetObservation},
+    observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
     participants::Participants,
-    report::FleetReporter,
     state::FleetState,
 };
 use super::{
     Setup, Shared,
     decide::DecideContext,
     demand_sample,
-    kind::{Changed, ItemOf, Kind, Observed, StateOf, StatesOf},
-    report::Trouble,
+    kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
+    report::{Report, Reporter, Trouble},
+    state::StateCell,
 };
 use crate::{
     api::{
@@ -70,11 +75,10 @@ pub(super) struct Federated<C, F> {
     fleet: Arc<F>,
     setup: Setup,
     shared: Shared,
-    /// The fleets that are being deleted.
-    finalizers: Finalizers,
-    /// Whether the controller is shutting down: members must not be kept from scaling down, because no controller would
-    /// undo it.
-    is_ending: bool,
+    /// What is being deleted.
+    finalizers: Arc<Finalizers>,
+    /// Whether the controller ends: members must not be kept from scaling down, because no controller would undo it.
+    is_ending: AtomicBool,
 }
 
 // === impl Federated ===
@@ -86,8 +90,8 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             fleet,
             setup: setup.clone(),
             shared,
-            finalizers: Finalizers::default(),
-            is_ending: false,
+            finalizers: Arc::default(),
+            is_ending: AtomicBool::new(false),
         }
     }
 
@@ -118,10 +122,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     type Object = FederatedHPA;
     type Spec = FleetTerms;
     type State = FleetState;
+    type Round = FleetRound<F::Member>;
     type Observation = FleetObservation<F::Member>;
     type Decided = FleetDecided<F::Member>;
     type Applied = FleetApplied<F::Member>;
-    type Cleanup = FleetCleanup<C, F>;
 
     fn is_synced(&self) -> bool {
         // Before the fleets are listed none is known, and what they have in members would look left behind.
@@ -165,67 +169,69 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn owner(&self, object: &FederatedHPA, terms: &FleetTerms) -> Owner {
-        Owner::federated(object, self.finalizers.hub_identity(), terms.spec.deletion)
+        let hub = self.finalizers.hub_identity();
+        Owner::federated(object, hub.as_deref(), terms.spec.deletion)
     }
 
     fn restore(&self, object: &FederatedHPA) -> FleetState {
         FleetState::restored(object)
     }
 
-    fn forget(&self, mut gone: StateOf<Self>) {
+    fn forget(&self, gone: &mut StateOf<Self>) {
         let published = &mut gone.of_kind.published;
         let telemetry = &self.shared.telemetry;
         telemetry.set_shares(&gone.report.labels, published, std::iter::empty());
     }
 
-    async fn cleanup(&mut self, states: &StatesOf<Self>, now: Timestamp) -> FleetCleanup<C, F> {
+    fn cleanup(
+        &self,
+        states: &StatesOf<Self>,
+        now: Timestamp,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let deleting = self.hub.federated();
         let members_of = |uid: &str| {
-            let state = states.get(uid);
-            let members = state.into_iter().flat_map(|s| s.of_kind.members.keys());
-            members.cloned().collect()
+            let state = states.get(uid).map(StateCell::lock);
+            state.map_or_else(Vec::new, |state| {
+                state.of_kind.members.keys().cloned().collect()
+            })
         };
         let deleting = self.finalizers.deleting(deleting, members_of, now);
-        FleetCleanup {
-            deleting,
-            collect_as: self.finalizers.collect_as(&*self.hub, now).await,
+        let cleanup = FleetCleanup {
             hub: Arc::clone(&self.hub),
             fleet: Arc::clone(&self.fleet),
             telemetry: Arc::clone(&self.shared.telemetry),
             deadline: self.setup.member_deadline,
+        };
+        let finalizers = Arc::clone(&self.finalizers);
+        async move {
+            let collect_as = finalizers.collect_as(&*cleanup.hub, now).await;
+            cleanup.run(&deleting, collect_as.as_deref()).await;
         }
+    }
+
+    fn round(&self, now: Timestamp) -> Self::Round {
+        let limit = self.setup.member_deadline;
+        FleetRound::new(self.fleet.members(), ReadTime { now, limit })
     }
 
     async fn observe(
         &self,
-        due: Vec<ItemOf<Self>>,
-        states: &StatesOf<Self>,
-        now: Timestamp,
-    ) -> Vec<Observed<Self>> {
-        let members = self.fleet.members();
-        if members.is_empty() {
-            return due
-                .into_iter()
-                .map(|item| (item, Err(no_members())))
-                .collect();
+        item: &FleetItem,
+        state: &StateCellOf<Self>,
+        round: &Self::Round,
+    ) -> Observed<Self> {
+        if round.is_empty() {
+            return Err(no_members());
         }
-        let due = due.into_iter().map(|item| {
-            let state = states.get(item.autoscaler.uid());
-            let fleet = state.map(|state| &state.of_kind);
+        let due = {
+            let fleet = &state.lock().of_kind;
             DueFleet {
-                known: fleet.map(FleetState::known).unwrap_or_default(),
-                children: fleet.map(FleetState::children).unwrap_or_default(),
-                item,
+                known: fleet.known(),
+                children: fleet.children(),
+                item: item.clone(),
             }
-        });
-        let due: Vec<_> = due.collect();
-        let deadline = Deadline {
-            now,
-            limit: self.setup.member_deadline,
         };
-        let observed = observe::observe(&*self.hub, &members, &due, deadline).await;
-        let items = due.into_iter().map(|fleet| fleet.item);
-        items.zip(observed.into_iter().map(Ok)).collect()
+        Ok(round.observe(&*self.hub, due).await)
     }
 
     fn decide(
@@ -265,7 +271,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let (mut decision, ledger) =
             federate::decide(&policy, &whole.total, &members, &fleet.ledger, context.now);
         fleet.ledger = ledger;
-        if self.is_ending {
+        if self.is_ending.load(Ordering::Acquire) {
             let shares = decision.members.iter_mut();
             // While no controller runs, a hold would keep an HPA from scaling down.
             shares.for_each(|share| share.hold = false);
@@ -292,12 +298,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         }
     }
 
-    async fn apply(&self, decided: Vec<FleetDecided<F::Member>>) -> Vec<FleetApplied<F::Member>> {
-        join_all(decided.into_iter().map(|fleet| self.carry_out(fleet))).await
-    }
-
-    fn applied_to(applied: &FleetApplied<F::Member>) -> &Autoscaler {
-        &applied.fleet.item.autoscaler
+    async fn apply(&self, decided: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
+        self.carry_out(decided).await
     }
 
     fn record(
@@ -331,18 +333,17 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         again
     }
 
-    async fn report(
+    fn report(
         &self,
         state: &mut StateOf<Self>,
         applied: FleetApplied<F::Member>,
         now: Timestamp,
-    ) {
-        let reporter = FleetReporter {
-            hub: &*self.hub,
+    ) -> Report {
+        let reporter = Reporter {
             telemetry: &self.shared.telemetry,
             now,
         };
-        reporter.report(state, applied).await;
+        report::report(&reporter, state, applied)
     }
 
     fn publish_sync(&self, seconds: f64) {
@@ -350,10 +351,11 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn publish_states(&self, states: &StatesOf<Self>) {
-        let down = states
-            .all()
-            .flat_map(|state| state.of_kind.down.iter().cloned());
-        self.shared.telemetry.members_down(down.collect());
+        let mut down = BTreeSet::new();
+        for state in states.all() {
+            down.extend(state.lock().of_kind.down.iter().cloned());
+        }
+        self.shared.telemetry.members_down(down);
     }
 
     fn must_release(state: &StateOf<Self>) -> bool {
@@ -361,8 +363,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         entries.any(|entry| entry.held)
     }
 
-    fn begin_release(&mut self) {
-        self.is_ending = true;
+    fn begin_release(&self) {
+        self.is_ending.store(true, Ordering::Release);
     }
 }
 

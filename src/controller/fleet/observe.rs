@@ -1,23 +1,24 @@
 //! First step of a fleet's sync: every member that concerns it is observed, all of them at once.
 //!
-//! Each member is observed as an autoscaler of one cluster observes its own, for all due fleets together and within a
-//! deadline, so that a slow one delays the others by no more than that. A member that does not answer, or whose answer
-//! is incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
+//! Each member is observed as an autoscaler of one cluster observes its own, in a task of its own and within a deadline
+//! of its own, so that neither a slow member nor another fleet makes it late. A member that does not answer, or whose
+//! answer is incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use futures::future::{join, join_all};
 use jiff::Timestamp;
+use tokio::task::JoinSet;
 
 use super::{item::FleetItem, template::Template};
 use crate::{
     controller::{
         child_hpa::{self, RelatedHpas, as_child},
-        observe::{self, ReadTime, TargetObservation},
+        observe::{self, ClusterReads, TargetObservation},
         part::Part,
     },
     domain::{
@@ -208,19 +209,25 @@ impl DueFleet {
         let own = metrics.filter(|(_, metric)| !spec.is_read_in_members(metric));
         let readings = own.map(|(position, metric)| async move {
             let read = observe::read_without_pods(hub, namespace, metric);
-            (position, observe::within(Some(timeout), read).await)
+            (position, observe::within(timeout, read).await)
         });
         join_all(readings).await.into_iter().collect()
     }
 
     /// The hub's object as members get it.
-    async fn read_template<C: Cluster>(&self, hub: &C) -> Placed {
+    async fn read_template<C: Cluster>(&self, hub: &C, timeout: Duration) -> Placed {
         let spec = &self.item.spec.spec;
         if spec.policy.source != WorkloadSource::Hub {
             return None;
         }
         let target = &spec.workload.target;
-        let (object, scale) = join(hub.object(target), hub.scale(target)).await;
+        let reads = join(hub.object(target), hub.scale(target));
+        let Ok((object, scale)) = tokio::time::timeout(timeout, reads).await else {
+            return Some(Err(ClusterError::Unreachable {
+                what: target.to_string(),
+                message: format!("not read within {timeout:?}"),
+            }));
+        };
         let containers = scale.ok().and_then(|scale| scale.template);
         let like = shape(containers.as_deref());
         let uid = &self.item.owner.uid;
@@ -245,116 +252,126 @@ impl FleetItem {
     }
 }
 
-/// Observes every due fleet. A member that has not answered within the deadline is unknown.
-pub(super) async fn observe<C: Cluster, M: Member>(
-    hub: &C,
-    members: &[Arc<MemberView<M>>],
-    due: &[DueFleet],
-    deadline: Deadline,
-) -> Vec<FleetObservation<M>> {
-    let templates = join_all(due.iter().map(|fleet| fleet.read_template(hub))).await;
-    let on_hub = due
-        .iter()
-        .map(|fleet| fleet.read_fleet_metrics(hub, deadline.limit));
-    let of_members = members.iter().map(|view| {
-        let fleets = due.iter().zip(&templates).enumerate();
-        let concerned = fleets.filter(|(_, (fleet, _))| fleet.concerns(view));
-        let concerned = concerned.map(|(position, (fleet, placed))| Concerned {
-            position,
-            fleet,
-            placed: placed.as_ref().and_then(|placed| placed.as_ref().ok()),
-        });
-        observe_member(view, concerned.collect(), deadline)
-    });
-    let (on_hub, of_members) = join(join_all(on_hub), join_all(of_members)).await;
-    let mut observed: Vec<_> = on_hub
-        .into_iter()
-        .zip(templates)
-        .map(|(hub, template)| FleetObservation {
-            members: BTreeMap::new(),
-            hub,
-            template,
-        })
-        .collect();
-    for (position, member) in of_members.into_iter().flatten() {
-        if let Some(observed) = observed.get_mut(position) {
-            let name = member.view.profile.name.clone();
-            observed.members.insert(name, member);
-        }
-    }
-    observed
+/// The reads of members that fleets which are due together share.
+pub(in crate::controller) struct FleetRound<M> {
+    members: Vec<Arc<MemberView<M>>>,
+    time: ReadTime,
+    /// By member.
+    reads: Mutex<BTreeMap<String, Arc<ClusterReads<M>>>>,
 }
 
-/// When members are observed, and how long each may take for everything.
+/// When members are observed, and how long each may take for everything that one fleet asks of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
-    /// The time of the sync.
+pub(super) struct ReadTime {
+    /// When.
     pub(super) now: Timestamp,
     /// How long one member may take.
     pub(super) limit: Duration,
 }
 
-/// A due fleet that a member concerns.
-#[derive(Debug, Clone, Copy)]
-struct Concerned<'a> {
-    /// Its position among the due ones.
-    position: usize,
-    fleet: &'a DueFleet,
-    /// The workload that the hub places, and what one replica of it needs.
-    placed: Option<&'a (Template, PodShape)>,
-}
+// === impl FleetRound ===
 
-/// Observes one member for every fleet that it concerns.
-async fn observe_member<M: Member>(
-    view: &Arc<MemberView<M>>,
-    fleets: Vec<Concerned<'_>>,
-    deadline: Deadline,
-) -> Vec<(usize, ObservedMember<M>)> {
-    let unobserved = |problem: &str| fleets.iter().map(|_| unobserved(problem)).collect();
-    let observed: Vec<_> = match in_reach(view) {
-        Err(problem) => unobserved(&problem),
-        Ok(cluster) => {
-            let all = observe_reachable(&**cluster, &view.profile.name, &fleets, deadline);
-            tokio::time::timeout(deadline.limit, all)
-                .await
-                .unwrap_or_else(|_elapsed| {
-                    unobserved(&format!("no answer within {:?}", deadline.limit))
-                })
+impl<M: Member> FleetRound<M> {
+    /// Nothing is read yet.
+    pub(super) fn new(members: Vec<Arc<MemberView<M>>>, time: ReadTime) -> Self {
+        Self {
+            members,
+            time,
+            reads: Mutex::default(),
         }
-    };
-    let of_member = |(fleet, observed): (&Concerned<'_>, _)| {
-        let view = Arc::clone(view);
-        (fleet.position, ObservedMember { view, observed })
-    };
-    fleets.iter().zip(observed).map(of_member).collect()
+    }
+
+    /// Whether there is no member at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Observes a due fleet. A member that has not answered within the deadline is unknown.
+    pub(super) async fn observe<C: Cluster>(
+        &self,
+        hub: &C,
+        fleet: DueFleet,
+    ) -> FleetObservation<M> {
+        let limit = self.time.limit;
+        let fleet = &Arc::new(fleet);
+        let template = fleet.read_template(hub, limit).await;
+        let placed = template.as_ref().and_then(|placed| placed.as_ref().ok());
+        let placed = placed.cloned().map(Arc::new);
+        let concerned = self.members.iter().filter(|view| fleet.concerns(view));
+        let tasks = concerned.map(|view| MemberTask {
+            view: Arc::clone(view),
+            fleet: Arc::clone(fleet),
+            placed: placed.clone(),
+            limit,
+        });
+        // Tasks, so that arithmetic for one fleet does not use up the time of another one's members.
+        let mut running = JoinSet::new();
+        for task in tasks {
+            let reads = in_reach(&task.view).map(|cluster| self.reads_of(&task.view, cluster));
+            running.spawn(task.run(reads));
+        }
+        let (hub, members) = join(fleet.read_fleet_metrics(hub, limit), running.join_all()).await;
+        FleetObservation {
+            members: members.into_iter().collect(),
+            hub,
+            template,
+        }
+    }
+
+    fn reads_of(&self, view: &MemberView<M>, cluster: &Arc<M>) -> Arc<ClusterReads<M>> {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_member = reads.entry(view.profile.name.clone()).or_insert_with(|| {
+            let ReadTime { now, limit } = self.time;
+            // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which decides.
+            Arc::new(ClusterReads::new(Arc::clone(cluster), now, limit / 3))
+        });
+        Arc::clone(of_member)
+    }
 }
 
-/// Observes a member that answers, however long that takes; metrics that do not arrive in time are missing.
-async fn observe_reachable<M: Member>(
-    cluster: &M,
-    name: &str,
-    fleets: &[Concerned<'_>],
-    deadline: Deadline,
-) -> Vec<MemberObservation> {
-    let parts: Vec<_> = fleets.iter().map(|one| one.fleet.part_in(name)).collect();
-    // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, without which
-    // nothing is decided.
-    let time = ReadTime {
-        now: deadline.now,
-        timeout: Some(deadline.limit / 3),
-    };
-    let observed = observe::observe(cluster, &Forecasts::default(), &parts, time).await;
-    let members = observed.into_iter().zip(fleets).zip(&parts);
-    let members = members.map(|((observed, fleet), part)| async move {
+/// One fleet in one member, to be observed.
+struct MemberTask<M> {
+    view: Arc<MemberView<M>>,
+    fleet: Arc<DueFleet>,
+    /// The workload that the hub places, and what one replica of it needs.
+    placed: Option<Arc<(Template, PodShape)>>,
+    limit: Duration,
+}
+
+// === impl MemberTask ===
+
+impl<M: Member> MemberTask<M> {
+    /// The member's name, and what was seen there.
+    async fn run(self, reads: Result<Arc<ClusterReads<M>>, String>) -> (String, ObservedMember<M>) {
+        let name = self.view.profile.name.clone();
+        let observed = match (reads, &self.view.cluster) {
+            (Err(problem), _) => unobserved(&problem),
+            (Ok(reads), Some(cluster)) => {
+                let observed = self.observe(cluster, &reads);
+                let observed = tokio::time::timeout(self.limit, observed).await;
+                let late = || unobserved(&format!("no answer within {:?}", self.limit));
+                observed.unwrap_or_else(|_elapsed| late())
+            }
+            (Ok(_), None) => unobserved("no connection has been opened"),
+        };
+        let view = self.view;
+        (name, ObservedMember { view, observed })
+    }
+
+    /// Observes a member that answers, however long that takes; metrics that do not come in time are missing.
+    async fn observe(&self, cluster: &M, reads: &ClusterReads<M>) -> MemberObservation {
+        let name = &*self.view.profile.name;
+        let part = &self.fleet.part_in(name);
+        let observed = reads.observe(&Forecasts::default(), part).await;
         let reader = WorkloadReader {
             cluster,
             name,
-            fleet: *fleet,
+            fleet: &self.fleet,
+            placed: self.placed.as_deref(),
             part,
         };
         reader.observe(observed).await
-    });
-    join_all(members).await
+    }
 }
 
 fn unobserved(problem: &str) -> MemberObservation {
@@ -408,7 +425,9 @@ fn shortened(problem: &str) -> String {
 struct WorkloadReader<'a, M> {
     cluster: &'a M,
     name: &'a str,
-    fleet: Concerned<'a>,
+    fleet: &'a DueFleet,
+    /// The workload that the hub places, and what one replica of it needs.
+    placed: Option<&'a (Template, PodShape)>,
     part: &'a Part,
 }
 
@@ -424,8 +443,9 @@ impl<M: Member> WorkloadReader<'_, M> {
         let observed = match observed {
             Ok(observed) => observed,
             Err(ClusterError::NotFound { .. }) => {
-                let placed = self.fleet.placed;
-                let capacity = placed.and_then(|(_, like)| self.cluster.capacity(target, "", like));
+                let capacity = self
+                    .placed
+                    .and_then(|(_, like)| self.cluster.capacity(target, "", like));
                 let hpas = self.part.related(&self.cluster.hpas(&target.namespace));
                 return MemberObservation::Absent { capacity, hpas };
             }
@@ -455,9 +475,9 @@ impl<M: Member> WorkloadReader<'_, M> {
 
     /// Whether the hub places the workload and this one is neither from it nor the hub's own.
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
-        let template = self.fleet.placed.map(|(template, _)| template);
+        let template = self.placed.map(|(template, _)| template);
         let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
-        let item = &self.fleet.fleet.item;
+        let item = &self.fleet.item;
         if item.spec.spec.policy.source != WorkloadSource::Hub || is_template {
             return Ok(false);
         }
@@ -467,7 +487,7 @@ impl<M: Member> WorkloadReader<'_, M> {
 
     /// Who changed the replicas, asked only where neither we nor the member's HPA can have.
     async fn replica_writer(&self, observed: &TargetObservation) -> Option<String> {
-        let expected = self.fleet.fleet.known.get(self.name).copied().flatten();
+        let expected = self.fleet.known.get(self.name).copied().flatten();
         let found = observed.scale.scale.spec;
         let child = observed.hpas.acting();
         let scaled_to = child.and_then(|child| as_child(child).desired);

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::ClusterStatus;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
@@ -26,7 +25,7 @@ use crate::{
     },
     controller::{
         apply::{Applied, Effect},
-        report::{Extras, Reporter},
+        report::{Extras, Report, Reporter},
         state::ObjectState,
     },
     domain::{
@@ -35,75 +34,45 @@ use crate::{
         federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
         observation::Status,
     },
-    ports::{Cluster, ClusterError},
-    telemetry::Telemetry,
+    ports::ClusterError,
 };
 
-/// Reports fleets to their users.
-#[derive(Debug)]
-pub(super) struct FleetReporter<'a, C> {
-    /// Where statuses and events are written.
-    pub(super) hub: &'a C,
-    /// Where writes and counts are published.
-    pub(super) telemetry: &'a Telemetry,
-    /// When it is reported.
-    pub(super) now: Timestamp,
-}
-
-// === impl FleetReporter ===
-
-impl<C: Cluster> FleetReporter<'_, C> {
-    /// Reports one fleet after its decision was carried out, or not.
-    pub(super) async fn report<M>(
-        &self,
-        state: &mut ObjectState<FleetTerms, FleetState>,
-        FleetApplied { fleet, outcome }: FleetApplied<M>,
-    ) {
-        let applied = outcome.as_deref().unwrap_or_default();
-        let is_well =
-            state.invalid.is_none() && outcome.as_ref().is_ok_and(|all| of_all(all).is_ok());
-        let of_kind = &mut state.of_kind;
-        let extras = Extras {
-            status: status(&fleet, &of_kind.ledger, &mut of_kind.members),
-            conditions: conditions(&fleet, is_well),
-            change: change(&fleet, applied, &mut of_kind.desired),
-        };
-        let Self {
-            hub,
-            telemetry,
-            now,
-        } = *self;
-        let reporter = Reporter {
-            cluster: hub,
-            telemetry,
-            now,
-        };
-        for event in events(&fleet, applied, &mut of_kind.members) {
-            reporter.emit(&fleet.item.autoscaler, &event).await;
-        }
-        let rows = extras.status.clusters.iter().flatten();
-        let shares = rows.map(|row| {
-            let counts = [
-                row.min,
-                row.max,
-                row.floor,
-                row.current,
-                row.ready,
-                row.pending,
-            ];
-            (&*row.name, counts.map(|n| n.map(i64::from)))
-        });
-        telemetry.set_shares(&state.report.labels, &mut of_kind.published, shares);
-        let applied = Applied {
-            outcome: outcome
-                .and_then(|all| of_all(&all))
-                .and_then(|effect| of_template(&fleet.observed).map(|()| effect)),
-            decided: fleet.whole.decided,
-        };
-        reporter
-            .applied(state.report_input(), &applied, extras)
-            .await;
-    }
+/// The report of one fleet after its decision was carried out, or not.
+pub(super) fn report<M>(
+    reporter: &Reporter<'_>,
+    state: &mut ObjectState<FleetTerms, FleetState>,
+    FleetApplied { fleet, outcome }: FleetApplied<M>,
+) -> Report {
+    let applied = outcome.as_deref().unwrap_or_default();
+    let is_well = state.invalid.is_none() && outcome.as_ref().is_ok_and(|all| of_all(all).is_ok());
+    let of_kind = &mut state.of_kind;
+    let extras = Extras {
+        status: status(&fleet, &of_kind.ledger, &mut of_kind.members),
+        conditions: conditions(&fleet, is_well),
+        events: events(&fleet, applied, &mut of_kind.members),
+        change: change(&fleet, applied, &mut of_kind.desired),
+    };
+    let rows = extras.status.clusters.iter().flatten();
+    let shares = rows.map(|row| {
+        let counts = [
+            row.min,
+            row.max,
+            row.floor,
+            row.current,
+            row.ready,
+            row.pending,
+        ];
+        (&*row.name, counts.map(|n| n.map(i64::from)))
+    });
+    let telemetry = reporter.telemetry;
+    telemetry.set_shares(&state.report.labels, &mut of_kind.published, shares);
+    let applied = Applied {
+        outcome: outcome
+            .and_then(|all| of_all(&all))
+            .and_then(|effect| of_template(&fleet.observed).map(|()| effect)),
+        decided: fleet.whole.decided,
+    };
+    reporter.applied(state.report_input(), &applied, extras)
 }
 
 /// What became of the whole fleet: the first failure of a member stands for it.

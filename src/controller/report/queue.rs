@@ -1,0 +1,256 @@
+//! Statuses and events are written beside the syncs: a few objects at once, of each object one report after the other.
+//!
+//! A report that waits is merged with the next one of its object: the last status wins, events are kept. The API server
+//! being slow or down therefore costs one status per object when it is back, and delays no decision.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use foretide_crds::FederatedHPAStatus;
+use futures::FutureExt;
+use tokio::sync::{Notify, Semaphore};
+
+use super::{Report, StatusFingerprint};
+use crate::{
+    api::autoscaler::{Autoscaler, Status},
+    ports::{Cluster, ClusterError, EventNote},
+    telemetry::{Telemetry, Write},
+};
+
+/// How many objects are reported at once.
+const CONCURRENT_REPORTS: usize = 8;
+/// How many events of one object may wait; older ones are dropped.
+const MAX_WAITING_EVENTS: usize = 16;
+
+/// Writes reports to the cluster of the objects.
+#[derive(Debug)]
+pub(in crate::controller) struct Reports<C> {
+    cluster: Arc<C>,
+    telemetry: Arc<Telemetry>,
+    slots: Semaphore,
+    /// The objects that are being reported, by UID, with what is to be written next.
+    pending: Mutex<HashMap<String, Option<Report>>>,
+    /// Notified when nothing is pending.
+    idle: Notify,
+}
+
+/// A status that differs from the one that was written last.
+#[derive(Debug)]
+pub(super) struct NewStatus {
+    status: Status,
+    fingerprint: StatusFingerprint,
+    written: WrittenStatus,
+}
+
+/// The status of an object that was written last; clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenStatus(Arc<Mutex<LastStatus>>);
+
+#[derive(Debug)]
+struct LastStatus {
+    fingerprint: StatusFingerprint,
+    /// Whether it was there before the controller started.
+    is_of_before: bool,
+}
+
+// === impl Reports ===
+
+impl<C: Cluster> Reports<C> {
+    pub(in crate::controller) fn new(cluster: Arc<C>, telemetry: Arc<Telemetry>) -> Self {
+        Self {
+            cluster,
+            telemetry,
+            slots: Semaphore::new(CONCURRENT_REPORTS),
+            pending: Mutex::new(HashMap::new()),
+            idle: Notify::new(),
+        }
+    }
+
+    /// Has a report written, after those of its object that are being written.
+    pub(in crate::controller) fn submit(self: &Arc<Self>, report: Report) {
+        let uid = report.autoscaler.uid().to_owned();
+        match self.pending().entry(uid.clone()) {
+            Entry::Occupied(mut known) => {
+                let next = match known.get_mut().take() {
+                    Some(waiting) => waiting.followed_by(report),
+                    None => report,
+                };
+                known.insert(Some(next));
+            }
+            Entry::Vacant(_) if report.is_empty() => {}
+            Entry::Vacant(new) => {
+                new.insert(None);
+                let reports = Arc::clone(self);
+                tokio::spawn(async move { reports.deliver(&uid, report).await });
+            }
+        }
+    }
+
+    /// Waits until every report that was submitted is written, or could not be.
+    pub(in crate::controller) async fn delivered(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.pending().is_empty() {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Writes a report, and those of the same object that are submitted meanwhile.
+    async fn deliver(&self, uid: &str, report: Report) {
+        let mut next = Some(report);
+        while let Some(report) = next {
+            // A report that panics must not stop the later ones of its object.
+            let written = AssertUnwindSafe(self.write(report)).catch_unwind();
+            if written.await.is_err() {
+                tracing::error!(uid, "writing a report panicked; the report is lost");
+            }
+            next = self.next(uid);
+        }
+    }
+
+    /// The next report of an object; without one it is no longer pending.
+    fn next(&self, uid: &str) -> Option<Report> {
+        let mut pending = self.pending();
+        let next = pending.get_mut(uid).and_then(Option::take);
+        if next.is_none() {
+            pending.remove(uid);
+        }
+        if pending.is_empty() {
+            self.idle.notify_waiters();
+        }
+        next
+    }
+
+    async fn write(&self, report: Report) {
+        let Report {
+            autoscaler,
+            events,
+            status,
+        } = report;
+        // Never closed.
+        let _slot = self.slots.acquire().await;
+        for event in &events {
+            self.emit(&autoscaler, event).await;
+        }
+        if let Some(status) = status {
+            self.write_status(&autoscaler, status).await;
+        }
+    }
+
+    async fn write_status(&self, autoscaler: &Autoscaler, new: NewStatus) {
+        // The same status may have been written while this one waited.
+        if new.written.last().fingerprint == new.fingerprint {
+            return;
+        }
+        let outcome = self.send_status(autoscaler, new.status).await;
+        self.telemetry.wrote(Write::Status, outcome.is_ok());
+        match outcome {
+            Ok(()) => {
+                *new.written.last() = LastStatus {
+                    fingerprint: new.fingerprint,
+                    is_of_before: false,
+                };
+            }
+            Err(error) => {
+                let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+                tracing::warn!(%namespace, %name, %error, "could not update status");
+            }
+        }
+    }
+
+    async fn send_status(
+        &self,
+        autoscaler: &Autoscaler,
+        Status { common, fleet }: Status,
+    ) -> Result<(), ClusterError> {
+        let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+        match autoscaler {
+            Autoscaler::Effective(_) => self.cluster.write_status(namespace, name, &common).await,
+            Autoscaler::Federated(_) => {
+                let status = FederatedHPAStatus {
+                    fleet: common,
+                    unassigned: fleet.unassigned,
+                    clusters: fleet.clusters,
+                    ledger: fleet.ledger,
+                };
+                self.cluster
+                    .write_federated_status(namespace, name, &status)
+                    .await
+            }
+        }
+    }
+
+    async fn emit(&self, autoscaler: &Autoscaler, event: &EventNote) {
+        let outcome = match autoscaler {
+            Autoscaler::Effective(ehpa) => self.cluster.emit(ehpa, event).await,
+            Autoscaler::Federated(fdhpa) => self.cluster.emit_federated(fdhpa, event).await,
+        };
+        self.telemetry.wrote(Write::Event, outcome.is_ok());
+        if let Err(error) = outcome {
+            let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+            tracing::warn!(%namespace, %name, reason = event.reason, %error, "could not record the event");
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<String, Option<Report>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.status.is_none()
+    }
+
+    /// One report in the place of two of the same object.
+    fn followed_by(mut self, later: Self) -> Self {
+        self.events.extend(later.events);
+        let surplus = self.events.len().saturating_sub(MAX_WAITING_EVENTS);
+        self.events.drain(..surplus);
+        Self {
+            autoscaler: later.autoscaler,
+            events: self.events,
+            // Without one, what was written last is right again.
+            status: later.status,
+        }
+    }
+}
+
+// === impl WrittenStatus ===
+
+impl WrittenStatus {
+    /// After a restart the stored status counts as the one written last.
+    pub(super) fn of_stored(autoscaler: &Autoscaler) -> Self {
+        Self(Arc::new(Mutex::new(LastStatus {
+            fingerprint: StatusFingerprint::of(&autoscaler.stored_status()),
+            is_of_before: true,
+        })))
+    }
+
+    /// A status that is to be written; none if it equals the last one.
+    pub(super) fn unless_equal(&self, status: Status) -> Option<NewStatus> {
+        let fingerprint = StatusFingerprint::of(&status);
+        let is_equal = self.last().fingerprint == fingerprint;
+        (!is_equal).then(|| NewStatus {
+            status,
+            fingerprint,
+            written: self.clone(),
+        })
+    }
+
+    /// Whether the controller has written none yet.
+    pub(super) fn is_of_before(&self) -> bool {
+        self.last().is_of_before
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

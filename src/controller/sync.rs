@@ -1,0 +1,166 @@
+//! One sync of one object: it is observed, decided, written and reported, and delays no other object.
+//!
+//! ```text
+//! validate -> observe -> decide -> apply -> record -> report
+//! ```
+//!
+//! Each sync is a task of its own. It waits only for what its own object reads and writes, and a panic ends only it.
+//! The state of the object is locked for single steps, never while something is read or written.
+
+use std::sync::Arc;
+
+use super::{
+    Setup, Shared,
+    child_hpa::ChildSpec,
+    conflicts::TargetConflicts,
+    decide::DecideContext,
+    kind::{ItemOf, Kind, StateCellOf},
+    part::WorkItem,
+    report::{INVALID_SPEC, Reporter, Reports, Trouble},
+    state::InForce,
+};
+use crate::{
+    api::{autoscaler::Autoscaler, validation::Invalid},
+    clock::Clock,
+    ports::Cluster,
+};
+
+/// What every sync of a kind works with.
+#[derive(Debug)]
+pub(super) struct SyncContext<C, K> {
+    pub(super) kind: K,
+    pub(super) clock: Clock,
+    pub(super) setup: Setup,
+    pub(super) shared: Shared,
+    /// Where statuses and events are written, without delaying a decision.
+    pub(super) reports: Arc<Reports<C>>,
+}
+
+/// An object that is due.
+pub(super) struct DueObject<K: Kind> {
+    pub(super) object: Arc<K::Object>,
+    /// The same object, of whichever kind.
+    pub(super) autoscaler: Autoscaler,
+    /// The other autoscalers that act on the same target.
+    pub(super) conflicts: TargetConflicts,
+    pub(super) state: StateCellOf<K>,
+    /// What it reads together with the other objects that are due.
+    pub(super) round: Arc<K::Round>,
+}
+
+/// Whether an object is decided again at once, because a write met a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// At its regular time.
+    Regular,
+    /// Soon.
+    AfterConflict,
+}
+
+// === impl SyncContext ===
+
+impl<C: Cluster, K: Kind> SyncContext<C, K> {
+    /// One sync of one object.
+    pub(super) async fn sync(&self, due: DueObject<K>) -> Next {
+        let started = self.clock.now();
+        let next = self.steps(due).await;
+        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
+        self.kind.publish_sync(elapsed);
+        next
+    }
+
+    async fn steps(&self, due: DueObject<K>) -> Next {
+        let Some(item) = self.validate(&due) else {
+            return Next::Regular;
+        };
+        let autoscaler = item.autoscaler.clone();
+        let observed = self.kind.observe(&item, &due.state, &due.round).await;
+        let observation = match observed {
+            Ok(observation) => observation,
+            Err(troubles) => {
+                self.report_trouble(&autoscaler, &due.state, &troubles);
+                return Next::Regular;
+            }
+        };
+        let decided = {
+            let context = DecideContext {
+                settings: &self.setup.settings,
+                telemetry: &self.shared.telemetry,
+                now: self.clock.now(),
+            };
+            let state = &mut due.state.lock();
+            self.kind.decide(&context, state, item, observation)
+        };
+        let applied = self.kind.apply(decided).await;
+        self.record_and_report(&due.state, applied)
+    }
+
+    /// What the object asks for; while its spec is invalid, the last valid one stays in force.
+    fn validate(&self, due: &DueObject<K>) -> Option<ItemOf<K>> {
+        let validated = self.kind.validate(&due.object);
+        let in_force = {
+            let state = &mut due.state.lock();
+            state.invalid = None;
+            match validated {
+                Ok(spec) => {
+                    state.in_force = Some(InForce {
+                        spec: Arc::new(spec),
+                        child: Arc::new(ChildSpec::of(due.autoscaler.spec())),
+                    });
+                }
+                // `in_force` stays: a mistake in the spec must not stop autoscaling.
+                Err(invalid) => state.invalid = Some(invalid),
+            }
+            state.in_force.clone().ok_or_else(|| state.invalid.clone())
+        };
+        let InForce { spec, child } = match in_force {
+            Ok(in_force) => in_force,
+            Err(invalid) => {
+                let trouble = invalid.as_ref().map(never_valid);
+                self.report_trouble(&due.autoscaler, &due.state, trouble.as_slice());
+                return None;
+            }
+        };
+        Some(WorkItem {
+            owner: Arc::new(self.kind.owner(&due.object, &spec)),
+            object: Arc::clone(&due.object),
+            autoscaler: due.autoscaler.clone(),
+            spec,
+            child,
+            conflicts: due.conflicts.clone(),
+        })
+    }
+
+    fn record_and_report(&self, state: &StateCellOf<K>, applied: K::Applied) -> Next {
+        let now = self.clock.now();
+        let state = &mut state.lock();
+        let met_conflict = self.kind.record(state, &applied, now);
+        self.reports.submit(self.kind.report(state, applied, now));
+        if met_conflict {
+            Next::AfterConflict
+        } else {
+            Next::Regular
+        }
+    }
+
+    /// Reports why nothing can be decided about an object.
+    pub(super) fn report_trouble(
+        &self,
+        autoscaler: &Autoscaler,
+        state: &StateCellOf<K>,
+        troubles: &[Trouble],
+    ) {
+        let reporter = Reporter {
+            telemetry: &self.shared.telemetry,
+            now: self.clock.now(),
+        };
+        let report = reporter.trouble(&mut state.lock().report, autoscaler, troubles);
+        self.reports.submit(report);
+    }
+}
+
+/// The trouble of an object that never had a valid spec.
+fn never_valid(invalid: &Invalid) -> Trouble {
+    let message = format!("{invalid}; not reconciled until the spec is fixed");
+    ("Ready", INVALID_SPEC, message)
+}

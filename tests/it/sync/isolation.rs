@@ -1,0 +1,170 @@
+//! One object that hangs or panics, or an API server that takes no reports, keeps no other object waiting.
+
+use std::{future::pending, time::Duration};
+
+use foretide::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{CPU, World};
+use crate::fake_cluster::FakeCluster;
+
+/// How long a test waits for what it expects, in virtual time.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A controller that runs, under a clock that the test sets; needs paused time.
+struct Running {
+    fake: FakeCluster,
+    clock: Clock,
+    start: Timestamp,
+}
+
+impl Running {
+    fn start(fake: FakeCluster) -> Self {
+        let World {
+            fake,
+            clock,
+            start,
+            controller,
+        } = World::new(fake);
+        fake.state().now = start;
+        tokio::spawn(controller.run(pending()));
+        Self { fake, clock, start }
+    }
+
+    /// Puts the clock at this second after the start.
+    fn at(&self, second: i64) {
+        let now = self.start + SignedDuration::from_secs(second);
+        self.fake.state().now = now;
+        self.clock.set(now, 0.0);
+    }
+
+    /// Waits until something was written.
+    async fn written(&self, write: &str) {
+        self.written_within(LIMIT, write).await;
+    }
+
+    async fn written_within(&self, limit: Duration, write: &str) {
+        let appears = async {
+            while !self.fake.state().writes.iter().any(|known| known == write) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let appeared = tokio::time::timeout(limit, appears).await;
+        assert!(
+            appeared.is_ok(),
+            "{write} in {:?}",
+            self.fake.state().writes
+        );
+    }
+
+    fn count(&self, write: &str) -> usize {
+        let writes = &self.fake.state().writes;
+        writes.iter().filter(|known| *known == write).count()
+    }
+}
+
+/// An autoscaler in mode Direct whose cron window asks for this many replicas at any time.
+fn always(replicas: u32) -> String {
+    format!(
+        "mode: Direct, minReplicas: 1, maxReplicas: 10, crons: \
+         [{{name: always, start: '0 0 * * *', end: '59 23 * * *', targetReplicas: {replicas}, timezone: UTC}}]"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_target_hangs_delays_no_other() {
+    let fake = FakeCluster::default();
+    fake.put("stuck", 1, &always(3));
+    fake.put("web", 1, &always(4));
+    fake.state().hanging.insert("stuck".into());
+    let world = Running::start(fake);
+    world.written("scale web 4").await;
+    // While the first sync of the one still runs, the other is synced again.
+    world.fake.state().replicas.insert("web".into(), 2);
+    world.fake.writes();
+    world.at(20);
+    world.written("scale web 4").await;
+    world.fake.state().hanging.clear();
+    assert_eq!(world.count("scale stuck 3"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cron_window_is_carried_out_while_metrics_hang() {
+    let fake = FakeCluster::default();
+    fake.put("web", 1, &format!("{}, {CPU}", always(4)));
+    fake.state().metrics_hang = true;
+    let world = Running::start(fake);
+    world
+        .written_within(Duration::from_secs(15), "scale web 4")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_that_hang_delay_no_decision_and_the_last_status_wins() {
+    let fake = FakeCluster::default();
+    fake.put("web", 1, &always(4));
+    fake.state().reports_hang = true;
+    let world = Running::start(fake);
+    world.written("scale web 4").await;
+    for (turn, replicas) in [5, 6, 7].into_iter().enumerate() {
+        world.fake.edit("web", |ehpa| {
+            ehpa.spec.crons.as_mut().unwrap()[0].target_replicas = Some(replicas);
+        });
+        world.at(20 + 20 * i64::try_from(turn).unwrap());
+        world.written(&format!("scale web {replicas}")).await;
+    }
+    assert_eq!(world.count("status web"), 0);
+    world.fake.state().reports_hang = false;
+    world.written("status web").await;
+    let last = async {
+        while world.fake.status("web").current_replicas != Some(7) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, last).await.is_ok());
+    // The one that was being written, and the last of those that waited.
+    assert_eq!(world.count("status web"), 2);
+    assert_eq!(world.count("event web Scaled"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_quarantines_its_object_and_no_other() {
+    let fake = FakeCluster::default();
+    fake.put("bad", 1, &always(3));
+    fake.put("web", 1, &always(4));
+    fake.state().poison.insert("bad".into());
+    let world = Running::start(fake);
+    world.written("scale web 4").await;
+    world.written("status bad").await;
+    assert_eq!(
+        world.fake.ready("bad"),
+        ("False".to_owned(), "InternalError".to_owned())
+    );
+    // It waits for half a minute, not for its regular time.
+    world.fake.state().poison.clear();
+    world.fake.state().replicas.insert("web".into(), 2);
+    world.fake.writes();
+    world.at(20);
+    world.written("scale web 4").await;
+    assert_eq!(world.count("scale bad 3"), 0);
+    world.at(40);
+    world.written("scale bad 3").await;
+}
+
+#[tokio::test]
+async fn an_orphan_that_cannot_be_restored_is_tried_again_after_five_minutes() {
+    let fake = FakeCluster::default();
+    fake.put("web", 1, &always(4));
+    let mut world = World::new(fake);
+    world.sync(0).await;
+    world.fake.forge_adopted("forged");
+    world.fake.state().refuses = true;
+    let mut attempts = Vec::new();
+    for turn in 1..30 {
+        let writes = world.sync(turn * 15).await;
+        if writes.contains(&"refused patch hpa forged".to_owned()) {
+            attempts.push(turn * 15);
+        }
+    }
+    assert_eq!(attempts, [15, 315]);
+}
