@@ -1,16 +1,26 @@
-//! The controller's clock: the only place that reads the wall clock.
+//! The controller's clock: the only place that reads the wall clock and the monotonic clocks.
 //!
 //! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate, also while it runs,
 //! so that a test runs through a day in a minute against real servers. Times that come from other machines are
 //! wall-clock times: [`Clock::from_wall`] converts them by their age.
+//!
+//! A clock has two readings. [`Clock::now`] is the time of day, which may step. [`Clock::monotonic`] never steps and only
+//! measures spans within this process: a lease is judged by it, because the wall clocks of two machines need not agree.
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    fs::File,
+    io::Read as _,
+    ops::Add,
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
+
+/// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Monotonic(Duration);
 
 /// The wall clock, or one that can be set; clones share the setting.
 #[derive(Debug, Clone)]
@@ -25,9 +35,44 @@ struct Settable {
 /// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
-    wall: Timestamp,
+    /// When it was set, by the clocks of the system.
+    since: SystemTimes,
+    /// What it showed then.
     shown: Timestamp,
+    /// Its monotonic reading then.
+    elapsed: Monotonic,
     rate: f64,
+}
+
+/// One reading of both clocks of the system.
+#[derive(Debug, Clone, Copy)]
+struct SystemTimes {
+    wall: Timestamp,
+    monotonic: Monotonic,
+}
+
+// === impl Monotonic ===
+
+impl Monotonic {
+    /// The reading this long after the origin.
+    #[must_use]
+    pub const fn after_origin(span: Duration) -> Self {
+        Self(span)
+    }
+
+    /// The time from `earlier` to this reading; zero if that is the later one.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Monotonic {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span))
+    }
 }
 
 // === impl Clock ===
@@ -46,7 +91,7 @@ impl Clock {
     /// as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
-        let setting = RwLock::new(Setting::new(start, rate));
+        let setting = RwLock::new(Setting::new(start, Monotonic::default(), rate));
         Self(Some(Arc::new(Settable {
             setting,
             set: Notify::new(),
@@ -54,12 +99,29 @@ impl Clock {
     }
 
     /// Sets a settable clock, and wakes all sleepers; the wall clock cannot be set.
+    ///
+    /// # Guarantees
+    /// As with a step of the wall clock, the monotonic reading does not move. From now on it runs at the new rate.
     pub fn set(&self, to: Timestamp, rate: f64) {
+        self.change(|setting, now| Setting::new(to, setting.monotonic_at(now), rate));
+    }
+
+    /// Lets `span` pass at once on a settable clock, on both its readings, and wakes all sleepers.
+    pub fn advance(&self, span: Duration) {
+        self.change(|setting, now| {
+            let shown = setting.at(now).saturating_add(span);
+            let elapsed = setting.monotonic_at(now) + span;
+            Setting::new(shown.unwrap_or(Timestamp::MAX), elapsed, setting.rate)
+        });
+    }
+
+    fn change(&self, to: impl FnOnce(Setting, SystemTimes) -> Setting) {
         if let Some(settable) = &self.0 {
-            *settable
+            let mut setting = settable
                 .setting
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = Setting::new(to, rate);
+                .unwrap_or_else(PoisonError::into_inner);
+            *setting = to(*setting, SystemTimes::now());
             settable.set.notify_waiters();
         }
     }
@@ -67,8 +129,24 @@ impl Clock {
     /// The time on this clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        let wall = wall_now();
-        self.setting().map_or(wall, |setting| setting.at(wall))
+        match self.setting() {
+            None => wall_now(),
+            Some(setting) => setting.at(SystemTimes::now()),
+        }
+    }
+
+    /// The monotonic reading of this clock.
+    ///
+    /// # Guarantees
+    /// It never goes back, and no step of the wall clock moves it. On Linux it includes the time for which the machine
+    /// was suspended. A virtual machine that its host pauses may not notice: what must not rely on that carries the
+    /// version of the object that it was decided from.
+    #[must_use]
+    pub fn monotonic(&self) -> Monotonic {
+        match self.setting() {
+            None => monotonic_now(),
+            Some(setting) => setting.monotonic_at(SystemTimes::now()),
+        }
     }
 
     /// Whether this is the wall clock, on which times of other machines need no conversion.
@@ -86,10 +164,10 @@ impl Clock {
         let Some(setting) = self.setting() else {
             return foreign;
         };
-        let wall = wall_now();
+        let now = SystemTimes::now();
         setting
-            .at(wall)
-            .checked_sub(wall.duration_since(foreign))
+            .at(now)
+            .checked_sub(now.wall.duration_since(foreign))
             .unwrap_or(foreign)
     }
 
@@ -127,24 +205,46 @@ impl Clock {
 // === impl Setting ===
 
 impl Setting {
-    fn new(shown: Timestamp, rate: f64) -> Self {
+    fn new(shown: Timestamp, elapsed: Monotonic, rate: f64) -> Self {
         let rate = if rate.is_finite() && rate >= 0.0 {
             rate
         } else {
             1.0
         };
         Self {
-            wall: wall_now(),
+            since: SystemTimes::now(),
             shown,
+            elapsed,
             rate,
         }
     }
 
-    fn at(&self, wall: Timestamp) -> Timestamp {
-        let elapsed = wall.duration_since(self.wall).as_secs_f64() * self.rate;
+    fn at(&self, now: SystemTimes) -> Timestamp {
+        let passed = SignedDuration::try_from(self.passed(now));
         self.shown
-            .saturating_add(SignedDuration::from_secs_f64(elapsed))
+            .saturating_add(passed.unwrap_or(SignedDuration::MAX))
             .unwrap_or(self.shown)
+    }
+
+    fn monotonic_at(&self, now: SystemTimes) -> Monotonic {
+        self.elapsed + self.passed(now)
+    }
+
+    /// The time that passed on this clock since it was set.
+    fn passed(&self, now: SystemTimes) -> Duration {
+        let passed = now.monotonic.since(self.since.monotonic).as_secs_f64() * self.rate;
+        Duration::try_from_secs_f64(passed).unwrap_or(Duration::MAX)
+    }
+}
+
+// === impl SystemTimes ===
+
+impl SystemTimes {
+    fn now() -> Self {
+        Self {
+            wall: wall_now(),
+            monotonic: monotonic_now(),
+        }
     }
 }
 
@@ -156,6 +256,31 @@ fn wall_now() -> Timestamp {
     Timestamp::now()
 }
 
+/// The larger progress of two clocks since the first reading of this process: the one that `Instant` reads stands still
+/// while the machine is suspended, and the time since boot does not.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of the monotonic clocks"
+)]
+fn monotonic_now() -> Monotonic {
+    static ORIGIN: LazyLock<(Instant, Option<Duration>)> =
+        LazyLock::new(|| (Instant::now(), since_boot()));
+    let (origin, boot) = *ORIGIN;
+    // That of tokio, which tests can pause.
+    let now = tokio::time::Instant::now().into_std();
+    let awake = now.saturating_duration_since(origin);
+    let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
+    Monotonic(awake.max(total.unwrap_or_default()))
+}
+
+/// `CLOCK_BOOTTIME`, which the kernel shows in this file in hundredths of a second; absent on other systems.
+fn since_boot() -> Option<Duration> {
+    let mut text = [0; 64];
+    let length = File::open("/proc/uptime").and_then(|mut file| file.read(&mut text));
+    let text = str::from_utf8(text.get(..length.ok()?)?).ok()?;
+    Duration::try_from_secs_f64(text.split(' ').next()?.parse().ok()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,24 +289,74 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).unwrap()
     }
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The clocks of the system `seconds` after another reading.
+    fn later(than: SystemTimes, seconds: u64) -> SystemTimes {
+        SystemTimes {
+            wall: than.wall + Duration::from_secs(seconds),
+            monotonic: than.monotonic + Duration::from_secs(seconds),
+        }
+    }
+
     #[test]
     fn a_fast_clock_runs_by_its_rate() {
-        let setting = Setting {
-            wall: at(0),
-            shown: at(5_000),
-            rate: 60.0,
-        };
-        assert_eq!(setting.at(at(0)), at(5_000));
-        assert_eq!(setting.at(at(10)), at(5_600));
+        let setting = Setting::new(at(5_000), Monotonic(HOUR), 60.0);
+        assert_eq!(setting.at(setting.since), at(5_000));
+        let now = later(setting.since, 10);
+        assert_eq!(setting.at(now), at(5_600));
+        let passed = Duration::from_secs(600);
+        assert_eq!(setting.monotonic_at(now), Monotonic(HOUR + passed));
     }
 
     #[test]
     fn a_clock_without_a_rate_stands_still() {
-        let setting = Setting::new(at(5_000), 0.0);
-        assert_eq!(
-            setting.at(setting.wall + SignedDuration::from_hours(1)),
-            at(5_000)
-        );
+        let setting = Setting::new(at(5_000), Monotonic(HOUR), 0.0);
+        let now = later(setting.since, 3_600);
+        assert_eq!(setting.at(now), at(5_000));
+        assert_eq!(setting.monotonic_at(now), Monotonic(HOUR));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_does_not_move_a_settable_clock() {
+        let setting = Setting::new(at(5_000), Monotonic(HOUR), 2.0);
+        for step in [-3_600, 3_600] {
+            let mut now = later(setting.since, 10);
+            now.wall += SignedDuration::from_secs(step);
+            let (wall, passed) = (at(5_020), Duration::from_secs(20));
+            assert_eq!(setting.at(now), wall, "{step}");
+            assert_eq!(
+                setting.monotonic_at(now),
+                Monotonic(HOUR + passed),
+                "{step}"
+            );
+        }
+    }
+
+    #[test]
+    fn setting_the_wall_time_does_not_move_the_monotonic_reading() {
+        let clock = Clock::starting_at(at(10_000), 0.0);
+        clock.advance(Duration::from_secs(7));
+        assert_eq!(clock.now(), at(10_007));
+        let before = clock.monotonic();
+        for step in [-3_600, 3_600] {
+            clock.set(at(10_000 + step), 0.0);
+            assert_eq!(clock.monotonic(), before, "{step}");
+        }
+        clock.advance(HOUR);
+        assert_eq!(clock.monotonic().since(before), HOUR);
+        assert_eq!(clock.now(), at(10_000 + 7_200));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_monotonic_reading_of_the_system_advances_and_never_goes_back() {
+        let clock = Clock::system();
+        let before = clock.monotonic();
+        assert!(clock.monotonic() >= before);
+        tokio::time::advance(HOUR).await;
+        let passed = clock.monotonic().since(before);
+        assert!(passed >= HOUR, "{passed:?}");
+        assert_eq!(before.since(clock.monotonic()), Duration::ZERO);
     }
 
     #[test]
@@ -204,7 +379,9 @@ mod tests {
     #[test]
     fn an_invalid_rate_is_taken_as_one() {
         for rate in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!((Setting::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
+            assert!(
+                (Setting::new(at(0), Monotonic::default(), rate).rate - 1.0).abs() < f64::EPSILON
+            );
         }
     }
 }
