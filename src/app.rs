@@ -2,15 +2,18 @@
 //!
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+mod shutdown;
+
+use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use futures::FutureExt;
 use jiff::SignedDuration;
-use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+use tokio::net::TcpListener;
 
+use self::shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop};
 use crate::{
     adapters::{
-        kube::{ConnectError, Connection, KubeCluster, WriteGate},
+        kube::{ConnectError, Connection, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
             Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RulesCache,
@@ -18,11 +21,12 @@ use crate::{
         },
     },
     clock::Clock,
-    config::{AdapterConfigSource, Config, KubeAccess, ScopeArg},
+    config::{AdapterConfigSource, Config, Election, KubeAccess, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, forecasts::Forecasts},
     http,
+    leadership::{self, Campaign, Leadership},
     ports::{Fleet, MemberView},
     telemetry::Telemetry,
 };
@@ -32,10 +36,8 @@ const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The part that still writes when the controller shuts down: it ends the scale-down holds of members.
-const FLEETS: &str = "fleet controller";
-/// How long it may take to do so.
-const TIME_TO_END: Duration = Duration::from_secs(10);
+/// Name of the lease that the replicas of one installation share.
+const LEASE: &str = "foretide";
 
 /// Why the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,12 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
+    /// Another process may be the leader now.
+    #[error(
+        "lost the leader lease: it was not renewed in time, or another replica has taken it; exiting, because what this \
+         process knows may be out of date"
+    )]
+    LeaseLost,
     /// A task that runs until shutdown exited before it.
     #[error("{part} task exited unexpectedly")]
     Ended {
@@ -99,17 +107,18 @@ pub async fn run_with(
     };
     // Before the first forecast, which would use other queries without them.
     adapter.reload().await;
-    let hub = Arc::new(KubeCluster::new(
-        connection.clone(),
-        &config.namespaces,
-        clock.clone(),
-    ));
-    let members = Arc::new(Fleets {
-        members: members(&config, connection, hub.gate(), &clock),
-    });
+    let election = config.election.as_ref();
+    let campaign = election.map(|election| candidate(election, &connection, &clock, &telemetry));
+    let leadership = campaign.as_ref().map(Campaign::leadership);
+    let clusters = clusters(
+        &config,
+        connection,
+        leadership.cloned().unwrap_or_default(),
+        &clock,
+    );
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
-        Arc::clone(&hub),
+        Arc::clone(&clusters.hub),
         history(&config, adapter.rules.clone())?,
         Arc::clone(&forecasts),
         ForecasterSetup {
@@ -117,16 +126,16 @@ pub async fn run_with(
             local_zone: config.local_zone.clone(),
             telemetry: Arc::clone(&telemetry),
         },
-    );
+    )
+    .led_by(clusters.leadership.clone());
     let router = http::router(Arc::clone(&telemetry));
     let listen = config.listen;
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
     };
-    let mut parts = JoinSet::new();
-    let clusters = Clusters { hub, members };
-    let stop = spawn_controllers(&mut parts, &clusters, &clock, setup(config), shared);
+    let mut parts = Parts::new();
+    let mut stop = spawn_controllers(&mut parts, &clusters, &clock, setup(config), shared);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
@@ -137,7 +146,10 @@ pub async fn run_with(
     let server = axum::serve(listener, router).into_future();
     parts.spawn(server.map(|_| "HTTP server"));
     tracing::info!(%listen, "controller started");
-    until(shutdown, stop, parts).await
+    if let Some(campaign) = campaign {
+        parts.spawn(campaign.run(stop.election()).map(|_ended| ELECTION));
+    }
+    stop.until(shutdown, parts).await
 }
 
 fn setup(config: Config) -> Setup {
@@ -150,16 +162,15 @@ fn setup(config: Config) -> Setup {
     }
 }
 
-/// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other; that of fleets can be
-/// stopped.
+/// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other.
 fn spawn_controllers(
-    parts: &mut JoinSet<&'static str>,
+    parts: &mut Parts,
     clusters: &Clusters,
     clock: &Clock,
     setup: Setup,
     shared: Shared,
-) -> oneshot::Sender<()> {
-    let (stop, stopped) = oneshot::channel();
+) -> Stop {
+    let mut stop = Stop::default();
     let (hub, fleet) = (Arc::clone(&clusters.hub), Arc::clone(&clusters.members));
     let effective = EffectiveController::new(
         Arc::clone(&hub),
@@ -167,26 +178,72 @@ fn spawn_controllers(
         setup.clone(),
         shared.clone(),
     );
+    let effective = effective.led_by(clusters.leadership.clone());
     let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared);
-    parts.spawn(effective.run(std::future::pending()).map(|()| "controller"));
-    // A dropped sender means shutdown.
-    let stopped = stopped.map(|_stop| ());
-    parts.spawn(fleets.run(stopped).map(|()| FLEETS));
+    let fleets = fleets.led_by(clusters.leadership.clone());
+    parts.spawn(effective.run(stop.controller()).map(|()| CONTROLLER));
+    parts.spawn(fleets.run(stop.controller()).map(|()| FLEETS));
     stop
 }
 
-/// The clusters that the controllers act on.
+/// This process as a candidate of the election.
+fn candidate(
+    election: &Election,
+    connection: &Connection,
+    clock: &Clock,
+    telemetry: &Arc<Telemetry>,
+) -> Campaign<KubeLease> {
+    let timing = election.timing;
+    let namespace = election.namespace.as_deref();
+    let namespace = namespace.unwrap_or_else(|| connection.namespace());
+    let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
+    let identity = leadership::identity();
+    tracing::info!(%identity, %namespace, lease = LEASE, "standing for leader");
+    Campaign::new(
+        lease,
+        identity,
+        timing,
+        clock.clone(),
+        Arc::clone(telemetry),
+    )
+}
+
+/// The clusters that the controllers act on, and whether they may.
 struct Clusters {
     /// The cluster of the autoscalers' objects.
     hub: Arc<KubeCluster>,
     /// The member clusters of fleets.
     members: Arc<Fleets>,
+    /// Whether this process may write to them.
+    leadership: Leadership,
+}
+
+/// The clusters; all writes to them pass one gate.
+fn clusters(
+    config: &Config,
+    connection: Connection,
+    leadership: Leadership,
+    clock: &Clock,
+) -> Clusters {
+    let gate = WriteGate::of(leadership.clone());
+    let hub = KubeCluster::new(
+        connection.clone(),
+        &config.namespaces,
+        gate.clone(),
+        clock.clone(),
+    );
+    let members = members(config, connection, gate, clock);
+    Clusters {
+        hub: Arc::new(hub),
+        members: Arc::new(Fleets { members }),
+        leadership,
+    }
 }
 
 /// Starts the watches of all clusters, and what publishes their state.
 fn spawn_watches(
-    parts: &mut JoinSet<&'static str>,
-    Clusters { hub, members }: Clusters,
+    parts: &mut Parts,
+    Clusters { hub, members, .. }: Clusters,
     telemetry: &Arc<Telemetry>,
     clock: &Clock,
 ) {
@@ -198,36 +255,6 @@ fn spawn_watches(
     parts.spawn(report.map(|()| "member report"));
     let report = report_watches(hub, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "watch report"));
-}
-
-/// Waits for the shutdown signal, or for a task to exit, which is a failure.
-async fn until(
-    shutdown: impl Future<Output = ()>,
-    stop: oneshot::Sender<()>,
-    mut parts: JoinSet<&'static str>,
-) -> Result<(), AppError> {
-    tokio::select! {
-        () = shutdown => {
-            if stop.send(()).is_ok() {
-                let last = wait_for(FLEETS, &mut parts);
-                // Whether or not it ends in time, the process exits, and members keep what they have.
-                tokio::time::timeout(TIME_TO_END, last).await.ok();
-            }
-            Ok(())
-        }
-        ended = parts.join_next() => {
-            let part = ended.and_then(Result::ok).unwrap_or("a panicked");
-            Err(AppError::Ended { part })
-        }
-    }
-}
-
-async fn wait_for(part: &str, parts: &mut JoinSet<&'static str>) {
-    while let Some(ended) = parts.join_next().await {
-        if ended.is_ok_and(|ended| ended == part) {
-            return;
-        }
-    }
 }
 
 async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
@@ -243,7 +270,7 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
 fn members(
     config: &Config,
     connection: Connection,
-    gate: &WriteGate,
+    gate: WriteGate,
     clock: &Clock,
 ) -> Option<MemberRegistry> {
     let asked = &config.members;
@@ -262,7 +289,7 @@ fn members(
     Some(MemberRegistry::new(
         connection,
         settings,
-        gate.clone(),
+        gate,
         clock.clone(),
     ))
 }

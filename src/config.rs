@@ -8,11 +8,15 @@ use std::{
     fmt,
     net::SocketAddr,
     path::PathBuf,
+    time::Duration,
 };
 
 use jiff::{SignedDuration, tz::TimeZone};
 
-use crate::domain::{cron::Zone, hpa::Settings};
+use crate::{
+    domain::{cron::Zone, hpa::Settings},
+    leadership::{Timing, WRITE_TIME},
+};
 
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -75,6 +79,9 @@ pub struct ControllerArgs {
     /// Member clusters of fleets.
     #[command(flatten)]
     pub members: MemberArgs,
+    /// Election of a leader among several replicas.
+    #[command(flatten)]
+    pub election: ElectionArgs,
     /// Address on which probes and metrics are served.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
@@ -141,6 +148,32 @@ pub struct MemberArgs {
     pub allow_loopback: bool,
 }
 
+/// Flags about the election of a leader.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct ElectionArgs {
+    /// Elect a leader; the other replicas stand by and write nothing. Required for more than one replica.
+    #[arg(long = "leader-elect", env = "FORETIDE_LEADER_ELECT")]
+    pub enabled: bool,
+    /// Namespace of the lease foretide. Without it, the namespace of this pod.
+    // Of its own, because the arguments of members have a field of this name too.
+    #[arg(
+        id = "leader-elect-namespace",
+        long = "leader-elect-namespace",
+        env = "FORETIDE_LEADER_ELECT_NAMESPACE"
+    )]
+    pub namespace: Option<String>,
+    /// How long a standby waits after the last renewal that it saw before it takes the lease; whole seconds. This flag
+    /// and the next two must be equal in all replicas.
+    #[arg(long = "leader-elect-lease-duration", env = "FORETIDE_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, default_value = "15s")]
+    pub lease_duration: SignedDuration,
+    /// How long a leader acts without a successful renewal.
+    #[arg(long = "leader-elect-renew-deadline", env = "FORETIDE_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, default_value = "10s")]
+    pub renew_deadline: SignedDuration,
+    /// Time between two attempts to take or to renew the lease.
+    #[arg(long = "leader-elect-retry-period", env = "FORETIDE_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, default_value = "2s")]
+    pub retry_period: SignedDuration,
+}
+
 /// Value of `--promql-scope`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ScopeArg {
@@ -180,6 +213,15 @@ pub enum KubeAccess {
     },
 }
 
+/// How a leader is elected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// Namespace of the lease; absent means that of this pod.
+    pub namespace: Option<String>,
+    /// Its durations.
+    pub timing: Timing,
+}
+
 /// Everything that a running controller needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -199,6 +241,8 @@ pub struct Config {
     pub adapter_config: Option<AdapterConfigSource>,
     /// Where member clusters are found, and how they are treated.
     pub members: MemberArgs,
+    /// How a leader is elected; absent if this is the only replica.
+    pub election: Option<Election>,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
     /// Time between two decisions about one object.
@@ -241,6 +285,23 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// A lease could expire while its holder may still write.
+    #[error(
+        "--leader-elect-lease-duration must be whole seconds and longer than --leader-elect-renew-deadline, \
+         for example 15s and 10s"
+    )]
+    LeaseDuration,
+    /// A leader would have no time to write, or to renew its lease again.
+    #[error(
+        "--leader-elect-renew-deadline must be longer than 1.2 times --leader-elect-retry-period, and than it by \
+         more than {WRITE_TIME:?}, the time of one write, for example 10s and 2s"
+    )]
+    RenewDeadline,
+    /// It is not known where the lease is.
+    #[error(
+        "--leader-elect outside a pod needs --leader-elect-namespace, for example foretide-system"
+    )]
+    LeaseNamespace,
     /// The Prometheus URL cannot be used.
     #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
     Prometheus {
@@ -317,6 +378,7 @@ impl TryFrom<ControllerArgs> for Config {
             )?,
             ..Settings::default()
         };
+        let election = election(args.election, args.kubeconfig.is_none())?;
         let config_map = args.prometheus_adapter_configmap.map(config_map);
         let adapter_file = args
             .prometheus_adapter_config
@@ -335,6 +397,7 @@ impl TryFrom<ControllerArgs> for Config {
             cluster_label: cluster_label(args.prometheus_cluster_label)?,
             promql_scope: args.promql_scope,
             members: member_args(args.members)?,
+            election,
             listen: args.listen,
             sync_period: positive("sync-period", args.sync_period)?,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
@@ -364,6 +427,32 @@ fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
         namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
         ..args
     })
+}
+
+/// The same conditions as in client-go, and time for a write before a leader must renew.
+fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, ConfigError> {
+    let span = |flag, span| Ok(positive(flag, span)?.unsigned_abs());
+    let timing = Timing {
+        lease_duration: span("leader-elect-lease-duration", args.lease_duration)?,
+        renew_deadline: span("leader-elect-renew-deadline", args.renew_deadline)?,
+        retry_period: span("leader-elect-retry-period", args.retry_period)?,
+    };
+    if timing.lease_duration <= timing.renew_deadline || timing.lease_duration.subsec_nanos() > 0 {
+        return Err(ConfigError::LeaseDuration);
+    }
+    let retry: Duration = timing.retry_period;
+    let least = (retry + retry / 5).max(retry + WRITE_TIME);
+    if timing.renew_deadline <= least {
+        return Err(ConfigError::RenewDeadline);
+    }
+    let namespace = args.namespace.filter(|namespace| !namespace.is_empty());
+    if !args.enabled {
+        return Ok(None);
+    }
+    if namespace.is_none() && !in_cluster {
+        return Err(ConfigError::LeaseNamespace);
+    }
+    Ok(Some(Election { namespace, timing }))
 }
 
 fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
@@ -580,6 +669,67 @@ mod tests {
         for value in ["", "a-b", "__name__", "namespace", "9a"] {
             let value = value.to_owned();
             assert_eq!(label(&value), Err(ConfigError::ClusterLabel { value }));
+        }
+    }
+
+    #[test]
+    fn a_leader_is_elected_on_request_with_the_durations_of_client_go() {
+        let of = |flags: &[&str]| config(flags).map(|config| config.election);
+        assert_eq!(of(&[]), Ok(None));
+        let timing = Timing::default();
+        let namespace = None;
+        assert_eq!(
+            of(&["--leader-elect"]),
+            Ok(Some(Election { namespace, timing }))
+        );
+        let timing = Timing {
+            lease_duration: Duration::from_secs(60),
+            renew_deadline: Duration::from_secs(40),
+            retry_period: Duration::from_secs(15),
+        };
+        let namespace = Some("ops".to_owned());
+        let slow = [
+            "--leader-elect",
+            "--leader-elect-namespace=ops",
+            "--leader-elect-lease-duration=60s",
+            "--leader-elect-renew-deadline=40s",
+            "--leader-elect-retry-period=15s",
+        ];
+        assert_eq!(of(&slow), Ok(Some(Election { namespace, timing })));
+        let outside = ["--leader-elect", "--kubeconfig=k"];
+        assert_eq!(of(&outside), Err(ConfigError::LeaseNamespace));
+    }
+
+    #[test]
+    fn durations_with_which_two_could_write_or_none_could_are_rejected() {
+        for (lease, renew, retry, want) in [
+            ("15s", "10s", "2s", None),
+            ("10s", "10s", "2s", Some(ConfigError::LeaseDuration)),
+            ("10s", "15s", "2s", Some(ConfigError::LeaseDuration)),
+            ("15500ms", "10s", "2s", Some(ConfigError::LeaseDuration)),
+            ("60s", "36s", "30s", Some(ConfigError::RenewDeadline)),
+            ("60s", "37s", "30s", None),
+            // A write takes up to five seconds, and must fit between two renewals.
+            ("15s", "7s", "2s", Some(ConfigError::RenewDeadline)),
+            ("15s", "8s", "2s", None),
+            (
+                "15s",
+                "10s",
+                "0s",
+                Some(ConfigError::NotPositive {
+                    flag: "leader-elect-retry-period",
+                }),
+            ),
+        ] {
+            let flags = [
+                "--leader-elect-lease-duration",
+                lease,
+                "--leader-elect-renew-deadline",
+                renew,
+                "--leader-elect-retry-period",
+                retry,
+            ];
+            assert_eq!(config(&flags).err(), want, "{flags:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!              app
 //!               |
-//!   controller, forecaster, http, cli  ->  ports  <-  adapters
+//!   controller, forecaster, leadership, http, cli  ->  ports  <-  adapters
 //!               |                                        |
 //!               +------------>  domain  <----------------+
 //!                                 |
@@ -24,6 +24,7 @@ pub mod domain;
 mod error;
 pub mod forecaster;
 pub mod http;
+pub mod leadership;
 pub mod ports;
 pub mod sim;
 pub mod telemetry;

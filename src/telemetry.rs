@@ -121,6 +121,7 @@ pub enum Write {
 pub struct Telemetry {
     registry: Mutex<Registry>,
     ready: AtomicBool,
+    leader: Gauge,
     replicas: Family<StageLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
@@ -169,6 +170,7 @@ impl Default for Telemetry {
         let telemetry = Self {
             registry: Mutex::new(Registry::with_prefix("foretide")),
             ready: AtomicBool::new(false),
+            leader: Gauge::default(),
             replicas: Family::default(),
             writes: Family::default(),
             sync_seconds: durations(),
@@ -194,6 +196,11 @@ impl Default for Telemetry {
 impl Telemetry {
     fn register(&self) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(
+            "leader",
+            "1 if this process decides and writes, 0 if it is a standby",
+            self.leader.clone(),
+        );
         registry.register(
             "replicas",
             "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired",
@@ -271,6 +278,8 @@ impl Telemetry {
     }
 
     fn start_at_zero(&self) {
+        // Without leader election there is one process.
+        self.leader.set(1);
         for write in Write::ALL {
             for result in ["ok", "error"] {
                 drop(self.writes.get_or_create(&WriteLabels {
@@ -290,6 +299,11 @@ impl Telemetry {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether this process decides and writes.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
     /// Publishes the counts of one decision.

@@ -1,8 +1,8 @@
 //! Third step of a sync: carry actions out, writing only what differs.
 //!
-//! Every write is conditional, or to an object that we own. A child that is no longer wanted is removed before anything
-//! else is written, so that two writers never meet. A failure stops its own object only and comes back as data; the
-//! next sync decides again.
+//! Every write is conditional on what was seen. A child that is no longer wanted is removed before anything else is
+//! written, so that two writers never meet. A failure stops its own object only and comes back as data; the next sync
+//! decides again.
 
 use std::sync::Arc;
 
@@ -219,7 +219,13 @@ impl<C: Workloads> Writer<'_, C> {
         manifest: &Value,
         live: Option<&Arc<HpaView>>,
     ) -> Result<Arc<HpaView>, ClusterError> {
-        let written = self.cluster.apply_hpa(manifest).await?;
+        let written = match live {
+            Some(live) => {
+                let conditional = child_hpa::of_version(manifest, live);
+                self.cluster.apply_hpa(&conditional).await?
+            }
+            None => self.cluster.apply_hpa(manifest).await?,
+        };
         match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {
             None => Ok(written),
             Some(patch) => {

@@ -282,6 +282,19 @@ pub fn adoption(
     })
 }
 
+/// A manifest that is applied only to this version of this HPA. Its status counts as a change too, and so does a write
+/// of a controller that led before and whose request is late.
+#[must_use]
+pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
+    let mut manifest = manifest.clone();
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("uid".into(), live.uid.clone().into());
+        let version = live.resource_version.clone();
+        metadata.insert("resourceVersion".into(), version.into());
+    }
+    manifest
+}
+
 /// The JSON patch that restores an adopted HPA as it was; `None` when its annotation does not hold a spec.
 #[must_use]
 pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
@@ -475,6 +488,7 @@ mod tests {
             namespace: text("/metadata/namespace"),
             name: text("/metadata/name"),
             uid: "its own".into(),
+            resource_version: "5".into(),
             controller_uid: None,
             labels: part("/metadata/labels"),
             annotations: part("/metadata/annotations"),

@@ -40,6 +40,7 @@ use crate::{
     clock::Clock,
     domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
+    leadership::Leadership,
     ports::{Cluster, Fleet},
     telemetry::Telemetry,
 };
@@ -97,6 +98,12 @@ impl<C: Cluster> EffectiveController<C> {
         Self(Controller::new(cluster, kind, clock, setup, shared))
     }
 
+    /// The same controller, which waits while this process is not the leader.
+    #[must_use]
+    pub fn led_by(self, leadership: Leadership) -> Self {
+        Self(self.0.led_by(leadership))
+    }
+
     /// Syncs until `stop` completes.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         self.0.run(stop).await;
@@ -116,6 +123,12 @@ impl<C: Cluster, F: Fleet> FleetController<C, F> {
     pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, shared: Shared) -> Self {
         let kind = Federated::new(Arc::clone(&hub), fleet, &setup, shared.clone());
         Self(Controller::new(hub, kind, clock, setup, shared))
+    }
+
+    /// The same controller, which waits while this process is not the leader.
+    #[must_use]
+    pub fn led_by(self, leadership: Leadership) -> Self {
+        Self(self.0.led_by(leadership))
     }
 
     /// Syncs until `stop` completes, and then ends the scale-down holds of members.

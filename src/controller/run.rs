@@ -22,10 +22,11 @@ use super::{
 use crate::{
     api::autoscaler::Autoscaler,
     clock::Clock,
+    leadership::Leadership,
     ports::{Cluster, ObjectKey},
 };
 
-/// How often the loop checks whether the cluster has been listed for the first time.
+/// How often the loop looks whether the cluster has been listed for the first time, and whether it may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that met a conflict.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
@@ -38,6 +39,7 @@ const MOST_DOUBLINGS: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Controller<C, K: Kind> {
     context: Arc<SyncContext<C, K>>,
+    leadership: Leadership,
     queue: WorkQueue,
     states: StatesOf<K>,
     syncs: Syncs,
@@ -86,6 +88,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     ) -> Self {
         let reports = Reports::new(cluster, Arc::clone(&shared.telemetry));
         Self {
+            leadership: Leadership::default(),
             queue: WorkQueue::new(setup.sync_period),
             states: StatesOf::<K>::default(),
             syncs: Syncs::default(),
@@ -100,6 +103,11 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
+    /// The same controller, which waits while it is not the leader.
+    pub(super) fn led_by(self, leadership: Leadership) -> Self {
+        Self { leadership, ..self }
+    }
+
     /// Syncs until `stop` completes, and then releases what must not be left as it is.
     pub(super) async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
@@ -109,11 +117,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             let synced = context.kind.is_synced();
             self.publish();
             context.kind.publish_readiness(synced);
-            if synced {
+            // A standby has no states: it restores them from the statuses when it takes over.
+            let acts = synced && self.leadership.may_act();
+            if acts {
                 self.start_cleanup();
                 self.start_due();
             }
-            let wait = if synced {
+            let wait = if acts {
                 self.queue.until_next(context.clock.now())
             } else {
                 FIRST_LOOK
@@ -293,21 +303,20 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         self.context.reports.delivered().await;
     }
 
-    /// One last sync of the objects that must not be left as they are.
+    /// Finishes the syncs that run, and then syncs once more the objects that must not be left as they are.
     async fn release(&mut self) {
-        let now = self.context.clock.now();
-        let held = self.states.uids_where(K::must_release);
-        if held.is_empty() {
-            return;
-        }
-        for uid in &held {
-            self.queue.again(uid, now, SignedDuration::ZERO);
-        }
         // Time to observe, to write, and to report.
         let limit = self.context.setup.member_deadline * 3;
         let last = async {
-            // What runs now was decided before the end.
             self.finish_all().await;
+            let held = self.states.uids_where(K::must_release);
+            if held.is_empty() {
+                return;
+            }
+            let now = self.context.clock.now();
+            for uid in &held {
+                self.queue.again(uid, now, SignedDuration::ZERO);
+            }
             self.context.kind.begin_release();
             self.start_due();
             self.finish_all().await;
@@ -315,7 +324,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         if tokio::time::timeout(limit, last).await.is_err() {
             tracing::warn!(
                 ?limit,
-                "no time left to end the scale-down holds of members; some may remain"
+                "no time left to finish; some members may still be held from scaling down"
             );
         }
     }

@@ -49,6 +49,7 @@ use crate::{
         proposal::Reason,
     },
     error::chain,
+    leadership::Leadership,
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
 };
@@ -95,6 +96,7 @@ pub struct Forecaster<C, H, Q> {
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: HashMap<SeriesKey, SeriesRefresh>,
     running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
+    leadership: Leadership,
 }
 
 /// Everything that a request is built from: equal inputs give an equal request.
@@ -131,7 +133,15 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             inputs: HashMap::new(),
             refreshes: HashMap::new(),
             running: JoinSet::new(),
+            leadership: Leadership::default(),
         }
+    }
+
+    /// The same forecaster, which publishes only while this process is the leader. Its forecasts stay up to date, so
+    /// that a new leader has them at once.
+    #[must_use]
+    pub fn led_by(self, leadership: Leadership) -> Self {
+        Self { leadership, ..self }
     }
 
     /// Runs passes until the task is dropped.
@@ -151,7 +161,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.update_series(&sources, now);
         self.start_due(now);
         self.record_results().await;
-        publish::publish(&*self.cluster, &self.forecasts, &sources, now).await;
+        if self.leadership.may_act() {
+            publish::publish(&*self.cluster, &self.forecasts, &sources, now).await;
+        }
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now keeps the series of its last valid spec.

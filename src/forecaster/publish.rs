@@ -74,18 +74,19 @@ async fn update<C: Cluster>(
     now: Timestamp,
 ) -> Result<(), ClusterError> {
     let series = source.series(forecasts);
-    let manifest = manifest(source, &series);
+    let mut uid = live.and_then(|tsp| tsp.uid()).unwrap_or_default();
+    let manifest = manifest(source, &series, &uid);
     let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
     let wanted = manifest.get("spec").unwrap_or(&Value::Null);
     if !written.is_some_and(|spec| is_part_of(wanted, &spec)) {
-        cluster.apply_prediction(&manifest).await?;
+        uid = cluster.apply_prediction(&manifest).await?;
     }
     let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
     let after = status(forecasts, source, &series, &before, now);
     if needs_write(&before, &after, source.window(), now) {
         let namespace = &source.workload.target.namespace;
         cluster
-            .write_prediction_status(namespace, &source.prediction_name(), &after)
+            .write_prediction_status(namespace, &source.prediction_name(), &uid, &after)
             .await?;
     }
     Ok(())
@@ -129,10 +130,13 @@ async fn mark_not_managed<C: Cluster>(
     tsp: &TimeSeriesPrediction,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
-    let namespace = tsp.namespace().unwrap_or_default();
+    let (namespace, uid) = (
+        tsp.namespace().unwrap_or_default(),
+        tsp.uid().unwrap_or_default(),
+    );
     let status = not_managed(tsp.status.as_ref(), now);
     cluster
-        .write_prediction_status(&namespace, &tsp.name_any(), &status)
+        .write_prediction_status(&namespace, &tsp.name_any(), &uid, &status)
         .await
 }
 
@@ -144,7 +148,14 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {
         .map(|owner| &*owner.uid)
 }
 
-fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>]) -> Value {
+/// The manifest of a prediction; with the UID of the live one, if there is one, so that no other is changed.
+fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> Value {
+    let mut metadata = source.prediction_metadata();
+    if !uid.is_empty()
+        && let Some(fields) = metadata.as_object_mut()
+    {
+        fields.insert("uid".into(), uid.into());
+    }
     let target = &source.workload.target;
     let prediction = source.prediction();
     let algorithm = prediction.prediction_algorithm.as_ref();
@@ -164,7 +175,7 @@ fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>]) -> Value {
     json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
-        "metadata": source.prediction_metadata(),
+        "metadata": metadata,
         "spec": {
             "targetRef": {
                 "apiVersion": target.api_version,

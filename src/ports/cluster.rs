@@ -67,7 +67,11 @@ pub trait Workloads: Send + Sync + 'static {
         seen: &ScaleView,
         replicas: Replicas,
     ) -> impl Future<Output = Result<Replicas, ClusterError>> + Send;
-    /// Server-side apply of a `HorizontalPodAutoscaler` (a whole manifest), with force.
+    /// Server-side apply of a `HorizontalPodAutoscaler` (a whole manifest), with force. With UID and `resourceVersion` in
+    /// its metadata, only of that version of that object.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`] when it was modified since: decide again.
     fn apply_hpa(
         &self,
         manifest: &Value,
@@ -97,16 +101,17 @@ pub trait Cluster: Workloads {
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// Every `TimeSeriesPrediction` of the watched namespaces.
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
-    /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force.
+    /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force; returns its UID.
     fn apply_prediction(
         &self,
         manifest: &Value,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Server-side apply of the status of a `TimeSeriesPrediction`.
+    ) -> impl Future<Output = Result<String, ClusterError>> + Send;
+    /// Replaces the status of a `TimeSeriesPrediction` if it has this UID.
     fn write_prediction_status(
         &self,
         namespace: &str,
         name: &str,
+        uid: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Deletes a `TimeSeriesPrediction` if it has this UID; one that does not exist is a success.
@@ -116,11 +121,10 @@ pub trait Cluster: Workloads {
         name: &str,
         uid: &str,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Server-side apply of the status of an autoscaler.
+    /// Replaces the status of an autoscaler, if the object is still the same one; one that was created again is not.
     fn write_status(
         &self,
-        namespace: &str,
-        name: &str,
+        about: &EffectiveHorizontalPodAutoscaler,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Records an event about an autoscaler.
@@ -146,11 +150,10 @@ pub trait Cluster: Workloads {
         about: &FederatedHPA,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Server-side apply of the status of a federated autoscaler.
+    /// As [`Cluster::write_status`], for federated autoscalers.
     fn write_federated_status(
         &self,
-        namespace: &str,
-        name: &str,
+        about: &FederatedHPA,
         status: &FederatedHPAStatus,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// JSON patch of a federated autoscaler's metadata, for its finalizer.
@@ -200,6 +203,8 @@ pub struct HpaView {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// `metadata.resourceVersion`, which a write requires to be unchanged.
+    pub resource_version: String,
     /// UID of its controller, if any.
     pub controller_uid: Option<String>,
     /// Its labels, as a JSON object.

@@ -1,15 +1,17 @@
 //! The traits between the controller and the forecaster on one side and the adapters on the other.
 //!
 //! A port takes and returns domain values, and its errors say whether to try again. How an answer is fetched is up to
-//! the adapter: `adapters::kube` implements [`Workloads`], [`Cluster`] and [`Member`], `adapters::members` implements
-//! [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
+//! the adapter: `adapters::kube` implements [`Workloads`], [`Cluster`], [`Member`] and [`LeaseStore`], `adapters::members`
+//! implements [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
 
 mod cluster;
 mod history;
+mod lease;
 mod members;
 
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView, Workloads,
 };
 pub use history::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries};
+pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};

@@ -320,6 +320,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
         prometheus_endpoints: BTreeMap::new(),
         members: MemberArgs::default(),
         adapter_config: None,
+        election: None,
         listen: "127.0.0.1:0".parse().unwrap(),
         sync_period: SignedDuration::from_secs(1),
         local_zone: Zone::utc(),

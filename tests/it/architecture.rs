@@ -145,6 +145,29 @@ const RULES: &[Rule] = &[
         reason: "only app names concrete adapters (and `explain` and `members`, which connect to clusters themselves)",
     },
     Rule {
+        places: &["src/leadership"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "api",
+            "app",
+            "cli",
+            "config",
+            "controller",
+            "forecaster",
+            "http",
+        ],
+        text: &["kube::", "k8s_openapi::"],
+        reason: "an election knows its lease and a clock, not what the leader does",
+    },
+    Rule {
+        places: &["src/leadership/elector.rs"],
+        except: &[],
+        modules: &["telemetry"],
+        text: IMPURE,
+        reason: "who leads is decided by values, so that random schedules can test it",
+    },
+    Rule {
         places: &["src/http"],
         except: &[],
         modules: &[

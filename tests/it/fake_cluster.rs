@@ -46,7 +46,10 @@ pub(crate) struct State {
     pub(crate) millicores: i64,
     /// The series of every external metric, in milli-units.
     pub(crate) external: Option<i64>,
+    /// So many writes of scales and HPAs are conflicts.
     pub(crate) conflicts: u32,
+    /// The last `resourceVersion` of an HPA.
+    versions: u32,
     pub(crate) refuses: bool,
     pub(crate) unselective: bool,
     /// Whether calls never return.
@@ -116,6 +119,7 @@ impl FakeCluster {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             uid: format!("uid-of-{name}"),
+            resource_version: "1".to_owned(),
             controller_uid: None,
             labels: json!({}),
             annotations: json!({
@@ -356,6 +360,17 @@ impl Workloads for FakeCluster {
         let name = text("/metadata/name").to_owned();
         let mut state = self.state();
         let before = state.hpas.get(&name).cloned();
+        // Every write over an HPA is conditional on the one that was seen.
+        let same = |hpa: &HpaView| {
+            hpa.uid == text("/metadata/uid")
+                && hpa.resource_version == text("/metadata/resourceVersion")
+        };
+        let is_other = before.as_ref().is_some_and(|hpa| !same(hpa));
+        if is_other || state.conflicts > 0 {
+            state.conflicts = state.conflicts.saturating_sub(1);
+            return Err(ClusterError::Conflict { what: name });
+        }
+        state.versions += 1;
         let merged = |path: &str, before: Option<&Value>| {
             let mut all = before.and_then(Value::as_object).cloned();
             let more = manifest.pointer(path).and_then(Value::as_object).cloned();
@@ -365,7 +380,10 @@ impl Workloads for FakeCluster {
         };
         let view = HpaView {
             namespace: text("/metadata/namespace").to_owned(),
-            uid: format!("uid-{name}"),
+            uid: before
+                .as_ref()
+                .map_or_else(|| format!("uid-{name}"), |hpa| hpa.uid.clone()),
+            resource_version: state.versions.to_string(),
             controller_uid: manifest
                 .pointer("/metadata/ownerReferences/0/uid")
                 .and_then(Value::as_str)
@@ -402,6 +420,8 @@ impl Workloads for FakeCluster {
     ) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
         let mut state = self.state();
+        state.versions += 1;
+        let version = state.versions.to_string();
         if state.refuses {
             state.writes.push(format!("refused patch hpa {name}"));
             return Err(ClusterError::Refused {
@@ -413,6 +433,7 @@ impl Workloads for FakeCluster {
         let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
             what: name.to_owned(),
         })?;
+        hpa.resource_version = version;
         for operation in operations.as_array().unwrap() {
             let path = operation["path"].as_str().unwrap();
             let field = path.rsplit('/').next().unwrap().replace("~1", "/");
@@ -465,17 +486,19 @@ impl Cluster for FakeCluster {
         Vec::new()
     }
 
-    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+    async fn apply_prediction(&self, manifest: &Value) -> Result<String, ClusterError> {
         self.state().prediction = manifest.clone();
-        Ok(())
+        Ok("uid-prediction".to_owned())
     }
 
     async fn write_prediction_status(
         &self,
         _: &str,
         _: &str,
+        uid: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
+        assert!(!uid.is_empty());
         self.state().predicted = Some(status.clone());
         Ok(())
     }
@@ -486,10 +509,10 @@ impl Cluster for FakeCluster {
 
     async fn write_status(
         &self,
-        _: &str,
-        name: &str,
+        about: &Ehpa,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
+        let name = &about.name_any();
         self.report_call().await;
         let mut state = self.state();
         state.writes.push(format!("status {name}"));
@@ -541,10 +564,10 @@ impl Cluster for FakeCluster {
 
     async fn write_federated_status(
         &self,
-        _: &str,
-        name: &str,
+        about: &FederatedHPA,
         status: &FederatedHPAStatus,
     ) -> Result<(), ClusterError> {
+        let name = &about.name_any();
         let mut state = self.state();
         state.writes.push(format!("status {name}"));
         if let Some(fdhpa) = state.federated.get_mut(name) {

@@ -2,13 +2,17 @@
 //!
 //! The fake cluster keeps objects and counts writes. `tests/cluster` covers the same behavior on a real control plane.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use foretide::{
     clock::Clock,
     controller::{EffectiveController, Setup, Shared},
     domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
+    leadership::{Leadership, Token},
     telemetry::Telemetry,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -342,4 +346,85 @@ async fn a_child_does_not_take_metrics_from_an_invalid_spec() {
     });
     let writes = [world.sync(15).await, world.sync(30).await].concat();
     assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_status() {
+    let fake = FakeCluster::default();
+    let spec = format!("mode: Direct, minReplicas: 1, maxReplicas: 10, {CPU}");
+    fake.put("web", 2, &spec);
+    fake.state().millicores = 350;
+    let world = World::new(fake.clone());
+    let leadership = Leadership::standby(world.clock.clone());
+    let telemetry = Arc::<Telemetry>::default();
+    let shared = Shared {
+        forecasts: Arc::default(),
+        telemetry: Arc::clone(&telemetry),
+    };
+    let setup = Setup {
+        sync_period: SignedDuration::from_secs(15),
+        local_zone: Zone::utc(),
+        settings: Settings::default(),
+        read_deadline: Setup::READ_DEADLINE,
+        member_deadline: Setup::MEMBER_DEADLINE,
+    };
+    // A clock that runs, for the loop; the token is of one that stands.
+    let clock = Clock::starting_at(world.start, 1.0);
+    let controller = EffectiveController::new(Arc::new(fake.clone()), clock.clone(), setup, shared);
+    let running = tokio::spawn(
+        controller
+            .led_by(leadership.clone())
+            .run(std::future::pending()),
+    );
+    let minute = Duration::from_secs(60);
+    tokio::time::sleep(minute).await;
+    assert_eq!(fake.writes(), Vec::<String>::new());
+    assert_eq!(fake.state().calls, 0);
+    assert!(telemetry.is_ready());
+
+    let lasts = |seconds| {
+        let valid_until = world.clock.monotonic() + Duration::from_secs(seconds);
+        Some(Token {
+            epoch: 1,
+            valid_until,
+        })
+    };
+    // Too short for a write.
+    leadership.set(lasts(4));
+    tokio::time::sleep(minute).await;
+    assert_eq!(fake.writes(), Vec::<String>::new());
+    fake.state().now = clock.now();
+    leadership.set(lasts(10));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        fake.writes(),
+        ["scale web 4", "event web Scaled", "status web"]
+    );
+    leadership.set(None);
+    fake.state().millicores = 900;
+    tokio::time::sleep(minute).await;
+    assert_eq!(fake.writes(), Vec::<String>::new());
+    running.abort();
+}
+
+#[tokio::test]
+async fn an_hpa_that_changed_since_it_was_read_is_decided_again_soon() {
+    let fake = FakeCluster::default();
+    fake.put("web", 3, &format!("minReplicas: 1, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 300;
+    let mut world = World::new(fake.clone());
+    world.sync(0).await;
+    fake.edit("web", |ehpa| ehpa.spec.min_replicas = Some(2));
+    fake.state().conflicts = 1;
+    let refused = world.sync(1).await;
+    assert!(
+        !refused.iter().any(|write| write.starts_with("hpa")),
+        "{refused:?}"
+    );
+    let again = world.sync(2).await;
+    assert!(
+        again.contains(&"hpa ehpa-web min 2".to_owned()),
+        "{again:?}"
+    );
+    assert_eq!(fake.ready("web").0, "True");
 }

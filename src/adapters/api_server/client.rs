@@ -5,6 +5,7 @@
 //! number of slots, and is retried only if it is a read.
 
 use std::{
+    future::Future,
     hash::{BuildHasher, Hasher, RandomState},
     path::Path,
     time::Duration,
@@ -16,12 +17,15 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use super::{
     error::CallError, redact::Redactor, resource::ObjectPath, response, write_gate::WriteGate,
 };
-use crate::ports::ClusterError;
+use crate::{leadership, ports::ClusterError};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -209,7 +213,7 @@ impl std::fmt::Debug for Connection {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_secs(5),
+            deadline: leadership::WRITE_TIME,
             queue: Duration::from_secs(30),
             retries: 2,
             backoff: Duration::from_millis(100),
@@ -219,6 +223,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Limits of the requests about a lease. They have slots of their own, and a failed one is repeated by the election.
+    pub(in crate::adapters) fn for_lease(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            queue: deadline,
+            retries: 0,
+            slots: 1,
+            ..Self::default()
+        }
+    }
+
     /// Limits of the requests to a member cluster: a slow member must not delay the sync of all others.
     pub(in crate::adapters) fn for_member() -> Self {
         Self {
@@ -257,30 +272,29 @@ impl Calls {
     /// GETs a text; transient failures are retried within the deadline.
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
-        self.send(&request, self.limits.retries).await
+        let _slot = self.slot().await?;
+        let sent = self.with_retries(&request, self.limits.retries);
+        self.in_time(self.limits.deadline, sent).await
     }
 
-    /// The gate of every write.
-    pub(in crate::adapters) fn gate(&self) -> &WriteGate {
-        &self.gate
-    }
-
-    /// Sends a request that changes something, if the gate is open. It is sent once: if its response is lost, the next
-    /// sync sees whether it took effect.
+    /// Sends a request that changes something, if the gate is open when it has a slot. It is sent once: if its response
+    /// is lost, the next sync sees whether it took effect.
     pub(in crate::adapters) async fn write<T: DeserializeOwned>(
         &self,
         method: Method,
         url: &str,
         body: Body<'_>,
     ) -> Result<T, CallError> {
-        // Checked as late as possible: the lease may have been lost since the decision.
-        if !self.gate.is_open() {
-            return Err(CallError::NotLeader);
-        }
+        // What may not be written now does not wait for a slot.
+        self.gate.admit(self.limits.deadline)?;
         let bytes =
             serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
         let request = request(method, url, Some(body.content_type), bytes)?;
-        let text = self.send(&request, 0).await?;
+        let _slot = self.slot().await?;
+        // Checked again as late as possible: the lease may have been lost in the queue.
+        let deadline = self.gate.admit(self.limits.deadline)?;
+        let sent = self.with_retries(&request, 0);
+        let text = self.in_time(deadline, sent).await?;
         self.decode(&text)
     }
 
@@ -293,15 +307,22 @@ impl Calls {
         })
     }
 
-    async fn send(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
-        let slot = timeout(self.limits.queue, self.slots.acquire()).await;
-        let Ok(Ok(_slot)) = slot else {
-            let Limits { queue, slots, .. } = self.limits;
-            return Err(CallError::NoSlot { queue, slots });
-        };
-        timeout(self.limits.deadline, self.with_retries(request, retries))
+    async fn slot(&self) -> Result<SemaphorePermit<'_>, CallError> {
+        let Limits { queue, slots, .. } = self.limits;
+        let slot = timeout(queue, self.slots.acquire()).await;
+        slot.ok()
+            .and_then(Result::ok)
+            .ok_or(CallError::NoSlot { queue, slots })
+    }
+
+    async fn in_time(
+        &self,
+        deadline: Duration,
+        sent: impl Future<Output = Result<String, CallError>>,
+    ) -> Result<String, CallError> {
+        timeout(deadline, sent)
             .await
-            .unwrap_or(Err(CallError::Timeout(self.limits.deadline)))
+            .unwrap_or(Err(CallError::Timeout(deadline)))
             .map_err(|error| self.redactor.redact(error))
     }
 

@@ -7,6 +7,7 @@ use std::fmt::{self, Write as _};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet, StatefulSet},
     autoscaling::v2::HorizontalPodAutoscaler,
+    coordination::v1::Lease,
     core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
     events::v1::Event,
 };
@@ -62,6 +63,7 @@ impl Resource {
     pub(in crate::adapters) const DEPLOYMENT: Self = Self::of::<Deployment>();
     pub(in crate::adapters) const EVENT: Self = Self::of::<Event>();
     pub(in crate::adapters) const HPA: Self = Self::of::<HorizontalPodAutoscaler>();
+    pub(in crate::adapters) const LEASE: Self = Self::of::<Lease>();
     pub(in crate::adapters) const NODE: Self = Self::of::<Node>();
     pub(in crate::adapters) const POD: Self = Self::of::<Pod>();
     pub(in crate::adapters) const QUOTA: Self = Self::of::<ResourceQuota>();

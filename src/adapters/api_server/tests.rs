@@ -4,14 +4,21 @@ use std::time::Duration;
 
 use futures::poll;
 use http::Method;
+use jiff::Timestamp;
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Body, Calls, Limits},
+    client::{Body, Calls, Connection, Limits},
     error::CallError,
     fake::{FakeServer, Reply},
+    write_gate::WriteGate,
 };
-use crate::ports::ClusterError;
+use crate::{
+    clock::{Clock, Monotonic},
+    leadership::{Leadership, Token},
+    ports::ClusterError,
+};
 
 /// Limits without a pause before a retry.
 fn limits() -> Limits {
@@ -19,6 +26,25 @@ fn limits() -> Limits {
         backoff: Duration::ZERO,
         ..Limits::default()
     }
+}
+
+/// A process that is not the leader, and its clock, which stands.
+fn standby() -> (Leadership, Clock) {
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    (Leadership::standby(clock.clone()), clock)
+}
+
+/// A token until so many seconds after the start of that clock.
+fn token(seconds: u64) -> Token {
+    Token {
+        epoch: 1,
+        valid_until: Monotonic::after_origin(Duration::from_secs(seconds)),
+    }
+}
+
+fn gated(client: Client, limits: Limits, leadership: &Leadership) -> Calls {
+    let gate = WriteGate::of(leadership.clone());
+    Connection::over(client).calls_within(limits, gate)
 }
 
 #[test]
@@ -155,16 +181,43 @@ fn every_http_status_has_its_port_error() {
 #[tokio::test]
 async fn a_closed_gate_refuses_writes_and_allows_reads() {
     let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
-    let calls = Calls::new(client, limits());
-    calls.gate().set(false);
+    let (leadership, clock) = standby();
+    let calls = gated(client, limits(), &leadership);
     let nothing = json!({});
     let write = || calls.write::<Value>(Method::PATCH, "/x", Body::json(&nothing));
     let refused = write().await.unwrap_err();
     assert!(matches!(refused, CallError::NotLeader), "{refused}");
     calls.read::<Value>("/x").await.unwrap();
-    calls.gate().set(true);
+    leadership.set(Some(token(10)));
     write().await.unwrap();
     assert_eq!(server.lines(), ["GET /x", "PATCH /x"]);
+    // A write may take five seconds, which may be too long.
+    for (passed, admitted) in [(5_000, true), (1, false), (10_000, false)] {
+        clock.advance(Duration::from_millis(passed));
+        assert_eq!(write().await.is_ok(), admitted, "{passed}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_waited_in_the_queue_until_the_token_ended_is_not_sent() {
+    let (server, client) = FakeServer::always(|| Reply::Hang);
+    let (leadership, clock) = standby();
+    leadership.set(Some(token(10)));
+    let one_slot = Limits {
+        slots: 1,
+        ..limits()
+    };
+    let calls = gated(client, one_slot, &leadership);
+    let nothing = json!({});
+    let mut first = Box::pin(calls.read::<Value>("/first"));
+    assert!(poll!(&mut first).is_pending());
+    let mut second = Box::pin(calls.write::<Value>(Method::PATCH, "/x", Body::json(&nothing)));
+    assert!(poll!(&mut second).is_pending());
+    clock.advance(Duration::from_secs(6));
+    drop(first);
+    let refused = second.await.unwrap_err();
+    assert!(matches!(refused, CallError::NotLeader), "{refused}");
+    assert!(!server.lines().iter().any(|line| line.contains("PATCH")));
 }
 
 #[tokio::test]

@@ -1,34 +1,33 @@
 //! The gate of all writes to a cluster.
 //!
-//! The gate is open at first. With leader election it is closed while another process is the leader: then a write fails
-//! before anything is sent.
+//! Without leader election it is open. With it, a write fails before anything is sent unless this process is the leader
+//! and remains it for longer than the write may take.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::time::Duration;
+
+use super::error::CallError;
+use crate::leadership::Leadership;
 
 /// Whether this process may write; clones share their state.
-#[derive(Debug, Clone)]
-pub struct WriteGate(Arc<AtomicBool>);
+#[derive(Debug, Clone, Default)]
+pub struct WriteGate(Leadership);
 
 // === impl WriteGate ===
 
-impl Default for WriteGate {
-    fn default() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
-    }
-}
-
 impl WriteGate {
-    /// Opens or closes the gate. Writes in flight are not interrupted.
-    pub fn set(&self, open: bool) {
-        self.0.store(open, Ordering::Release);
+    /// The gate of a process with this leadership.
+    #[must_use]
+    pub fn of(leadership: Leadership) -> Self {
+        Self(leadership)
     }
 
-    /// Whether a write may start.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+    /// The time for a write that takes at most `deadline` and starts now.
+    ///
+    /// # Errors
+    /// [`CallError::NotLeader`] if the process does not lead for so long: another one may lead before the write ends.
+    pub(in crate::adapters) fn admit(&self, deadline: Duration) -> Result<Duration, CallError> {
+        let left = self.0.time_left().filter(|left| *left >= deadline);
+        left.map(|left| left.min(deadline))
+            .ok_or(CallError::NotLeader)
     }
 }

@@ -21,14 +21,20 @@ use crate::{
 };
 
 impl KubeCluster<Hub> {
-    /// The hub, watched in these namespaces; none means all. The stores are empty until [`KubeCluster::run`].
+    /// The hub, watched in these namespaces; none means all. Writes to it go through `gate`. The stores are empty until
+    /// [`KubeCluster::run`].
     #[must_use]
-    pub fn new(connection: Connection, namespaces: &[String], clock: Clock) -> Self {
+    pub fn new(
+        connection: Connection,
+        namespaces: &[String],
+        gate: WriteGate,
+        clock: Clock,
+    ) -> Self {
         let options = Options {
             namespaces,
             limits: Limits::default(),
             timeouts: WatchTimeouts::default(),
-            gate: WriteGate::default(),
+            gate,
             clock,
         };
         Self::hub(connection, options)
@@ -52,19 +58,22 @@ impl Cluster for KubeCluster<Hub> {
         self.role.predictions.all()
     }
 
-    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+    async fn apply_prediction(&self, manifest: &Value) -> Result<String, ClusterError> {
         let object = writes::object_of(Resource::PREDICTION, manifest);
-        writes::apply(&self.calls, object, manifest).await.map(drop)
+        let stored = writes::apply(&self.calls, object, manifest).await?;
+        let uid = stored.pointer("/metadata/uid").and_then(Value::as_str);
+        Ok(uid.unwrap_or_default().to_owned())
     }
 
     async fn write_prediction_status(
         &self,
         namespace: &str,
         name: &str,
+        uid: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
         let object = Resource::PREDICTION.object(namespace, name);
-        writes::apply_status(&self.calls, object, status).await
+        writes::write_status(&self.calls, object, uid, status).await
     }
 
     async fn delete_prediction(
@@ -79,12 +88,12 @@ impl Cluster for KubeCluster<Hub> {
 
     async fn write_status(
         &self,
-        namespace: &str,
-        name: &str,
+        about: &EffectiveHorizontalPodAutoscaler,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
+        let (namespace, name, uid) = address(about);
         let object = Resource::EHPA.object(namespace, name);
-        writes::apply_status(&self.calls, object, status).await
+        writes::write_status(&self.calls, object, uid, status).await
     }
 
     async fn emit(
@@ -140,12 +149,12 @@ impl Cluster for KubeCluster<Hub> {
 
     async fn write_federated_status(
         &self,
-        namespace: &str,
-        name: &str,
+        about: &FederatedHPA,
         status: &FederatedHPAStatus,
     ) -> Result<(), ClusterError> {
+        let (namespace, name, uid) = address(about);
         let object = Resource::FEDERATED_HPA.object(namespace, name);
-        writes::apply_status(&self.calls, object, status).await
+        writes::write_status(&self.calls, object, uid, status).await
     }
 
     async fn patch_federated(
@@ -163,4 +172,14 @@ impl Cluster for KubeCluster<Hub> {
         let read = self.calls.read(&path).await;
         read.map_err(|error| error.about(target))
     }
+}
+
+/// Namespace, name and UID of an object.
+fn address(object: &impl kube::Resource) -> (&str, &str, &str) {
+    let meta = object.meta();
+    (
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+        meta.uid.as_deref().unwrap_or_default(),
+    )
 }

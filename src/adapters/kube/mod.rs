@@ -4,6 +4,7 @@
 //! ```text
 //! list and watch ──► watch.rs ──► store.rs ──► snapshots: workloads.rs (any cluster), hub.rs, member.rs
 //! writes.rs ──► conditional requests, each sent once
+//! lease.rs  ──► the lease of the leader election: the port LeaseStore
 //! ```
 //!
 //! Watches keep compact copies of the objects that every sync needs ([`KubeCluster::run`]), and snapshot methods read
@@ -14,6 +15,7 @@ mod changes;
 mod decode;
 mod get;
 mod hub;
+mod lease;
 mod member;
 mod nodes;
 mod objects;
@@ -33,6 +35,7 @@ use tokio::task::JoinSet;
 
 pub use self::{
     changes::Changes,
+    lease::KubeLease,
     member::KubeMember,
     role::{Hub, MemberStores, Role},
     store::WatchReport,
@@ -121,12 +124,6 @@ impl<R: Role> KubeCluster<R> {
         if let Some(Err(error)) = tasks.join_next().await {
             tracing::error!(%error, "watch task exited unexpectedly");
         }
-    }
-
-    /// The gate of every write to this cluster, for leader election; open at first.
-    #[must_use]
-    pub fn gate(&self) -> &WriteGate {
-        self.calls.gate()
     }
 
     /// The state of every watch, one report per kind.

@@ -229,6 +229,7 @@ impl Stored for HpaView {
             namespace: metadata.namespace,
             name: metadata.name,
             uid: metadata.uid,
+            resource_version: metadata.resource_version,
             controller_uid: controller.map(|owner| owner.uid),
             labels: or_empty(labels),
             annotations: or_empty(annotations),

@@ -3,7 +3,8 @@
 //! | what | how |
 //! |---|---|
 //! | replicas | merge patch of the scale with the `resourceVersion` that the decision was made from: any other change in between is a conflict |
-//! | our objects and statuses | server-side apply, forced, as field manager `foretide` |
+//! | our objects | server-side apply, forced, as field manager `foretide`; with the UID and the `resourceVersion` where the manifest has them: the API server refuses it if the object is another one or has changed |
+//! | statuses | JSON patch that tests the UID, and nothing else, because every edit of a spec changes the version. An apply would not do: of a custom resource's status the API server ignores `metadata` |
 //! | deletion | with the UID as a precondition |
 //!
 //! A write is sent once: the next sync sees whether it took effect.
@@ -76,21 +77,25 @@ pub(super) async fn apply(
         .map_err(|error: CallError| error.about(object))
 }
 
-/// Applies the status of an object.
-pub(super) async fn apply_status(
+/// Replaces the status of an object, if it still has this UID.
+pub(super) async fn write_status(
     calls: &Calls,
     object: ObjectPath<'_>,
+    uid: &str,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
-    let manifest = json!({
-        "apiVersion": object.resource.api_version,
-        "kind": object.resource.kind,
-        "metadata": {"namespace": object.namespace, "name": object.name},
-        "status": status,
-    });
-    let applied = async { apply_at(calls, &format!("{}/status", object.path()?), &manifest).await };
-    let applied = applied.await.map(drop);
-    applied.map_err(|error: CallError| error.about(format!("status of {object}")))
+    let operations = json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status", "value": status},
+    ]);
+    let written = async {
+        let parameters = query(&[("fieldManager", MANAGER)]);
+        let url = format!("{}/status{parameters}", object.path()?);
+        let body = Body::json_patch(&operations);
+        calls.write::<Value>(Method::PATCH, &url, body).await
+    };
+    let written = written.await.map(drop);
+    written.map_err(|error: CallError| error.about(format!("status of {object}")))
 }
 
 /// Applies a manifest at a path; returns the stored object.

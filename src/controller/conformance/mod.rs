@@ -406,6 +406,7 @@ mod tests {
             namespace: "shop".into(),
             name: "ehpa-web".into(),
             uid: "child".into(),
+            resource_version: String::new(),
             controller_uid: None,
             labels: Value::Null,
             annotations: Value::Null,

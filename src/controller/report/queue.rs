@@ -168,19 +168,16 @@ impl<C: Cluster> Reports<C> {
         autoscaler: &Autoscaler,
         Status { common, fleet }: Status,
     ) -> Result<(), ClusterError> {
-        let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
         match autoscaler {
-            Autoscaler::Effective(_) => self.cluster.write_status(namespace, name, &common).await,
-            Autoscaler::Federated(_) => {
+            Autoscaler::Effective(ehpa) => self.cluster.write_status(ehpa, &common).await,
+            Autoscaler::Federated(fdhpa) => {
                 let status = FederatedHPAStatus {
                     fleet: common,
                     unassigned: fleet.unassigned,
                     clusters: fleet.clusters,
                     ledger: fleet.ledger,
                 };
-                self.cluster
-                    .write_federated_status(namespace, name, &status)
-                    .await
+                self.cluster.write_federated_status(fdhpa, &status).await
             }
         }
     }

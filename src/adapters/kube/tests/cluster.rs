@@ -309,40 +309,42 @@ async fn our_objects_are_applied_with_force() {
 }
 
 #[tokio::test]
-async fn a_status_is_applied_to_its_subresource() {
+async fn a_status_is_written_to_the_object_that_was_decided_about_and_no_other() {
     let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
     let status = TimeSeriesPredictionStatus::default();
     cluster
-        .write_prediction_status("shop", "web", &status)
+        .write_prediction_status("shop", "web", "u1", &status)
         .await
         .unwrap();
+    let autoscaler = serde_json::from_value(json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u2", "resourceVersion": "9"},
+        "spec": manifest("EffectiveHorizontalPodAutoscaler")["spec"],
+    }));
     let status = foretide_crds::EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(4),
         ..Default::default()
     };
-    cluster.write_status("shop", "web", &status).await.unwrap();
-    let [prediction, autoscaler] = &server.sent()[..] else {
-        panic!("two writes")
+    cluster
+        .write_status(&autoscaler.unwrap(), &status)
+        .await
+        .unwrap();
+    let sent = |path: &str, uid: &str, status: Value| Sent {
+        line: format!("PATCH /apis/{path}/web/status?fieldManager=foretide"),
+        content_type: Some("application/json-patch+json".into()),
+        body: json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]),
     };
+    let prediction = "prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions";
+    let autoscaler =
+        "autoscaling.crane.io/v1alpha1/namespaces/shop/effectivehorizontalpodautoscalers";
     assert_eq!(
-        prediction.line,
-        "PATCH /apis/prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions/web/status\
-         ?fieldManager=foretide&force=true"
-    );
-    assert_eq!(
-        *autoscaler,
-        Sent {
-            line: "PATCH /apis/autoscaling.crane.io/v1alpha1/namespaces/shop/\
-                   effectivehorizontalpodautoscalers/web/status?fieldManager=foretide&force=true"
-                .into(),
-            content_type: Some("application/apply-patch+yaml".into()),
-            body: json!({
-                "apiVersion": "autoscaling.crane.io/v1alpha1",
-                "kind": "EffectiveHorizontalPodAutoscaler",
-                "metadata": {"namespace": "shop", "name": "web"},
-                "status": {"expectReplicas": 4},
-            }),
-        }
+        server.sent(),
+        [
+            sent(prediction, "u1", json!({})),
+            sent(autoscaler, "u2", json!({"expectReplicas": 4})),
+        ]
     );
 }
 

@@ -11,6 +11,7 @@ use crate::{
     },
     clock::Clock,
     domain::{Replicas, ScaleTarget, federate::PodShape},
+    leadership::Leadership,
     ports::{ClusterError, Member},
 };
 
@@ -440,13 +441,11 @@ async fn a_workload_is_placed_by_server_side_apply_and_removed_by_its_uid() {
 #[tokio::test]
 async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
     let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
-    let gate = WriteGate::default();
     let options = Options {
-        gate: gate.clone(),
+        gate: WriteGate::of(Leadership::standby(Clock::system())),
         ..options(&[])
     };
     let member = KubeMember::member(Connection::over(client), options);
-    gate.set(false);
     assert!(member.remove(&target(), "u").await.is_err());
     assert_eq!(server.lines(), [] as [&str; 0]);
 }

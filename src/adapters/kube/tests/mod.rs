@@ -2,6 +2,7 @@
 
 mod cluster;
 mod get;
+mod lease;
 mod member;
 mod objects;
 mod watches;

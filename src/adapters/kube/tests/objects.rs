@@ -167,7 +167,7 @@ fn an_hpa_keeps_unknown_fields() {
     let status = json!({"lastScaleTime": "2026-01-01T00:00:00Z", "desiredReplicas": 3, "new": 1});
     let view = HpaView::decode(json!({
         "metadata": {
-            "namespace": "shop", "name": "ehpa-web", "uid": "u", "generation": 3,
+            "namespace": "shop", "name": "ehpa-web", "uid": "u", "generation": 3, "resourceVersion": "17",
             "annotations": {"a": "b"},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "other"},
@@ -180,6 +180,7 @@ fn an_hpa_keeps_unknown_fields() {
         namespace: "shop".into(),
         name: "ehpa-web".into(),
         uid: "u".into(),
+        resource_version: "17".into(),
         controller_uid: Some("mine".into()),
         labels: json!({}),
         annotations: json!({"a": "b"}),

@@ -1,0 +1,137 @@
+//! The lease: exact requests, conditional on the version that was seen.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::KubeLease;
+use crate::{
+    adapters::api_server::{
+        Connection,
+        fake::{FakeServer, Reply, Sent},
+    },
+    ports::{ClusterError, LeaseRecord, LeaseStore},
+};
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ops/leases";
+
+fn lease(reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static) -> (FakeServer, KubeLease) {
+    let (server, client) = FakeServer::new(reply);
+    let connection = Connection::over(client);
+    let lease = KubeLease::new(&connection, "ops", "foretide", Duration::from_secs(5));
+    (server, lease)
+}
+
+fn record() -> LeaseRecord {
+    LeaseRecord {
+        holder: "me".into(),
+        duration: Some(Duration::from_secs(15)),
+        acquired: Some(at("2026-01-01T00:00:00Z")),
+        renewed: Some(at("2026-01-01T00:00:02.5Z")),
+        transitions: 4,
+    }
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn spec() -> Value {
+    json!({
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:02.500000Z",
+        "leaseTransitions": 4,
+    })
+}
+
+fn object(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "namespace": "ops", "name": "foretide", "uid": "u", "resourceVersion": "7",
+            "labels": {"team": "platform"},
+        },
+        "spec": spec,
+    })
+}
+
+#[tokio::test]
+async fn a_lease_is_read_with_everything_that_an_election_needs() {
+    let (server, store) = lease(|_, _| Reply::Ok(object(&spec())));
+    let found = store.read().await.unwrap().unwrap();
+    assert_eq!((found.record, &*found.version), (record(), "7"));
+    assert_eq!(server.lines(), [format!("GET {PATH}/foretide")]);
+}
+
+#[tokio::test]
+async fn a_lease_of_nobody_may_lack_every_field() {
+    for spec in [
+        json!({}),
+        json!({"holderIdentity": "", "leaseDurationSeconds": 0}),
+    ] {
+        let (_server, store) = lease(move |_, _| Reply::Ok(object(&spec)));
+        let nobody = LeaseRecord {
+            holder: String::new(),
+            duration: None,
+            acquired: None,
+            renewed: None,
+            transitions: 0,
+        };
+        assert_eq!(store.read().await.unwrap().unwrap().record, nobody);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_lease_is_no_error_and_an_unreadable_one_is() {
+    let (_server, store) = lease(|_, before| match before {
+        0 => Reply::Fail(404, "not found"),
+        1 => Reply::Fail(403, "forbidden"),
+        _ => Reply::Ok(json!({"metadata": {"resourceVersion": ""}})),
+    });
+    assert_eq!(store.read().await, Ok(None));
+    let refused = store.read().await;
+    assert!(matches!(refused, Err(ClusterError::Refused { .. })));
+    let without_version = store.read().await;
+    assert!(matches!(without_version, Err(ClusterError::Invalid { .. })));
+}
+
+#[tokio::test]
+async fn a_replacement_keeps_the_object_and_requires_its_version() {
+    let (server, store) = lease(|_, before| match before {
+        0 => Reply::Ok(object(&json!({"holderIdentity": "other"}))),
+        1 => Reply::Ok(object(&spec())),
+        _ => Reply::Fail(409, "the object has been modified"),
+    });
+    let seen = store.read().await.unwrap().unwrap();
+    let stored = store.replace(&seen, &record()).await.unwrap();
+    assert_eq!(stored.record, record());
+    let conflict = store.replace(&seen, &record()).await;
+    assert!(matches!(conflict, Err(ClusterError::Conflict { .. })));
+    let put = &server.sent()[1];
+    assert_eq!(put.line, format!("PUT {PATH}/foretide"));
+    assert_eq!(put.body, object(&spec()));
+}
+
+#[tokio::test]
+async fn a_lease_is_created_once() {
+    let (server, store) = lease(|_, before| match before {
+        0 => Reply::Ok(object(&spec())),
+        _ => Reply::Fail(409, "already exists"),
+    });
+    assert_eq!(store.create(&record()).await.unwrap().record, record());
+    let conflict = store.create(&record()).await;
+    assert!(matches!(conflict, Err(ClusterError::Conflict { .. })));
+    let [post, _] = &server.sent()[..] else {
+        panic!("two requests")
+    };
+    assert_eq!(post.line, format!("POST {PATH}"));
+    let metadata = json!({"namespace": "ops", "name": "foretide"});
+    assert_eq!(
+        (&post.body["metadata"], &post.body["spec"]),
+        (&metadata, &spec())
+    );
+}

@@ -1,0 +1,228 @@
+//! The loop around the elector: it sends what the elector asks for, and publishes the token.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use jiff::SignedDuration;
+
+use super::{
+    Leadership, Timing, Token,
+    elector::{Answer, Elector, Moment, Request},
+};
+use crate::{
+    clock::{Clock, Monotonic},
+    error::chain,
+    ports::{ClusterError, LeaseStore},
+    telemetry::Telemetry,
+};
+
+/// One process that stands for leader.
+#[derive(Debug)]
+pub struct Campaign<L> {
+    lease: L,
+    timing: Timing,
+    elector: Elector,
+    leadership: Leadership,
+    clock: Clock,
+    telemetry: Arc<Telemetry>,
+    /// The holder that was logged last.
+    announced: Option<String>,
+    /// Whether the last attempt failed, which is logged once.
+    failing: bool,
+}
+
+/// Why a campaign is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped; the lease is free, unless that could not be written.
+    Stopped,
+    /// This process was the leader and is not any more: it must end, because its memory may be ahead of the cluster.
+    Lost,
+}
+
+// === impl Campaign ===
+
+impl<L: LeaseStore> Campaign<L> {
+    /// A candidate for a lease. No two processes may have the same identity.
+    #[must_use]
+    pub fn new(
+        lease: L,
+        identity: String,
+        timing: Timing,
+        clock: Clock,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        telemetry.set_leader(false);
+        Self {
+            lease,
+            timing,
+            elector: Elector::new(identity, timing),
+            leadership: Leadership::standby(clock.clone()),
+            clock,
+            telemetry,
+            announced: None,
+            failing: false,
+        }
+    }
+
+    /// Where the token is published.
+    #[must_use]
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// Takes the lease as soon as it is free and renews it, until it is lost or `stop` completes; then releases it.
+    ///
+    /// # Guarantees
+    /// No write passes the gate after the lease was offered to others.
+    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Ended {
+        let ended = tokio::select! {
+            () = stop => Ended::Stopped,
+            () = self.hold() => Ended::Lost,
+        };
+        self.publish(None);
+        if ended == Ended::Stopped {
+            self.release().await;
+        }
+        ended
+    }
+
+    /// Attempts one after the other, until the lease is lost.
+    async fn hold(&mut self) {
+        let mut led = false;
+        loop {
+            let started = self.clock.monotonic();
+            let held = self.valid_token();
+            if led && held.is_none() {
+                return;
+            }
+            self.attempt_before(held.map(|token| token.valid_until))
+                .await;
+            let token = self.valid_token();
+            self.publish(token);
+            if led && token.is_none() {
+                return;
+            }
+            led |= token.is_some();
+            self.announce(token);
+            let next = started + self.timing.retry_period;
+            let until = token.map_or(next, |token| next.min(token.valid_until));
+            reached(&self.clock, until).await;
+        }
+    }
+
+    /// One attempt, which a leader gives up when its token ends.
+    async fn attempt_before(&mut self, end: Option<Monotonic>) {
+        let clock = self.clock.clone();
+        let ended = async {
+            match end {
+                Some(end) => reached(&clock, end).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.attempt() => {}
+            () = ended => {}
+        }
+    }
+
+    /// One attempt to take or to renew the lease.
+    async fn attempt(&mut self) {
+        let mut next = Some(self.elector.start(self.now()));
+        while let Some(request) = next {
+            let answer = self.send(request).await;
+            next = self.elector.answer(answer, self.now());
+        }
+    }
+
+    async fn send(&mut self, request: Request) -> Answer {
+        let outcome = match request {
+            Request::Read => self.lease.read().await,
+            Request::Create(record) => self.lease.create(&record).await.map(Some),
+            Request::Replace(seen, record) => self.lease.replace(&seen, &record).await.map(Some),
+        };
+        match outcome {
+            Ok(found) => {
+                self.failing = false;
+                found.map_or(Answer::Absent, Answer::Lease)
+            }
+            Err(ClusterError::NotFound { .. }) => Answer::Absent,
+            Err(ClusterError::Conflict { .. }) => Answer::Conflict,
+            Err(error) => {
+                self.failed(&error);
+                Answer::Failed
+            }
+        }
+    }
+
+    /// Gives the lease back, so that another candidate need not wait for it.
+    async fn release(&self) {
+        let released = async {
+            let Some(lease) = self.lease.read().await? else {
+                return Ok(());
+            };
+            match self.elector.released(&lease, self.clock.now()) {
+                Some(record) => self.lease.replace(&lease, &record).await.map(drop),
+                None => Ok::<(), ClusterError>(()),
+            }
+        };
+        if let Err(error) = released.await {
+            let error = chain(&error);
+            tracing::warn!(%error, "could not release the lease; another replica leads once it expires");
+        }
+    }
+
+    fn publish(&self, token: Option<Token>) {
+        self.leadership.set(token);
+        self.telemetry.set_leader(token.is_some());
+    }
+
+    fn valid_token(&self) -> Option<Token> {
+        let now = self.clock.monotonic();
+        let token = self.elector.token();
+        token.filter(|token| now < token.valid_until)
+    }
+
+    fn now(&self) -> Moment {
+        Moment {
+            wall: self.clock.now(),
+            monotonic: self.clock.monotonic(),
+        }
+    }
+
+    /// Logs who leads, when that changed.
+    fn announce(&mut self, token: Option<Token>) {
+        let holder = self.elector.holder().filter(|holder| !holder.is_empty());
+        if self.announced.as_deref() == holder {
+            return;
+        }
+        self.announced = holder.map(str::to_owned);
+        match (token, holder) {
+            (Some(token), _) => tracing::info!(epoch = token.epoch, "became the leader"),
+            (None, Some(holder)) => tracing::info!(%holder, "standby: another replica leads"),
+            (None, None) => {}
+        }
+    }
+
+    fn failed(&mut self, error: &ClusterError) {
+        let error = chain(error);
+        if std::mem::replace(&mut self.failing, true) {
+            tracing::debug!(%error, "could not read or write the lease");
+        } else {
+            tracing::warn!(%error, "could not read or write the lease");
+        }
+    }
+}
+
+/// Waits until the clock reads this.
+async fn reached(clock: &Clock, at: Monotonic) {
+    loop {
+        let left = at.since(clock.monotonic());
+        if left == Duration::ZERO {
+            return;
+        }
+        // A settable clock ends the sleep early when it is set.
+        clock
+            .sleep(SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX))
+            .await;
+    }
+}

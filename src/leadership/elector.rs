@@ -1,0 +1,293 @@
+//! Who leads: the rules of client-go's leader election, as a state machine without I/O.
+//!
+//! ```text
+//! start ─► request ─► answer ─► request ─► answer ─► done
+//! ```
+//!
+//! A candidate takes a lease that is absent, that nobody holds, or whose record did not change for as long as it says.
+//! That time is measured by the candidate's own monotonic clock from the moment it saw the record change, so that
+//! clocks may differ by any amount. Clocks may run at different rates as long as the ratio of the rates is below that
+//! of [`Timing::lease_duration`] to [`Timing::renew_deadline`]: the holder's [`Token`] ends before that of another
+//! candidate begins. Every write is conditional on the version of the lease that it was made from, and none is forced.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    clock::Monotonic,
+    ports::{LeaseRecord, StoredLease},
+};
+
+/// How long others wait before they take a lease that was released; client-go writes the same.
+const RELEASED: Duration = Duration::from_secs(1);
+/// The least by which two renewals differ, so that every one changes the record, also with a wall clock that stands.
+const RENEWAL_STEP: Duration = Duration::from_micros(1);
+
+/// The durations of an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// How long candidates wait after the last change of the lease before they take it.
+    pub lease_duration: Duration,
+    /// How long a leader may act after the start of its last renewal that succeeded.
+    pub renew_deadline: Duration,
+    /// Time from the start of one attempt to that of the next.
+    pub retry_period: Duration,
+}
+
+/// The right to write, which ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    /// How often the leader had changed when this one began: `leaseTransitions` of the lease.
+    pub epoch: i32,
+    /// From this reading on nothing may be written.
+    pub valid_until: Monotonic,
+}
+
+/// A reading of both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// For people, in the record.
+    pub(super) wall: Timestamp,
+    /// For everything that is decided.
+    pub(super) monotonic: Monotonic,
+}
+
+/// What an attempt needs from the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Request {
+    /// Read the lease.
+    Read,
+    /// Create it.
+    Create(LeaseRecord),
+    /// Replace it, if it still is the version that was seen.
+    Replace(StoredLease, LeaseRecord),
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Answer {
+    /// The lease, as it was read or written.
+    Lease(StoredLease),
+    /// There is no lease.
+    Absent,
+    /// It is not the version that was seen, or was created meanwhile.
+    Conflict,
+    /// No answer, or an error: whether a write took effect is not known.
+    Failed,
+}
+
+/// What one candidate knows of the lease.
+#[derive(Debug)]
+pub(super) struct Elector {
+    identity: String,
+    timing: Timing,
+    seen: Option<Seen>,
+    token: Option<Token>,
+    attempt: Attempt,
+}
+
+/// The last version of the lease that was seen.
+#[derive(Debug)]
+struct Seen {
+    lease: StoredLease,
+    /// When it was first seen.
+    at: Monotonic,
+}
+
+/// The attempt that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    /// When its last write was sent: the token is counted from there.
+    sent: Monotonic,
+    /// Whether an answer to a write is awaited.
+    writes: bool,
+    /// Whether the lease was read in it, so that after a conflict it ends.
+    has_read: bool,
+}
+
+// === impl Timing ===
+
+impl Default for Timing {
+    /// Those of client-go.
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Timing {
+    /// The deadline of one request about the lease: a leader can be refused an answer once and still renew in time.
+    #[must_use]
+    pub fn request_deadline(&self) -> Duration {
+        self.renew_deadline / 2
+    }
+}
+
+// === impl Elector ===
+
+impl Elector {
+    /// A candidate that has seen nothing yet. No two processes may have the same identity.
+    pub(super) fn new(identity: String, timing: Timing) -> Self {
+        Self {
+            identity,
+            timing,
+            seen: None,
+            token: None,
+            attempt: Attempt {
+                sent: Monotonic::default(),
+                writes: false,
+                has_read: false,
+            },
+        }
+    }
+
+    /// The right to write. The caller compares [`Token::valid_until`] with the clock: it may have passed.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// Who holds the lease, as it was last seen.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.seen.as_ref().map(|seen| &*seen.lease.record.holder)
+    }
+
+    /// Begins an attempt to take or to renew the lease.
+    pub(super) fn start(&mut self, now: Moment) -> Request {
+        self.attempt.has_read = false;
+        self.attempt.writes = false;
+        // A leader knows the version that it wrote last, and saves the reading.
+        let known = self.token.and(self.seen.as_ref());
+        match known.map(|seen| seen.lease.clone()) {
+            Some(lease) => self.replace(lease, now),
+            None => self.read(),
+        }
+    }
+
+    /// Goes on after an answer; absent when the attempt is over.
+    pub(super) fn answer(&mut self, answer: Answer, now: Moment) -> Option<Request> {
+        let wrote = std::mem::take(&mut self.attempt.writes);
+        match answer {
+            Answer::Lease(lease) if wrote => {
+                self.token = Some(Token {
+                    epoch: lease.record.transitions,
+                    valid_until: self.attempt.sent + self.timing.renew_deadline,
+                });
+                self.see(lease, now.monotonic);
+                None
+            }
+            Answer::Lease(lease) => {
+                self.see(lease, now.monotonic);
+                self.take(now)
+            }
+            Answer::Absent if wrote => self.read_again(),
+            Answer::Absent => self.create(now),
+            Answer::Conflict => self.read_again(),
+            // Read before the next write: this one may have taken effect.
+            Answer::Failed => None,
+        }
+    }
+
+    /// The record that gives the lease back, if this process holds it.
+    pub(super) fn released(&self, lease: &StoredLease, now: Timestamp) -> Option<LeaseRecord> {
+        let held = lease.record.holder == self.identity;
+        held.then(|| LeaseRecord {
+            holder: String::new(),
+            duration: Some(RELEASED),
+            acquired: Some(now),
+            renewed: Some(now),
+            transitions: lease.record.transitions,
+        })
+    }
+
+    fn read(&mut self) -> Request {
+        self.attempt.has_read = true;
+        Request::Read
+    }
+
+    fn read_again(&mut self) -> Option<Request> {
+        (!self.attempt.has_read).then(|| self.read())
+    }
+
+    /// Remembers a version of the lease; only a change starts its time anew.
+    fn see(&mut self, lease: StoredLease, at: Monotonic) {
+        if lease.record.holder != self.identity {
+            self.token = None;
+        }
+        let same = |seen: &Seen| seen.lease.version == lease.version;
+        if !self.seen.as_ref().is_some_and(same) {
+            self.seen = Some(Seen { lease, at });
+        }
+    }
+
+    /// Whether another process may still be the leader.
+    fn is_held_by_another(&self, now: Monotonic) -> bool {
+        self.seen.as_ref().is_some_and(|seen| {
+            let record = &seen.lease.record;
+            let duration = record.duration.unwrap_or(self.timing.lease_duration);
+            let by_another = !record.holder.is_empty() && record.holder != self.identity;
+            by_another && now.since(seen.at) < duration
+        })
+    }
+
+    fn take(&mut self, now: Moment) -> Option<Request> {
+        if self.is_held_by_another(now.monotonic) {
+            return None;
+        }
+        let lease = self.seen.as_ref().map(|seen| seen.lease.clone())?;
+        Some(self.replace(lease, now))
+    }
+
+    /// The lease is gone. Its last holder may still act for as long as it said.
+    fn create(&mut self, now: Moment) -> Option<Request> {
+        if self.is_held_by_another(now.monotonic) {
+            return None;
+        }
+        // Higher than before, where that is known, as after every change of the leader.
+        let before = self.seen.as_ref().map(|seen| &seen.lease.record);
+        let transitions = before.map_or(0, |record| record.transitions.saturating_add(1));
+        self.sends(now.monotonic);
+        Some(Request::Create(LeaseRecord {
+            holder: self.identity.clone(),
+            duration: Some(self.timing.lease_duration),
+            acquired: Some(now.wall),
+            renewed: Some(now.wall),
+            transitions,
+        }))
+    }
+
+    fn replace(&mut self, lease: StoredLease, now: Moment) -> Request {
+        let before = &lease.record;
+        let held = before.holder == self.identity;
+        let renewed = match before.renewed {
+            Some(last) if last == now.wall => now.wall.saturating_add(RENEWAL_STEP),
+            _ => Ok(now.wall),
+        };
+        let record = LeaseRecord {
+            holder: self.identity.clone(),
+            duration: Some(self.timing.lease_duration),
+            acquired: before.acquired.filter(|_| held).or(Some(now.wall)),
+            renewed: renewed.ok().or(Some(now.wall)),
+            transitions: if held {
+                before.transitions
+            } else {
+                before.transitions.saturating_add(1)
+            },
+        };
+        self.sends(now.monotonic);
+        Request::Replace(lease, record)
+    }
+
+    fn sends(&mut self, now: Monotonic) {
+        self.attempt.sent = now;
+        self.attempt.writes = true;
+    }
+}
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;

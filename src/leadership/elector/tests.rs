@@ -1,0 +1,219 @@
+//! What a candidate does in each situation.
+
+use serde_json::Value;
+
+use super::*;
+
+const TIMING: Timing = Timing {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+};
+
+fn reading(seconds: u64) -> Monotonic {
+    Monotonic::after_origin(Duration::from_secs(seconds))
+}
+
+/// The wall clock of every test stands an hour after the epoch.
+fn wall() -> Timestamp {
+    Timestamp::from_second(3_600).unwrap()
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment {
+        wall: wall(),
+        monotonic: reading(seconds),
+    }
+}
+
+fn record(holder: &str, transitions: i32) -> LeaseRecord {
+    LeaseRecord {
+        holder: holder.to_owned(),
+        duration: Some(Duration::from_secs(15)),
+        acquired: Some(wall()),
+        renewed: Some(wall()),
+        transitions,
+    }
+}
+
+fn lease(record: LeaseRecord, version: &str) -> StoredLease {
+    StoredLease {
+        record,
+        version: version.to_owned(),
+        object: Value::Null,
+    }
+}
+
+fn elector() -> Elector {
+    Elector::new("me".to_owned(), TIMING)
+}
+
+/// One attempt at this time in which the lease reads so.
+fn reads(elector: &mut Elector, seconds: u64, found: &StoredLease) -> Option<Request> {
+    assert_eq!(elector.start(at(seconds)), Request::Read);
+    elector.answer(Answer::Lease(found.clone()), at(seconds))
+}
+
+/// An elector that has taken the lease, version 1, by a write that was sent at second 100.
+fn leader() -> Elector {
+    let mut elector = elector();
+    elector.start(at(99));
+    elector.answer(Answer::Absent, at(100));
+    let written = lease(record("me", 0), "1");
+    assert_eq!(elector.answer(Answer::Lease(written), at(103)), None);
+    elector
+}
+
+#[test]
+fn a_lease_that_is_absent_is_created_and_its_token_counts_from_the_write() {
+    let mut elector = elector();
+    assert_eq!(elector.start(at(99)), Request::Read);
+    let create = elector.answer(Answer::Absent, at(100));
+    assert_eq!(create, Some(Request::Create(record("me", 0))));
+    assert_eq!(elector.token(), None);
+    let written = lease(record("me", 0), "1");
+    assert_eq!(elector.answer(Answer::Lease(written), at(103)), None);
+    let token = Token {
+        epoch: 0,
+        valid_until: reading(110),
+    };
+    assert_eq!(elector.token(), Some(token));
+}
+
+#[test]
+fn a_held_lease_is_taken_when_it_did_not_change_for_as_long_as_it_says() {
+    for (says, expires) in [(Some(15), 15), (Some(60), 60), (Some(4), 4), (None, 15)] {
+        let mut held = record("other", 7);
+        held.duration = says.map(Duration::from_secs);
+        // The holder's wall clock says nothing about when it expires.
+        held.renewed = Some(Timestamp::UNIX_EPOCH);
+        let held = lease(held, "5");
+        let mut elector = elector();
+        assert_eq!(reads(&mut elector, 100, &held), None);
+        assert_eq!(reads(&mut elector, 100 + expires - 1, &held), None);
+        let taken = record("me", 8);
+        assert_eq!(
+            reads(&mut elector, 100 + expires, &held),
+            Some(Request::Replace(held, taken)),
+            "{says:?}"
+        );
+    }
+}
+
+#[test]
+fn every_change_of_a_held_lease_starts_its_time_anew() {
+    let mut elector = elector();
+    let renewed = |version: &str| lease(record("other", 7), version);
+    assert_eq!(reads(&mut elector, 100, &renewed("5")), None);
+    assert_eq!(reads(&mut elector, 114, &renewed("6")), None);
+    assert_eq!(reads(&mut elector, 128, &renewed("6")), None);
+    assert!(reads(&mut elector, 129, &renewed("6")).is_some());
+}
+
+#[test]
+fn a_released_lease_is_taken_at_once() {
+    let free = lease(record("", 7), "5");
+    let taken = record("me", 8);
+    // Two renewals differ, also with a wall clock that stands still.
+    let renewed = Some(wall() + RENEWAL_STEP);
+    let taken = LeaseRecord { renewed, ..taken };
+    assert_eq!(
+        reads(&mut elector(), 100, &free),
+        Some(Request::Replace(free, taken))
+    );
+}
+
+#[test]
+fn a_lease_that_was_deleted_is_not_created_while_its_holder_may_act() {
+    let mut elector = elector();
+    assert_eq!(
+        reads(&mut elector, 100, &lease(record("other", 7), "5")),
+        None
+    );
+    for (second, creates) in [(114, false), (115, true)] {
+        elector.start(at(second));
+        let next = elector.answer(Answer::Absent, at(second));
+        let create = Request::Create(record("me", 8));
+        assert_eq!(next, creates.then_some(create), "{second}");
+    }
+}
+
+#[test]
+fn a_leader_renews_without_reading_and_keeps_its_epoch() {
+    let mut elector = leader();
+    let renewed = LeaseRecord {
+        renewed: Some(wall() + RENEWAL_STEP),
+        ..record("me", 0)
+    };
+    let held = lease(record("me", 0), "1");
+    let replace = Request::Replace(held, renewed.clone());
+    assert_eq!(elector.start(at(105)), replace);
+    assert_eq!(
+        elector.answer(Answer::Lease(lease(renewed, "2")), at(106)),
+        None
+    );
+    assert_eq!(elector.token().unwrap().valid_until, reading(115));
+}
+
+#[test]
+fn a_renewal_whose_answer_is_lost_does_not_extend_the_token() {
+    let mut elector = leader();
+    elector.start(at(105));
+    assert_eq!(elector.answer(Answer::Failed, at(108)), None);
+    assert_eq!(elector.token().unwrap().valid_until, reading(110));
+    // It took effect, which the conflict of the next attempt shows.
+    assert!(matches!(elector.start(at(108)), Request::Replace(..)));
+    assert_eq!(
+        elector.answer(Answer::Conflict, at(108)),
+        Some(Request::Read)
+    );
+    let renewed = lease(record("me", 0), "2");
+    let again = elector.answer(Answer::Lease(renewed.clone()), at(109));
+    assert!(matches!(again, Some(Request::Replace(seen, _)) if seen == renewed));
+    elector.answer(Answer::Lease(lease(record("me", 0), "3")), at(109));
+    assert_eq!(elector.token().unwrap().valid_until, reading(119));
+}
+
+#[test]
+fn a_lease_that_was_taken_without_an_answer_is_recognized_at_the_next_attempt() {
+    let mut elector = elector();
+    elector.start(at(100));
+    elector.answer(Answer::Absent, at(100));
+    assert_eq!(elector.answer(Answer::Failed, at(105)), None);
+    assert_eq!(elector.token(), None);
+    let own = lease(record("me", 0), "1");
+    let next = reads(&mut elector, 107, &own);
+    assert!(matches!(next, Some(Request::Replace(_, written)) if written.transitions == 0));
+}
+
+#[test]
+fn a_leader_that_sees_another_holder_has_no_token() {
+    let mut elector = leader();
+    elector.start(at(105));
+    elector.answer(Answer::Conflict, at(105));
+    let taken = lease(record("other", 1), "2");
+    assert_eq!(elector.answer(Answer::Lease(taken), at(105)), None);
+    assert_eq!(elector.token(), None);
+    assert_eq!(elector.holder(), Some("other"));
+}
+
+#[test]
+fn a_candidate_that_loses_the_race_for_a_lease_ends_its_attempt() {
+    let mut elector = elector();
+    assert!(reads(&mut elector, 100, &lease(record("", 7), "5")).is_some());
+    assert_eq!(elector.answer(Answer::Conflict, at(100)), None);
+    assert_eq!(elector.token(), None);
+}
+
+#[test]
+fn only_an_own_lease_is_released() {
+    let elector = leader();
+    let own = lease(record("me", 3), "1");
+    let want = LeaseRecord {
+        duration: Some(RELEASED),
+        ..record("", 3)
+    };
+    assert_eq!(elector.released(&own, wall()), Some(want));
+    let others = lease(record("other", 3), "1");
+    assert_eq!(elector.released(&others, wall()), None);
+}

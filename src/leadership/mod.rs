@@ -1,0 +1,111 @@
+//! Which replica of the controller leads: the others keep their caches warm, and neither decide nor write.
+//!
+//! ```text
+//! campaign ──► elector (pure) ──► Token ──► Leadership ◄── gate of writes, controllers, publisher of forecasts
+//!    │
+//!    └──► LeaseStore: one Lease object, written only at the version that was seen
+//! ```
+//!
+//! [`Campaign`] takes the lease and renews it; [`Leadership`] is what everything else asks. The right to write is a
+//! [`Token`] that ends by itself, by the monotonic clock: a process that was paused wakes up without it. A write that is
+//! on its way when the token ends is fenced by its own precondition (the version or the UID of the object), because no
+//! clock stops it.
+
+mod campaign;
+mod elector;
+
+use std::{
+    fs,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+pub use self::{
+    campaign::{Campaign, Ended},
+    elector::{Timing, Token},
+};
+use crate::clock::Clock;
+
+/// The longest that one write to a cluster may take. A write starts only if the token lasts so long.
+pub const WRITE_TIME: Duration = Duration::from_secs(5);
+
+/// An identity that no other process has: the name of this host, which is the pod's, and a random number, because a
+/// container that was started again is another process.
+#[must_use]
+pub fn identity() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    // A fresh `RandomState` is seeded by the operating system's randomness.
+    let random = RandomState::new().build_hasher().finish();
+    match host.trim() {
+        "" => format!("foretide_{random:016x}"),
+        host => format!("{host}_{random:016x}"),
+    }
+}
+
+/// Whether this process may act, and for how long; clones share their state.
+#[derive(Debug, Clone)]
+pub struct Leadership {
+    right: Arc<RwLock<Right>>,
+    clock: Clock,
+}
+
+/// The right to write.
+#[derive(Debug, Clone, Copy)]
+enum Right {
+    /// For ever: there is no election.
+    Unlimited,
+    /// Of the leader, as long as this lasts; absent on a standby.
+    Elected(Option<Token>),
+}
+
+// === impl Leadership ===
+
+impl Default for Leadership {
+    /// Of the only process, without an election.
+    fn default() -> Self {
+        Self {
+            right: Arc::new(RwLock::new(Right::Unlimited)),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl Leadership {
+    /// Of a process that takes part in an election and is not the leader yet.
+    #[must_use]
+    pub fn standby(clock: Clock) -> Self {
+        Self {
+            right: Arc::new(RwLock::new(Right::Elected(None))),
+            clock,
+        }
+    }
+
+    /// Sets until when this process leads; absent if it does not.
+    pub fn set(&self, token: Option<Token>) {
+        *self.right.write().unwrap_or_else(PoisonError::into_inner) = Right::Elected(token);
+    }
+
+    /// How long this process may still write; absent if it may not.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
+        match right {
+            Right::Unlimited => Some(Duration::MAX),
+            Right::Elected(None) => None,
+            Right::Elected(Some(token)) => {
+                let left = token.valid_until.since(self.clock.monotonic());
+                (!left.is_zero()).then_some(left)
+            }
+        }
+    }
+
+    /// Whether decisions may be made now: there is time for a write. Of others the state would be ahead of the cluster.
+    #[must_use]
+    pub fn may_act(&self) -> bool {
+        self.time_left().is_some_and(|left| left >= WRITE_TIME)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The campaign over a fake lease, on tokio's paused time.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{advance, timeout},
+};
+
+use super::*;
+use crate::{
+    clock::Monotonic,
+    ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease},
+    telemetry::Telemetry,
+};
+
+/// A lease in memory; clones share it.
+#[derive(Debug, Clone, Default)]
+struct FakeLease(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    lease: Option<StoredLease>,
+    version: u32,
+    /// Whether requests never return.
+    hangs: bool,
+    writes: VecDeque<LeaseRecord>,
+}
+
+impl FakeLease {
+    fn hang(&self, hangs: bool) {
+        self.0.lock().unwrap().hangs = hangs;
+    }
+
+    async fn call(&self) {
+        let hangs = self.0.lock().unwrap().hangs;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn put(&self, record: LeaseRecord) -> StoredLease {
+        let mut state = self.0.lock().unwrap();
+        state.version += 1;
+        let lease = StoredLease {
+            record: record.clone(),
+            version: state.version.to_string(),
+            object: Value::Null,
+        };
+        state.lease = Some(lease.clone());
+        state.writes.push_back(record);
+        lease
+    }
+
+    fn stored(&self) -> Option<StoredLease> {
+        self.0.lock().unwrap().lease.clone()
+    }
+
+    fn holder(&self) -> String {
+        self.stored()
+            .map(|lease| lease.record.holder)
+            .unwrap_or_default()
+    }
+}
+
+impl LeaseStore for FakeLease {
+    async fn read(&self) -> Result<Option<StoredLease>, ClusterError> {
+        self.call().await;
+        Ok(self.stored())
+    }
+
+    async fn create(&self, record: &LeaseRecord) -> Result<StoredLease, ClusterError> {
+        self.call().await;
+        match self.stored() {
+            None => Ok(self.put(record.clone())),
+            Some(_) => Err(conflict()),
+        }
+    }
+
+    async fn replace(
+        &self,
+        seen: &StoredLease,
+        record: &LeaseRecord,
+    ) -> Result<StoredLease, ClusterError> {
+        self.call().await;
+        match self.stored() {
+            Some(found) if found.version == seen.version => Ok(self.put(record.clone())),
+            _ => Err(conflict()),
+        }
+    }
+}
+
+fn conflict() -> ClusterError {
+    ClusterError::Conflict {
+        what: "lease".to_owned(),
+    }
+}
+
+/// A campaign that runs.
+struct Running {
+    leadership: Leadership,
+    telemetry: Arc<Telemetry>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Ended>,
+}
+
+impl Running {
+    fn start(lease: &FakeLease, identity: &str) -> Self {
+        let telemetry = Arc::<Telemetry>::default();
+        let clock = Clock::starting_at(Timestamp::from_second(1_767_225_600).unwrap(), 1.0);
+        let campaign = Campaign::new(
+            lease.clone(),
+            identity.to_owned(),
+            Timing::default(),
+            clock,
+            Arc::clone(&telemetry),
+        );
+        let leadership = campaign.leadership().clone();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(campaign.run(async { drop(stopped.await) }));
+        Self {
+            leadership,
+            telemetry,
+            stop,
+            task,
+        }
+    }
+
+    fn shows(&self, leader: u8) -> bool {
+        let line = format!("foretide_leader {leader}\n");
+        self.telemetry.encode().contains(&line)
+    }
+}
+
+/// Lets this time pass in small steps, with all tasks running.
+async fn pass(seconds: u64) {
+    for _tenth in 0..seconds * 10 {
+        advance(Duration::from_millis(100)).await;
+        for _turn in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_candidates_leads_and_the_other_takes_over_when_it_stops() {
+    let lease = FakeLease::default();
+    let first = Running::start(&lease, "a");
+    pass(1).await;
+    let second = Running::start(&lease, "b");
+    pass(60).await;
+    assert_eq!(lease.holder(), "a");
+    assert!(first.leadership.may_act() && first.shows(1));
+    assert!(!second.leadership.may_act() && second.shows(0));
+
+    first.stop.send(()).unwrap();
+    assert_eq!(first.task.await.unwrap(), Ended::Stopped);
+    let free = lease.stored().unwrap().record;
+    assert_eq!((&*free.holder, free.transitions), ("", 0));
+    assert_eq!(free.duration, Some(Duration::from_secs(1)));
+    assert_eq!(first.leadership.time_left(), None);
+    pass(3).await;
+    let taken = lease.stored().unwrap().record;
+    assert_eq!((&*taken.holder, taken.transitions), ("b", 1));
+    assert!(second.leadership.may_act() && second.shows(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_stops_acting_and_ends() {
+    let lease = FakeLease::default();
+    let leader = Running::start(&lease, "a");
+    pass(1).await;
+    assert!(leader.leadership.may_act());
+    lease.hang(true);
+    // The last renewal began at most a retry period ago, and a write takes up to five seconds.
+    pass(6).await;
+    assert!(!leader.leadership.may_act());
+    pass(6).await;
+    assert_eq!(leader.leadership.time_left(), None);
+    assert!(leader.shows(0));
+    assert_eq!(leader.task.await.unwrap(), Ended::Lost);
+    // It is not released: whether the last write took effect is not known.
+    assert_eq!(lease.holder(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_was_paused_wakes_up_without_the_right_to_write() {
+    let lease = FakeLease::default();
+    let leader = Running::start(&lease, "a");
+    pass(1).await;
+    advance(Duration::from_secs(10)).await;
+    // Before any of its tasks has run.
+    assert_eq!(leader.leadership.time_left(), None);
+    assert_eq!(leader.task.await.unwrap(), Ended::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_another_took_ends_at_its_next_renewal() {
+    let lease = FakeLease::default();
+    let leader = Running::start(&lease, "a");
+    pass(1).await;
+    let mut record = lease.stored().unwrap().record;
+    record.holder = "b".to_owned();
+    lease.put(record);
+    pass(2).await;
+    let ended = timeout(Duration::ZERO, leader.task).await;
+    assert_eq!(ended.unwrap().unwrap(), Ended::Lost);
+    assert_eq!(lease.holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_is_stopped_leaves_the_lease_alone() {
+    let lease = FakeLease::default();
+    let _leader = Running::start(&lease, "a");
+    pass(1).await;
+    let standby = Running::start(&lease, "b");
+    pass(1).await;
+    standby.stop.send(()).unwrap();
+    assert_eq!(standby.task.await.unwrap(), Ended::Stopped);
+    assert_eq!(lease.holder(), "a");
+}
+
+#[test]
+fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
+    let start = Timestamp::from_second(1_767_225_600).unwrap();
+    let clock = Clock::starting_at(start, 0.0);
+    let leadership = Leadership::standby(clock.clone());
+    assert_eq!(leadership.time_left(), None);
+    leadership.set(Some(Token {
+        epoch: 3,
+        valid_until: Monotonic::after_origin(Duration::from_secs(10)),
+    }));
+    for hours in [-1, 1] {
+        clock.set(start + jiff::SignedDuration::from_hours(hours), 0.0);
+        assert_eq!(leadership.time_left(), Some(Duration::from_secs(10)));
+    }
+    clock.advance(Duration::from_secs(5));
+    assert!(leadership.may_act());
+    clock.advance(Duration::from_secs(1));
+    assert!(!leadership.may_act());
+    assert_eq!(leadership.time_left(), Some(Duration::from_secs(4)));
+    clock.advance(Duration::from_secs(4));
+    assert_eq!(leadership.time_left(), None);
+}
+
+#[test]
+fn two_processes_of_one_host_have_different_identities() {
+    assert_ne!(identity(), identity());
+}
