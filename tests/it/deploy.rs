@@ -1,7 +1,10 @@
-//! The roles of `deploy/` that users get, read from the manifests.
+//! What `deploy/` installs, read from the manifests: the roles of users, and a controller of which one replica leads.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
+const CONTROLLER: &str = include_str!("../../deploy/30-controller.yaml");
+const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
 const ROLES: &str = include_str!("../../deploy/21-user-rbac.yaml");
 
 #[derive(Deserialize)]
@@ -55,4 +58,50 @@ fn namespace_editors_can_read_fleets_and_not_write_them() {
             ("foretide-fleet-operator", vec![], written),
         ]
     );
+}
+
+#[test]
+fn of_two_replicas_one_leads_and_one_stays_through_rollouts_and_drains() {
+    let [deployment, budget]: [Value; 2] = serde_saphyr::from_multiple(CONTROLLER)
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let spec = &deployment["spec"];
+    let pod = &spec["template"]["spec"];
+    let args = pod["containers"][0]["args"].as_array().unwrap();
+    assert!(args.contains(&json!("--leader-elect")), "{args:?}");
+    let surge =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    assert_eq!((&spec["replicas"], &spec["strategy"]), (&json!(2), &surge));
+    let disruption = json!({"minAvailable": 1, "selector": spec["selector"]});
+    assert_eq!(
+        (&budget["kind"], &budget["spec"]),
+        (&json!("PodDisruptionBudget"), &disruption)
+    );
+}
+
+#[test]
+fn the_controller_may_create_leases_and_write_only_its_own() {
+    let [role, binding]: [Value; 2] = serde_saphyr::from_multiple(LEADER)
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let group = json!(["coordination.k8s.io"]);
+    assert_eq!(
+        role["rules"],
+        json!([
+            {"apiGroups": group, "resources": ["leases"], "verbs": ["create"]},
+            {
+                "apiGroups": group, "resources": ["leases"], "resourceNames": ["foretide"],
+                "verbs": ["get", "update"],
+            },
+        ])
+    );
+    let of_role = json!({
+        "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "foretide-leader",
+    });
+    assert_eq!(binding["roleRef"], of_role);
+    for object in [&role, &binding] {
+        assert_eq!(object["metadata"]["namespace"], "foretide-system");
+    }
 }
