@@ -93,12 +93,7 @@ pub async fn run_with(
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|source| AppError::Listen {
-            addr: config.listen,
-            source,
-        })?;
+    let listener = bind(config.listen).await?;
     let connection = connect(&config.access).await?;
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
@@ -255,6 +250,11 @@ fn spawn_watches(
     parts.spawn(report.map(|()| "member report"));
     let report = report_watches(hub, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "watch report"));
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, AppError> {
+    let bound = TcpListener::bind(addr).await;
+    bound.map_err(|source| AppError::Listen { addr, source })
 }
 
 async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
@@ -433,7 +433,7 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
         for watch in cluster.watches() {
             let age = watch
                 .last_contact
-                .map_or(0.0, |at| clock.wall_age(at).as_secs_f64());
+                .map_or(0.0, |contact| contact.age().as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
         telemetry.check_progress();

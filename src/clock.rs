@@ -6,6 +6,8 @@
 //!
 //! A clock has two readings. [`Clock::now`] is the time of day, which may step. [`Clock::monotonic`] never steps and only
 //! measures spans within this process: a lease is judged by it, because the wall clocks of two machines need not agree.
+//!
+//! A [`Contact`] is a time at which another machine was heard, with both readings.
 
 use std::{
     fs::File,
@@ -21,6 +23,13 @@ use tokio::sync::Notify;
 /// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Monotonic(Duration);
+
+/// A time at which another machine was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contact {
+    at: Timestamp,
+    monotonic: Monotonic,
+}
 
 /// The wall clock, or one that can be set; clones share the setting.
 #[derive(Debug, Clone)]
@@ -72,6 +81,54 @@ impl Add<Duration> for Monotonic {
 
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span))
+    }
+}
+
+// === impl Contact ===
+
+impl Contact {
+    /// Heard now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self {
+            at: wall_now(),
+            monotonic: monotonic_now(),
+        }
+    }
+
+    /// When it was, by the wall clock of then: for people.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The monotonic reading of the system's clock at it.
+    #[must_use]
+    pub fn monotonic(&self) -> Monotonic {
+        self.monotonic
+    }
+
+    /// How long ago it was, whatever the wall clock did since.
+    #[must_use]
+    pub fn age(&self) -> SignedDuration {
+        let age = monotonic_now().since(self.monotonic);
+        SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX)
+    }
+
+    /// Heard at this time of the wall clock and at this reading.
+    #[cfg(test)]
+    pub(crate) fn of(at: Timestamp, monotonic: Monotonic) -> Self {
+        Self { at, monotonic }
+    }
+
+    /// Heard so long ago.
+    #[cfg(test)]
+    pub(crate) fn ago(span: Duration) -> Self {
+        let now = Self::now();
+        Self {
+            at: now.at - span,
+            monotonic: Monotonic(now.monotonic.0.saturating_sub(span)),
+        }
     }
 }
 
@@ -171,12 +228,6 @@ impl Clock {
             .unwrap_or(foreign)
     }
 
-    /// How long ago a wall-clock time was, on the wall clock.
-    #[must_use]
-    pub fn wall_age(&self, foreign: Timestamp) -> SignedDuration {
-        wall_now().duration_since(foreign)
-    }
-
     /// Waits for `span` of this clock, or until it is set.
     pub async fn sleep(&self, span: SignedDuration) {
         let rate = self.setting().map_or(1.0, |setting| setting.rate);
@@ -256,6 +307,10 @@ fn wall_now() -> Timestamp {
     Timestamp::now()
 }
 
+/// What the clocks of the system read at first. Tests write down earlier readings.
+const ORIGIN_READING: Monotonic =
+    Monotonic(Duration::from_secs(if cfg!(test) { 86_400 } else { 0 }));
+
 /// The larger progress of two clocks since the first reading of this process: the one that `Instant` reads stands still
 /// while the machine is suspended, and the time since boot does not.
 #[expect(
@@ -270,7 +325,7 @@ fn monotonic_now() -> Monotonic {
     let now = tokio::time::Instant::now().into_std();
     let awake = now.saturating_duration_since(origin);
     let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
-    Monotonic(awake.max(total.unwrap_or_default()))
+    ORIGIN_READING + awake.max(total.unwrap_or_default())
 }
 
 /// `CLOCK_BOOTTIME`, which the kernel shows in this file in hundredths of a second; absent on other systems.
@@ -289,7 +344,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).unwrap()
     }
 
-    const HOUR: Duration = Duration::from_secs(3600);
+    const HOUR: Duration = Duration::from_hours(1);
 
     /// The clocks of the system `seconds` after another reading.
     fn later(than: SystemTimes, seconds: u64) -> SystemTimes {
@@ -305,7 +360,7 @@ mod tests {
         assert_eq!(setting.at(setting.since), at(5_000));
         let now = later(setting.since, 10);
         assert_eq!(setting.at(now), at(5_600));
-        let passed = Duration::from_secs(600);
+        let passed = Duration::from_mins(10);
         assert_eq!(setting.monotonic_at(now), Monotonic(HOUR + passed));
     }
 
@@ -348,6 +403,13 @@ mod tests {
         assert_eq!(clock.now(), at(10_000 + 7_200));
     }
 
+    #[test]
+    fn a_contact_has_an_age_whatever_the_wall_clock_does() {
+        let mut contact = Contact::ago(Duration::from_secs(50));
+        contact.at += HOUR;
+        assert_eq!(contact.age().as_secs(), 50);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_monotonic_reading_of_the_system_advances_and_never_goes_back() {
         let clock = Clock::system();
@@ -355,7 +417,8 @@ mod tests {
         assert!(clock.monotonic() >= before);
         tokio::time::advance(HOUR).await;
         let passed = clock.monotonic().since(before);
-        assert!(passed >= HOUR, "{passed:?}");
+        // What passed of real time before it is not counted twice.
+        assert!(passed > HOUR / 2, "{passed:?}");
         assert_eq!(before.since(clock.monotonic()), Duration::ZERO);
     }
 

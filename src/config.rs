@@ -683,7 +683,7 @@ mod tests {
             Ok(Some(Election { namespace, timing }))
         );
         let timing = Timing {
-            lease_duration: Duration::from_secs(60),
+            lease_duration: Duration::from_mins(1),
             renew_deadline: Duration::from_secs(40),
             retry_period: Duration::from_secs(15),
         };

@@ -190,6 +190,10 @@ impl<L: LeaseStore> Campaign<L> {
     }
 
     /// Logs who leads, when that changed.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
     fn announce(&mut self, token: Option<Token>) {
         let holder = self.elector.holder().filter(|holder| !holder.is_empty());
         if self.announced.as_deref() == holder {
@@ -203,6 +207,10 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
     fn failed(&mut self, error: &ClusterError) {
         let error = chain(error);
         if std::mem::replace(&mut self.failing, true) {

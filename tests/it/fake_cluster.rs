@@ -86,6 +86,27 @@ pub(crate) struct State {
     pub(crate) prediction: Value,
 }
 
+impl State {
+    /// The next version of an HPA; a conflict unless the manifest names the version that is there.
+    fn version_for(
+        &mut self,
+        manifest: &Value,
+        before: Option<&HpaView>,
+    ) -> Result<(), ClusterError> {
+        let metadata = &manifest["metadata"];
+        let same = |hpa: &HpaView| {
+            metadata["uid"] == *hpa.uid && metadata["resourceVersion"] == *hpa.resource_version
+        };
+        if before.is_some_and(|hpa| !same(hpa)) || self.conflicts > 0 {
+            self.conflicts = self.conflicts.saturating_sub(1);
+            let what = metadata["name"].to_string();
+            return Err(ClusterError::Conflict { what });
+        }
+        self.versions += 1;
+        Ok(())
+    }
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct FakeCluster(Arc<Mutex<State>>);
 
@@ -360,17 +381,7 @@ impl Workloads for FakeCluster {
         let name = text("/metadata/name").to_owned();
         let mut state = self.state();
         let before = state.hpas.get(&name).cloned();
-        // Every write over an HPA is conditional on the one that was seen.
-        let same = |hpa: &HpaView| {
-            hpa.uid == text("/metadata/uid")
-                && hpa.resource_version == text("/metadata/resourceVersion")
-        };
-        let is_other = before.as_ref().is_some_and(|hpa| !same(hpa));
-        if is_other || state.conflicts > 0 {
-            state.conflicts = state.conflicts.saturating_sub(1);
-            return Err(ClusterError::Conflict { what: name });
-        }
-        state.versions += 1;
+        state.version_for(manifest, before.as_ref())?;
         let merged = |path: &str, before: Option<&Value>| {
             let mut all = before.and_then(Value::as_object).cloned();
             let more = manifest.pointer(path).and_then(Value::as_object).cloned();

@@ -376,7 +376,7 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
             .led_by(leadership.clone())
             .run(std::future::pending()),
     );
-    let minute = Duration::from_secs(60);
+    let minute = Duration::from_mins(1);
     tokio::time::sleep(minute).await;
     assert_eq!(fake.writes(), Vec::<String>::new());
     assert_eq!(fake.state().calls, 0);

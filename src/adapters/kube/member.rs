@@ -14,6 +14,7 @@ use super::{KubeCluster, MemberStores, Options, pods::StoredPod, watch::Watched,
 use crate::{
     adapters::api_server::{CallError, Connection},
     api::ownership::FLEET_UID,
+    clock::Contact,
     domain::{
         Replicas, ScaleTarget,
         federate::{Estimate, PodShape},
@@ -45,12 +46,13 @@ impl KubeMember {
         self.calls.read_text("/readyz").await.map(drop)
     }
 
-    /// The last contact of the watch that has been silent longest, of those that a sync needs; wall clock. `None` while
-    /// one of them has had no contact.
-    pub(in crate::adapters) fn last_contact(&self) -> Option<Timestamp> {
+    /// The last contact of the watch that has been silent longest, of those that a sync needs. `None` while one of them
+    /// has had no contact.
+    pub(in crate::adapters) fn last_contact(&self) -> Option<Contact> {
         let needed = self.stores.watched();
         let contacts = needed.iter().map(|store| store.report().last_contact);
-        contacts.min().flatten()
+        let heard: Option<Vec<Contact>> = contacts.collect();
+        heard?.into_iter().max_by_key(Contact::age)
     }
 
     /// The failure of a watch, if any.
@@ -66,7 +68,8 @@ impl KubeMember {
     /// nodes, so all namespaces must be watched.
     fn knows_capacity(&self) -> bool {
         let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
-        let is_fresh = |at: Timestamp| self.clock.wall_age(at) <= self.timeouts.max_staleness;
+        // All time counts, also that of a pause: the objects may have changed in it.
+        let is_fresh = |contact: Contact| contact.age() <= self.timeouts.max_staleness;
         let is_known = |store: &dyn Watched| {
             let report = store.report();
             report.synced && report.last_contact.is_some_and(is_fresh)

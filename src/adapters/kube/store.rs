@@ -8,16 +8,16 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::changes::Changes;
 use crate::{
     adapters::api_server::{CallError, Resource},
+    clock::Contact,
     domain::{Requirement, Selector},
 };
 
@@ -69,7 +69,7 @@ pub(in crate::adapters) struct Store<V> {
 pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
-    last_contact_millis: AtomicI64,
+    last_contact: Mutex<Option<Contact>>,
     failing: Mutex<Option<CallError>>,
 }
 
@@ -88,8 +88,8 @@ pub struct WatchReport {
     pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
-    /// When the server last sent anything, bookmarks included; wall clock.
-    pub last_contact: Option<Timestamp>,
+    /// When the server last sent anything, bookmarks included.
+    pub last_contact: Option<Contact>,
     /// The last failure, until a request succeeds.
     pub failing: Option<String>,
     /// Whether that failure means that the kind may not be read or is not served (403, 404).
@@ -268,7 +268,6 @@ impl<V: Stored> Store<V> {
     /// The state of the watches of this store.
     pub(in crate::adapters) fn report(&self) -> WatchReport {
         let indexes = self.read();
-        let last_contact = self.counts.last_contact_millis.load(Ordering::Relaxed);
         let failing = self.counts.failing().clone();
         WatchReport {
             kind: self.resource.kind,
@@ -281,9 +280,7 @@ impl<V: Stored> Store<V> {
             synced: indexes.synced.len() == self.scopes.len(),
             relists: self.counts.relists.load(Ordering::Relaxed),
             errors: self.counts.errors.load(Ordering::Relaxed),
-            last_contact: (last_contact > 0)
-                .then(|| Timestamp::from_millisecond(last_contact).ok())
-                .flatten(),
+            last_contact: *self.counts.last_contact(),
             forbidden_or_not_found: failing
                 .as_ref()
                 .is_some_and(CallError::is_forbidden_or_not_found),
@@ -362,9 +359,14 @@ impl Counts {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn contacted(&self, at: Timestamp) {
-        self.last_contact_millis
-            .store(at.as_millisecond(), Ordering::Relaxed);
+    pub(super) fn contacted(&self, contact: Contact) {
+        *self.last_contact() = Some(contact);
+    }
+
+    fn last_contact(&self) -> MutexGuard<'_, Option<Contact>> {
+        self.last_contact
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

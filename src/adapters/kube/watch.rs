@@ -29,7 +29,7 @@ use crate::{
         CallError, Connection, Redactor, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query,
         response,
     },
-    clock::Clock,
+    clock::{Clock, Contact},
 };
 
 /// After this many failures in a row without progress, the kind is listed again.
@@ -327,7 +327,7 @@ impl<V: Stored> Watch<V> {
     }
 
     fn contacted(&self) {
-        self.store.counts.contacted(Clock::system().now());
+        self.store.counts.contacted(Contact::now());
     }
 
     fn recover(&self, outage: &mut Outage) {

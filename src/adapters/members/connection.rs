@@ -6,14 +6,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::join;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use super::kubeconfig::Access;
+use super::{
+    awake::{self, AwakeTime},
+    kubeconfig::Access,
+};
 use crate::{
     adapters::{api_server::CallError, kube::KubeMember},
-    clock::Clock,
+    clock::{Clock, Contact},
     domain::federate::Health,
     ports::Workloads as _,
 };
@@ -43,10 +47,10 @@ pub(super) struct MemberConnection {
 pub(super) const UNAUTHORIZED: &str =
     "credentials rejected (HTTP 401); renew them in the Secret of the member";
 
-/// The state of the watches; wall-clock times.
+/// The state of the watches.
 struct WatchState {
     /// When the quietest of them last received something.
-    heard: Option<Timestamp>,
+    heard: Option<Contact>,
     /// Whether every first list is complete.
     synced: bool,
     /// Why one of them fails.
@@ -55,14 +59,17 @@ struct WatchState {
 
 /// Asks a member for `/readyz` periodically.
 #[derive(Debug)]
-struct HealthProbe(Mutex<ProbeState>);
+struct HealthProbe {
+    state: Mutex<ProbeState>,
+    awake: Mutex<AwakeTime>,
+}
 
-/// The results of the probe; wall-clock times.
+/// The results of the probe.
 #[derive(Debug, Clone, PartialEq)]
 struct ProbeState {
     /// When the member last answered, or when the probe started.
-    answered: Timestamp,
-    /// Since when it reports that it is not ready, and its message.
+    answered: Contact,
+    /// Since when, by the wall clock, it reports that it is not ready, and its message.
     unready: Option<(Timestamp, String)>,
     /// Why the last probe had no answer.
     unanswered: Option<String>,
@@ -138,9 +145,10 @@ impl MemberConnection {
             synced: self.is_synced(),
             failing: self.cluster.failing(),
         };
-        let age = |at| self.clock.wall_age(at);
         let state = self.probe.state().clone();
-        let report = state.report(watches, &self.timeouts, age);
+        let now = Clock::system().now();
+        let silence = |contact: &Contact| self.probe.silence_since(contact);
+        let report = state.report(watches, &self.timeouts, now, silence);
         HealthReport {
             health: on_clock(&self.clock, report.health),
             ..report
@@ -154,12 +162,9 @@ impl MemberConnection {
 
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
     pub(super) fn silence(&self) -> SignedDuration {
-        let answered = self.probe.state().answered;
-        let oldest = self
-            .cluster
-            .last_contact()
-            .map_or(answered, |at| at.min(answered));
-        self.clock.wall_age(oldest)
+        let answered = self.probe.state().answered.age();
+        let heard = self.cluster.last_contact();
+        heard.map_or(answered, |heard| heard.age().max(answered))
     }
 }
 
@@ -179,33 +184,63 @@ fn on_clock(clock: &Clock, health: Health) -> Health {
 
 impl HealthProbe {
     fn new() -> Self {
-        Self(Mutex::new(ProbeState {
-            answered: Clock::system().now(),
+        let now = Contact::now();
+        let state = ProbeState {
+            answered: now,
             unready: None,
             unanswered: None,
             unauthorized: false,
-        }))
+        };
+        Self {
+            state: Mutex::new(state),
+            awake: Mutex::new(AwakeTime::new(now.monotonic())),
+        }
     }
 
     /// Probes until it is dropped.
     async fn run(self: Arc<Self>, cluster: Arc<KubeMember>, period: SignedDuration) {
+        join(self.probe(&cluster, period), self.stay_awake()).await;
+    }
+
+    async fn probe(&self, cluster: &KubeMember, period: SignedDuration) {
         loop {
             let answer = cluster.check_ready().await;
-            self.state().record(answer, Clock::system().now());
+            self.state().record(answer, Contact::now());
             // Real time: a test clock that runs fast must not multiply requests.
             Clock::system().sleep(period).await;
         }
     }
 
+    /// Notes again and again that this process is awake, also while the member does not answer.
+    async fn stay_awake(&self) {
+        loop {
+            self.awake().read(Clock::system().monotonic());
+            tokio::time::sleep(awake::PERIOD).await;
+        }
+    }
+
+    /// For how long the member has not been heard while it could have been.
+    fn silence_since(&self, contact: &Contact) -> SignedDuration {
+        let now = Clock::system().monotonic();
+        let mut awake = self.awake();
+        awake.read(now);
+        let silence = awake.between(contact.monotonic(), now);
+        SignedDuration::try_from(silence).unwrap_or(SignedDuration::MAX)
+    }
+
+    fn awake(&self) -> MutexGuard<'_, AwakeTime> {
+        self.awake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self) -> MutexGuard<'_, ProbeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl ProbeState ===
 
 impl ProbeState {
-    fn record(&mut self, answer: Result<(), CallError>, now: Timestamp) {
+    fn record(&mut self, answer: Result<(), CallError>, now: Contact) {
         self.unauthorized = matches!(answer, Err(CallError::Status { code: 401, .. }));
         match answer {
             // Not an answer: with rejected credentials nothing can be read.
@@ -216,7 +251,7 @@ impl ProbeState {
             }) => {
                 self.answered(now);
                 // Since the first such report, not the latest.
-                let since = self.unready.take().map_or(now, |(since, _)| since);
+                let since = self.unready.take().map_or(now.at(), |(since, _)| since);
                 // A server may send a page of HTML, and this goes into a status.
                 let message: String = message.chars().take(200).collect();
                 self.unready = Some((since, format!("not ready (HTTP {code}): {message}")));
@@ -230,32 +265,35 @@ impl ProbeState {
         }
     }
 
-    fn answered(&mut self, now: Timestamp) {
+    fn answered(&mut self, now: Contact) {
         self.answered = now;
         self.unanswered = None;
     }
 
-    /// The health on the wall clock; `age` gives the age of a time.
+    /// The health at a time of the wall clock, with the silence since a contact.
     fn report(
         self,
         watches: WatchState,
         timeouts: &Timeouts,
-        age: impl Fn(Timestamp) -> SignedDuration,
+        now: Timestamp,
+        silence: impl Fn(&Contact) -> SignedDuration,
     ) -> HealthReport {
         let answered = self.answered;
-        let unknown = |last: Timestamp, timeout, problem: String, cause: Option<String>| {
-            let since = last.saturating_add(timeout).unwrap_or(last);
+        let unknown = |last: Contact, timeout: SignedDuration, problem, cause| {
+            // By the silence and not by the time of the contact: the wall clock may have stepped since, or the hub paused.
+            let left = timeout.saturating_sub(silence(&last));
+            let since = now.saturating_add(left).unwrap_or(now);
             (Health::Unknown { since }, Some(with_cause(problem, cause)))
         };
         let (health, problem) = match watches.heard {
             // First, because a member that does not answer has no working watch either.
-            _ if age(answered) > timeouts.lost_after => {
-                let problem = format!("no answer since {answered:.0}");
+            _ if silence(&answered) > timeouts.lost_after => {
+                let problem = format!("no answer since {:.0}", answered.at());
                 let cause = self.unanswered.or(watches.failing);
                 unknown(answered, timeouts.lost_after, problem, cause)
             }
-            Some(heard) if age(heard) > timeouts.watch_silence => {
-                let problem = format!("no watch event since {heard:.0}");
+            Some(heard) if silence(&heard) > timeouts.watch_silence => {
+                let problem = format!("no watch event since {:.0}", heard.at());
                 let cause = watches.failing.or(self.unanswered);
                 unknown(heard, timeouts.watch_silence, problem, cause)
             }
@@ -292,15 +330,32 @@ fn with_cause(problem: String, cause: Option<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clock::Monotonic;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000 + second).unwrap()
     }
 
+    /// A contact at this second.
+    fn contact(second: i64) -> Contact {
+        Contact::of(at(second), reading(second))
+    }
+
+    fn reading(second: i64) -> Monotonic {
+        Monotonic::after_origin(Duration::from_secs(u64::try_from(1_000 + second).unwrap()))
+    }
+
+    /// The silence since a contact at this second, in which the process was always awake.
+    fn silence(now: i64) -> impl Fn(&Contact) -> SignedDuration {
+        move |contact| reading(now).since(contact.monotonic()).try_into().unwrap()
+    }
+
     fn answered_at_zero() -> ProbeState {
         ProbeState {
-            answered: at(0),
+            answered: contact(0),
             unready: None,
             unanswered: None,
             unauthorized: false,
@@ -317,13 +372,13 @@ mod tests {
     /// The report at second `now`, when the watches last received an event at second `heard`.
     fn report(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> HealthReport {
         let watches = WatchState {
-            heard: heard.map(at),
+            heard: heard.map(contact),
             synced,
             failing: None,
         };
         let timeouts = Timeouts::new(SignedDuration::from_secs(45));
-        let age = |then| at(now).duration_since(then);
-        state.clone().report(watches, &timeouts, age)
+        let state = state.clone();
+        state.report(watches, &timeouts, at(now), silence(now))
     }
 
     fn health(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> Health {
@@ -352,15 +407,53 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_the_wall_clock_neither_makes_a_member_lost_nor_hides_it() {
+        let timeouts = Timeouts::new(SignedDuration::from_secs(45));
+        for moved in [-3_600, 3_600] {
+            for (second, lost) in [(40, false), (50, true)] {
+                let watches = WatchState {
+                    heard: Some(contact(second)),
+                    synced: true,
+                    failing: None,
+                };
+                let (now, silence) = (at(second + moved), silence(second));
+                let state = answered_at_zero();
+                let health = state.report(watches, &timeouts, now, silence).health;
+                let since = at(45 + moved);
+                let expected = if lost {
+                    Health::Unknown { since }
+                } else {
+                    Health::Ready
+                };
+                assert_eq!(health, expected, "moved by {moved} s, at {second} s");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_of_the_hub_is_no_silence_of_a_member() {
+        let probe = HealthProbe::new();
+        let answered = probe.state().answered;
+        // Nothing of this process runs for an hour.
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!(probe.silence_since(&answered) < SignedDuration::from_secs(10));
+        // From now on it does, and the member stays silent.
+        let awake = probe.stay_awake();
+        let silent = tokio::time::timeout(Duration::from_mins(1), awake).await;
+        assert!(silent.is_err());
+        assert!(probe.silence_since(&answered) > SignedDuration::from_secs(55));
+    }
+
+    #[test]
     fn the_problem_of_a_lost_member_names_its_last_answer_and_the_error() {
         let problem = |state: &ProbeState, now, heard, synced| {
             let found = report(state, now, heard, synced);
             (found.problem.unwrap_or_default(), found.unauthorized)
         };
         let mut silent = answered_at_zero();
-        silent.record(Err(CallError::Transport("reset".into())), at(30));
+        silent.record(Err(CallError::Transport("reset".into())), contact(30));
         let mut denied = silent.clone();
-        denied.record(status(401), at(40));
+        denied.record(status(401), contact(40));
         for (state, now, heard, synced, expected, unauthorized) in [
             (&answered_at_zero(), 10, Some(10), true, "", false),
             (&silent, 40, Some(40), true, "reset", false),
@@ -395,7 +488,7 @@ mod tests {
             let expected = (expected.to_owned(), unauthorized);
             assert_eq!(problem(state, now, heard, synced), expected);
         }
-        denied.record(Ok(()), at(50));
+        denied.record(Ok(()), contact(50));
         assert_eq!(problem(&denied, 51, Some(51), true), (String::new(), false));
     }
 
@@ -410,16 +503,13 @@ mod tests {
             (status(503), true, false),
             (status(401), false, true),
             (Err(CallError::Transport("reset".into())), false, true),
-            (
-                Err(CallError::Timeout(std::time::Duration::from_secs(5))),
-                false,
-                true,
-            ),
+            (Err(CallError::Timeout(Duration::from_secs(5))), false, true),
         ] {
             let mut state = answered_at_zero();
             let shown = format!("{answer:?}");
-            state.record(answer, at(30));
-            assert_eq!(state.answered, at(if answered { 30 } else { 0 }), "{shown}");
+            state.record(answer, contact(30));
+            let last = contact(if answered { 30 } else { 0 });
+            assert_eq!(state.answered, last, "{shown}");
             assert_eq!(state.unready.is_none(), ready, "{shown}");
             let quiet = state.unanswered.is_none() && !state.unauthorized;
             assert_eq!(quiet, answered, "{shown}");
@@ -429,11 +519,11 @@ mod tests {
     #[test]
     fn a_member_is_not_ready_since_its_first_report_of_it() {
         let mut state = answered_at_zero();
-        state.record(status(500), at(10));
-        state.record(status(503), at(20));
+        state.record(status(500), contact(10));
+        state.record(status(503), contact(20));
         let not_ready = Health::NotReady { since: at(10) };
         assert_eq!(health(&state, 21, Some(21), true), not_ready);
-        state.record(Ok(()), at(30));
+        state.record(Ok(()), contact(30));
         assert_eq!(health(&state, 31, Some(31), true), Health::Ready);
     }
 

@@ -11,6 +11,7 @@
 
 mod address;
 mod admin;
+mod awake;
 mod connect;
 mod connection;
 mod inventory;

@@ -215,6 +215,24 @@ async fn an_unset_algorithm_defaults_to_auto_and_status_shows_its_accuracy() {
 }
 
 #[tokio::test]
+async fn a_standby_keeps_forecasts_and_publishes_them_when_it_leads() {
+    let mut world = ForecastWorld::new("{}");
+    let leadership = Leadership::standby(world.world.clock.clone());
+    world.forecaster = world.forecaster.led_by(leadership.clone());
+    world.step(0).await;
+    world.step(15).await;
+    let published = |world: &ForecastWorld| world.world.fake.state().predicted.is_some();
+    assert!(world.proposal().replicas.is_some() && !published(&world));
+    assert!(world.world.fake.state().prediction.is_null());
+    leadership.set(Some(Token {
+        epoch: 1,
+        valid_until: world.world.clock.monotonic() + Duration::from_secs(10),
+    }));
+    world.forecaster.pass().await;
+    assert!(published(&world));
+}
+
+#[tokio::test]
 async fn the_lead_time_defaults_to_the_measured_pod_startup_time() {
     for (prediction, source, seconds) in [
         ("{}", "measured", 240),

@@ -1,6 +1,6 @@
 //! A member: its capacity, its unschedulable pods, the last writer of replicas, and the workloads that the hub places.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{KubeMember, Options, store::Entry, watch::WatchTimeouts};
@@ -9,7 +9,7 @@ use crate::{
         Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent},
     },
-    clock::Clock,
+    clock::{Clock, Contact},
     domain::{Replicas, ScaleTarget, federate::PodShape},
     leadership::Leadership,
     ports::{ClusterError, Member},
@@ -94,7 +94,7 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, entries(&[]));
     member.stores.pods.replace(None, entries(pods));
     deployments.replace(None, entries(std::slice::from_ref(workload)));
-    let now = Clock::system().now();
+    let now = Contact::now();
     member.role.nodes.counts.contacted(now);
     member.role.quotas.counts.contacted(now);
     member.stores.pods.counts.contacted(now);
@@ -297,7 +297,7 @@ fn known(namespaces: &[String]) -> KubeMember {
 #[tokio::test]
 async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale() {
     let like = PodShape::default();
-    let ago = |seconds| Clock::system().now() - SignedDuration::from_secs(seconds);
+    let ago = |seconds| Contact::ago(std::time::Duration::from_secs(seconds));
     for (seconds, is_known) in [(80, true), (91, false)] {
         let members = [known(&[]), known(&[]), known(&[])];
         let [a, b, c] = &members;
@@ -313,7 +313,7 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
 async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
-    let now = Clock::system().now();
+    let now = Contact::now();
     member
         .role
         .nodes

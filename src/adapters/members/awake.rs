@@ -1,0 +1,96 @@
+//! For how long another machine could have been heard: the time in which this process was awake.
+//!
+//! A process that was paused, or whose machine was, did not ask. Whoever was silent in that time was not silent for it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::clock::Monotonic;
+
+/// How often the time is read while the process runs.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+/// A longer time between two readings was a pause, from this much after the first one on.
+const LONGEST_GAP: Duration = Duration::from_secs(3);
+/// So many pauses are remembered; earlier ones count as time awake.
+const PAUSES: usize = 16;
+
+/// The pauses of this process.
+#[derive(Debug)]
+pub(super) struct AwakeTime {
+    last: Monotonic,
+    /// Their beginnings and ends, in their order.
+    pauses: VecDeque<(Monotonic, Monotonic)>,
+}
+
+// === impl AwakeTime ===
+
+impl AwakeTime {
+    pub(super) fn new(now: Monotonic) -> Self {
+        Self {
+            last: now,
+            pauses: VecDeque::new(),
+        }
+    }
+
+    /// Notes that the process is awake.
+    pub(super) fn read(&mut self, now: Monotonic) {
+        if now.since(self.last) > LONGEST_GAP {
+            self.pauses.push_back((self.last + LONGEST_GAP, now));
+            if self.pauses.len() > PAUSES {
+                self.pauses.pop_front();
+            }
+        }
+        self.last = self.last.max(now);
+    }
+
+    /// The time awake from `since` to `now`.
+    pub(super) fn between(&self, since: Monotonic, now: Monotonic) -> Duration {
+        let within = |(start, end): &(Monotonic, Monotonic)| {
+            let (start, end) = ((*start).max(since), (*end).min(now));
+            end.since(start)
+        };
+        let paused: Duration = self.pauses.iter().map(within).sum();
+        now.since(since).saturating_sub(paused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Monotonic {
+        Monotonic::after_origin(Duration::from_secs(second))
+    }
+
+    #[test]
+    fn a_pause_counts_for_no_more_than_the_longest_gap() {
+        let mut awake = AwakeTime::new(at(0));
+        let mut read = |second: u64, since: u64| {
+            awake.read(at(second));
+            awake.between(at(since), at(second)).as_secs()
+        };
+        for second in 1..20 {
+            assert_eq!(read(second, 0), second);
+        }
+        // Paused for an hour, and again for two.
+        assert_eq!(read(3_619, 0), 22);
+        assert_eq!(read(3_620, 19), 4);
+        assert_eq!(read(10_820, 19), 7);
+        assert_eq!(read(10_821, 3_620), 4);
+        assert_eq!(read(10_821, 10_820), 1);
+        // In the middle of a pause nothing is heard, but a late answer may be noted there.
+        assert_eq!(read(10_821, 9_000), 1);
+        // A reading that comes late changes nothing.
+        assert_eq!(read(10_819, 10_800), 0);
+        assert_eq!(read(10_822, 10_820), 2);
+    }
+
+    #[test]
+    fn few_pauses_are_remembered() {
+        let mut awake = AwakeTime::new(at(0));
+        for pause in 1..=1_000 {
+            awake.read(at(pause * 10));
+        }
+        assert_eq!(awake.pauses.len(), PAUSES);
+        assert_eq!(awake.between(at(9_990), at(10_000)).as_secs(), 3);
+    }
+}
