@@ -293,8 +293,8 @@ pub enum ConfigError {
     LeaseDuration,
     /// A leader would have no time to write, or to renew its lease again.
     #[error(
-        "--leader-elect-renew-deadline must be longer than 1.2 times --leader-elect-retry-period, and than it by \
-         more than {WRITE_TIME:?}, the time of one write, for example 10s and 2s"
+        "--leader-elect-renew-deadline must be longer than --leader-elect-retry-period by more than {WRITE_TIME:?}, the \
+         time of one write, and longer than 1.2 times that period, for example 10s and 2s"
     )]
     RenewDeadline,
     /// It is not known where the lease is.

@@ -428,3 +428,26 @@ async fn an_hpa_that_changed_since_it_was_read_is_decided_again_soon() {
     );
     assert_eq!(fake.ready("web").0, "True");
 }
+
+#[tokio::test]
+async fn a_clock_that_was_put_back_delays_a_scale_up_by_its_window_only() {
+    let behavior = "behavior: {scaleUp: {stabilizationWindowSeconds: 60}}";
+    let spec = format!("mode: Direct, minReplicas: 1, maxReplicas: 10, {CPU}, {behavior}");
+    let fake = FakeCluster::default();
+    fake.put("web", 2, &spec);
+    fake.state().millicores = 200;
+    let mut world = World::new(fake.clone());
+    let scales = |writes: Vec<String>| {
+        let scales = writes
+            .into_iter()
+            .filter(|write| write.starts_with("scale"));
+        scales.collect::<Vec<_>>()
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(scales(world.sync(7_200).await), none);
+    fake.state().millicores = 350;
+    for second in [0, 15, 30, 45] {
+        assert_eq!(scales(world.sync(second).await), none, "{second}");
+    }
+    assert_eq!(scales(world.sync(75).await), ["scale web 4"]);
+}

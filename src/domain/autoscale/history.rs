@@ -56,7 +56,43 @@ pub struct PendingScaleUp {
     pub since: Timestamp,
 }
 
+/// A time further ahead of now than this was noted before the clock was put back. Clocks of different machines differ
+/// by less.
+const AHEAD: SignedDuration = SignedDuration::from_mins(1);
+
 impl History {
+    /// The same history, if the clock was put back since: times ahead of `now` become `now`, so that what they forbid
+    /// ends after its own window and not after the step too.
+    #[must_use]
+    pub(super) fn put_back(
+        mut self,
+        behavior: Option<&Behavior>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let put_back = |at: &mut Timestamp| {
+            if at.duration_since(now) > AHEAD {
+                *at = now;
+            }
+        };
+        let readings = self.log.recommendations.iter_mut().flatten();
+        readings.for_each(|reading| put_back(&mut reading.at));
+        let changes = self.log.scale_up.iter_mut().chain(&mut self.log.scale_down);
+        changes.for_each(|change| put_back(&mut change.at));
+        self.floors
+            .iter_mut()
+            .for_each(|floor| put_back(&mut floor.at));
+        let pending = self.child.as_mut().and_then(|child| child.pending.as_mut());
+        if let Some(pending) = pending {
+            put_back(&mut pending.since);
+        }
+        let longest = Self::lost(now, behavior, settings).hold_until;
+        self.hold_until = self
+            .hold_until
+            .map(|until| longest.map_or(until, |longest| until.min(longest)));
+        self
+    }
+
     /// The history of a workload whose own was lost at `now`: scaling down is forbidden for the
     /// stabilization window or the longest scale-down policy period, whichever is longer.
     #[must_use]
@@ -237,6 +273,53 @@ mod tests {
             let history = History::lost(at(1000), behavior.as_ref(), &Settings::default());
             assert_eq!(history.hold_until, Some(at(1000 + seconds)), "{behavior:?}");
             assert!(history.holds(at(999 + seconds)) && !history.holds(at(1000 + seconds)));
+        }
+    }
+
+    #[test]
+    fn what_was_noted_before_the_clock_was_put_back_counts_as_of_now() {
+        let (now, ahead) = (at(10_000), at(13_600));
+        let noted = |time: Timestamp, hold_until: Timestamp| {
+            let event = ScaleEvent {
+                at: time,
+                change: n(3),
+                outdated: false,
+            };
+            let recommendation = Recommendation {
+                at: time,
+                replicas: n(2),
+                mirrored: false,
+            };
+            History {
+                log: Log {
+                    recommendations: Some(vec![recommendation]),
+                    scale_up: vec![event],
+                    scale_down: vec![event],
+                    scaled_to_zero: false,
+                },
+                floors: vec![RawFloor {
+                    at: time,
+                    raw: n(5),
+                }],
+                hold_until: Some(hold_until),
+                child: Some(ChildState {
+                    current: n(2),
+                    last_scale: None,
+                    pending: Some(PendingScaleUp {
+                        replicas: n(4),
+                        since: time,
+                    }),
+                }),
+                ..History::default()
+            }
+        };
+        let settings = Settings::default();
+        let put_back = |history: History| history.put_back(None, &settings, now);
+        assert_eq!(put_back(noted(ahead, at(13_900))), noted(now, at(10_300)));
+        // Another machine's clock may be ahead a little.
+        for second in [9_000, 10_000, 10_060] {
+            let history = noted(at(second), at(10_200));
+            assert_eq!(put_back(history.clone()), history, "{second}");
         }
     }
 

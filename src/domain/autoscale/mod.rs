@@ -120,7 +120,9 @@ pub fn decide(
         settings,
         now,
     };
-    let mut history = context.begin(history.clone());
+    let history = history.clone();
+    let history = history.put_back(workload.behavior.as_ref(), settings, now);
+    let mut history = context.begin(history);
     let proposals = context.propose(&mut history);
     let floor = context.floor(proposals.floor, &history);
     let combined = context.combine(proposals.observed.as_ref(), &floor, &history);
