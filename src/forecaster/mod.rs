@@ -50,12 +50,10 @@ use crate::{
     },
     error::chain,
     leadership::Leadership,
-    ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
+    ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader, QUERY_ANNOTATION},
     telemetry::Telemetry,
 };
 
-/// Prefix of the annotation with the history query of a metric; the metric's identifier follows.
-const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
 /// The time between two passes.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How long a new series waits for the first sync of its object, which measures the lead time.

@@ -7,6 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
 
+/// Prefix of the annotation with the history query of a metric; the metric's identifier follows.
+pub const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
+
 /// The demand whose history is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand<'a> {

@@ -12,6 +12,9 @@ mod members;
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView, Workloads,
 };
-pub use history::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries};
+pub use history::{
+    Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,
+    QUERY_ANNOTATION,
+};
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     domain::{api_group, forecast::Refused, hpa::MetricSpec, proposal::Reason},
     error::chain,
-    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries},
+    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION},
 };
 
 /// How history queries are made.
@@ -66,8 +66,11 @@ impl QueryRules {
         };
         let history = Duration::try_from(demand.span).unwrap_or_default();
         if let Some(text) = demand.written {
-            return admit(text, workload.namespace, history, self.scope)
-                .map_err(|error| refused(&error));
+            return admit(text, workload.namespace, history, self.scope).map_err(|error| {
+                let metric = demand.metric.identifier();
+                let message = format!("annotation {QUERY_ANNOTATION}{metric}: {}", chain(&error));
+                Refused::new(Reason::QueryRefused, message)
+            });
         }
         let request = QueryRequest {
             workload,
@@ -210,6 +213,10 @@ mod tests {
         );
         queries.adapter.reload(Ok(None));
         assert_eq!(query(None), Ok(built_in));
+        let refused = query(Some(r#"sum(x{a=~"\\w{99}"})"#)).unwrap_err();
+        let annotation = "annotation metric-query.autoscaling.crane.io/";
+        assert!(refused.starts_with(annotation), "{refused}");
+        assert!(refused.contains("at most 4096 bytes"), "{refused}");
     }
 
     #[test]

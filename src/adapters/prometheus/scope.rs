@@ -12,6 +12,7 @@
 
 mod error;
 mod parse;
+mod patterns;
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Why a query is not accepted, and the limits that the messages name.
 
+use super::patterns::{PATTERN_LENGTH_MAX, PATTERNS_BYTES_MAX, PATTERNS_MAX};
+
 /// Longest query, in bytes.
 pub(in super::super) const BYTES_MAX: usize = 2048;
 /// Longest query under [`super::PromqlScope::Any`], which trusts its author but not the size of a pasted text.
@@ -34,6 +36,18 @@ pub enum AdmitError {
     /// More than 8 selectors.
     #[error("the query has more than {SELECTORS_MAX} selectors; split it or use a recording rule")]
     TooManySelectors,
+    /// More than 64 regular expressions.
+    #[error(
+        "the query has more than {PATTERNS_MAX} regular expressions; match several values by one, as in a=~\"x|y\""
+    )]
+    TooManyPatterns,
+    /// A regular expression that is too long, or with which those of the query take too much memory.
+    #[error(
+        "the regular expression {0:?} is too large: at most {PATTERN_LENGTH_MAX} bytes are accepted, and compiled at most \
+         {max} KiB for all of the query; avoid counted repetitions such as {{99}}, and write [0-9A-Za-z_] for \\w",
+        max = PATTERNS_BYTES_MAX / 1024
+    )]
+    PatternTooLarge(String),
     /// Not `PromQL`, or not in the form that the parser supports.
     #[error("the query cannot be parsed: {0}")]
     Syntax(String),

@@ -1,4 +1,5 @@
-//! Parses queries, after a check of the text for what would crash the parser or overflow the stack of a later walk.
+//! Parses queries, after a check of the text for what would crash the parser, overflow the stack of a later walk or
+//! take much memory.
 //! What a query means is checked by [`super::admit`].
 
 use promql_parser::parser::{self, Expr};
@@ -6,14 +7,16 @@ use promql_parser::parser::{self, Expr};
 use super::{
     super::promql::excerpt,
     error::{AdmitError, DEPTH_MAX, OPERATORS_MAX},
+    patterns::check_patterns,
 };
 
-/// Parses a query, after [`check_raw`].
+/// Parses a query, after [`check_raw`] and [`check_patterns`].
 ///
 /// promql-parser 0.11 panics on durations beyond 64 bits of seconds and is not written for hostile input, so a panic of
 /// the parser is caught and becomes an error of the query.
 pub(in super::super) fn parse(text: &str) -> Result<Expr, AdmitError> {
     check_raw(text)?;
+    check_patterns(text)?;
     // The text is a user's, and a panic would end the forecaster.
     match std::panic::catch_unwind(|| parser::parse(text)) {
         Ok(Ok(tree)) => Ok(tree),
