@@ -15,13 +15,16 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Response, Url, redirect};
 
 use super::promql::excerpt;
-use super::response::{Data, QueryResponse, ResponseError, parse};
+use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use crate::ports::HistoryError;
 
-/// The largest body that is read, after decompression.
-const BODY_MAX: usize = 32 * 1024 * 1024;
-/// Maximum number of samples in one response: 24 MB, more than any history that the forecaster asks for.
-const SAMPLES_MAX: usize = 1_000_000;
+/// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
+const BODY_MAX: usize = 4 * 1024 * 1024;
+/// A query returns one series, of 11,000 samples at most, and as many again from a server that ignores the step.
+const LIMITS: ResponseLimits = ResponseLimits {
+    series: 1,
+    samples: 22_000,
+};
 /// Bodies of this size or more are parsed on a blocking thread, so that they do not delay other tasks.
 const LARGE_BODY: usize = 512 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -169,9 +172,9 @@ impl Prometheus {
         let body = self.body(&mut response).await?;
         // Parsing a large body would block the tasks of this thread.
         let parsed = if body.len() < LARGE_BODY {
-            parse(&body, SAMPLES_MAX)
+            parse(&body, LIMITS)
         } else {
-            let parsing = tokio::task::spawn_blocking(move || parse(&body, SAMPLES_MAX));
+            let parsing = tokio::task::spawn_blocking(move || parse(&body, LIMITS));
             parsing
                 .await
                 .map_err(|error| malformed(&format!("the parser exited unexpectedly: {error}")))?
@@ -187,7 +190,10 @@ impl Prometheus {
             .map_err(|error| self.body_error(error.without_url()))?
         {
             if body.len() + chunk.len() > BODY_MAX {
-                let message = format!("the response is larger than {} MiB", BODY_MAX >> 20);
+                let message = format!(
+                    "the response is larger than {} MiB; a query must give one series, as sum(...) does",
+                    BODY_MAX >> 20
+                );
                 return Err(HistoryError::TooManySamples { message });
             }
             body.extend_from_slice(&chunk);
@@ -250,6 +256,7 @@ impl Prometheus {
             Err(ResponseError::Failed { kind, message }) => {
                 Err(self.server_error(status, &kind, &message))
             }
+            Err(ResponseError::TooManySeries(count)) => Err(HistoryError::MultiSeries(count)),
             Err(ResponseError::TooManySamples(limit)) => Err(HistoryError::TooManySamples {
                 message: format!("the response has more than {limit}"),
             }),
@@ -336,10 +343,7 @@ fn only_series(response: QueryResponse) -> Result<Vec<Sample>, HistoryError> {
     match response.data {
         Data::Series(mut series) => match series.len() + response.histograms {
             0 => Err(HistoryError::Empty),
-            1 => series
-                .pop()
-                .map(|one| one.samples)
-                .ok_or(HistoryError::Empty),
+            1 => series.pop().ok_or(HistoryError::Empty),
             several => Err(HistoryError::MultiSeries(several)),
         },
         Data::Scalar(_) | Data::Text(_) => Err(malformed("expected series, got a single value")),

@@ -1,14 +1,15 @@
 //! Parses the JSON body of a query response of Prometheus, or of a server that imitates its API.
 //!
-//! Fields may come in any order, unknown ones are ignored, and a truncated body is an error. Native histograms are
-//! counted and skipped, because they have no single value. HTTP status codes are left to [`super::client`].
+//! Fields may come in any order, unknown ones and the labels of series are ignored, and a truncated body is an error.
+//! Native histograms are counted and skipped, because they have no single value. HTTP status codes are left to
+//! [`super::client`].
 //!
 //! ```text
 //! {"status": "success", "data": {"resultType": "matrix", "result": [
 //!     {"metric": {"pod": "web-0"}, "values": [[1700000000, "0.25"], [1700000060, "NaN"]]}]}}
 //! ```
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use foretide_models::Sample;
 use jiff::Timestamp;
@@ -25,17 +26,19 @@ pub enum Data {
     Scalar(Sample),
     /// A string expression.
     Text(String),
-    /// The series of an instant query (one sample each) or of a range query.
-    Series(Vec<LabeledSeries>),
+    /// The samples of each series of an instant query (one sample each) or of a range query, in the server's order.
+    /// Values may be NaN or infinite.
+    Series(Vec<Vec<Sample>>),
 }
 
-/// One series: its labels and its samples, in the server's order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LabeledSeries {
-    /// Label values by name.
-    pub labels: BTreeMap<String, String>,
-    /// Values may be NaN or infinite.
-    pub samples: Vec<Sample>,
+/// How much a response may hold. What is beyond is counted and not stored: a server, or the author of a query, must
+/// not decide how much memory a response takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseLimits {
+    /// The most series, those of native histograms included.
+    pub series: usize,
+    /// The most samples of all series together.
+    pub samples: usize,
 }
 
 /// A successful response.
@@ -61,6 +64,9 @@ pub enum ResponseError {
         /// The server's message.
         message: String,
     },
+    /// More series than the caller accepts, whose samples were not read.
+    #[error("the response holds {0} series")]
+    TooManySeries(usize),
     /// More samples than the caller accepts.
     #[error("the response holds more than {0} samples")]
     TooManySamples(usize),
@@ -94,9 +100,8 @@ struct RawData<'a> {
 
 #[derive(Deserialize)]
 struct RawSeries<'a> {
-    #[serde(borrow)]
-    metric: Option<&'a RawValue>,
     value: Option<Point>,
+    #[serde(borrow)]
     values: Option<&'a RawValue>,
     histogram: Option<IgnoredAny>,
     histograms: Option<IgnoredAny>,
@@ -109,11 +114,11 @@ struct Point(Sample);
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Parses a body that holds at most `limit` samples, and as many labels.
+/// Parses a body that holds at most as much as `limits` allow.
 ///
 /// # Errors
 /// [`ResponseError`]; a truncated body is malformed, never a shorter response.
-pub fn parse(body: &[u8], limit: usize) -> Result<QueryResponse, ResponseError> {
+pub fn parse(body: &[u8], limits: ResponseLimits) -> Result<QueryResponse, ResponseError> {
     let envelope: Envelope<'_> = serde_json::from_slice(body)?;
     match envelope.status.as_deref() {
         Some("success") => {}
@@ -138,7 +143,7 @@ pub fn parse(body: &[u8], limit: usize) -> Result<QueryResponse, ResponseError> 
     let mut histograms = 0;
     let data = match result_type.as_str() {
         "vector" | "matrix" => {
-            let all = read_series(result, limit)?;
+            let all = read_series(result, limits)?;
             histograms = all.iter().filter(|series| series.is_none()).count();
             Data::Series(all.into_iter().flatten().collect())
         }
@@ -193,28 +198,25 @@ fn is_about_data(note: &str) -> bool {
     !note.starts_with("PromQL info:")
 }
 
-/// Every series; none for one that has native histograms only.
+/// The samples of every series; none for one that has native histograms only.
 fn read_series(
     result: &RawValue,
-    limit: usize,
-) -> Result<Vec<Option<LabeledSeries>>, ResponseError> {
-    let take = |left: usize, count: usize| {
-        let rest = left.checked_sub(count);
-        rest.ok_or(ResponseError::TooManySamples(limit))
-    };
-    let entries: Vec<RawSeries<'_>> = read_list(result, limit)?;
-    let mut samples_left = limit;
-    // A series counts as a label: each costs memory, even without samples.
-    let mut labels_left = take(limit, entries.len())?;
+    limits: ResponseLimits,
+) -> Result<Vec<Option<Vec<Sample>>>, ResponseError> {
+    let entries: LimitedList<RawSeries<'_>> = read_list(result, limits.series)?;
+    if entries.length > limits.series {
+        return Err(ResponseError::TooManySeries(entries.length));
+    }
+    let mut left = limits.samples;
     let mut all = Vec::new();
-    for entry in entries {
-        let labels: BTreeMap<String, String> = match entry.metric {
-            Some(metric) => serde_json::from_str(metric.get())?,
-            None => BTreeMap::new(),
-        };
-        labels_left = take(labels_left, labels.len())?;
-        let points: Vec<Point> = match (entry.value, entry.values) {
-            (_, Some(values)) => read_list(values, samples_left)?,
+    for entry in entries.elements {
+        let points = match (entry.value, entry.values) {
+            (_, Some(values)) => {
+                let points: LimitedList<Point> = read_list(values, left)?;
+                let rest = left.checked_sub(points.length);
+                left = rest.ok_or(ResponseError::TooManySamples(limits.samples))?;
+                points.elements
+            }
             (Some(value), None) => vec![value],
             (None, None) if entry.histogram.is_some() || entry.histograms.is_some() => {
                 all.push(None);
@@ -224,19 +226,24 @@ fn read_series(
                 return Err(malformed("a series without value, values or histograms"));
             }
         };
-        samples_left = take(samples_left, points.len())?;
-        let samples = points.into_iter().map(|Point(sample)| sample).collect();
-        all.push(Some(LabeledSeries { labels, samples }));
+        all.push(Some(
+            points.into_iter().map(|Point(sample)| sample).collect(),
+        ));
     }
     Ok(all)
 }
 
-/// The elements of a list, none for `null`. Of a list longer than `max` only `max + 1` are stored, which is enough to
-/// see that it is too long: a server must not decide how much memory a response takes.
+/// The first elements of a list, and how many it has.
+struct LimitedList<T> {
+    elements: Vec<T>,
+    length: usize,
+}
+
+/// The elements of a list, none for `null`. Of a list longer than `max` only `max` are stored.
 fn read_list<'de, T: Deserialize<'de>>(
     text: &'de RawValue,
     max: usize,
-) -> serde_json::Result<Vec<T>> {
+) -> serde_json::Result<LimitedList<T>> {
     let element = PhantomData;
     serde_json::Deserializer::from_str(text.get()).deserialize_any(ListVisitor { max, element })
 }
@@ -247,27 +254,31 @@ struct ListVisitor<T> {
 }
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
-    type Value = Vec<T>;
+    type Value = LimitedList<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list or null")
     }
 
-    fn visit_unit<E>(self) -> Result<Vec<T>, E> {
-        Ok(Vec::new())
+    fn visit_unit<E>(self) -> Result<LimitedList<T>, E> {
+        let (elements, length) = (Vec::new(), 0);
+        Ok(LimitedList { elements, length })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LimitedList<T>, A::Error> {
         let mut elements = Vec::new();
-        while elements.len() <= self.max {
+        while elements.len() < self.max {
             match list.next_element()? {
                 Some(element) => elements.push(element),
-                None => return Ok(elements),
+                None => break,
             }
         }
+        let mut length = elements.len();
         // Reads on without storing, because the rest must be valid JSON, too.
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(elements)
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            length += 1;
+        }
+        Ok(LimitedList { elements, length })
     }
 }
 

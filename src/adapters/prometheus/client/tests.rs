@@ -264,7 +264,7 @@ async fn a_body_over_the_size_limit_is_rejected_before_it_is_stored() {
     .await;
     let error = range(&endpoint(address)).await.unwrap_err();
     assert_eq!(error.reason(), "TooManySamples");
-    assert!(error.to_string().contains("32 MiB"), "{error}");
+    assert!(error.to_string().contains("4 MiB"), "{error}");
 }
 
 /// `ONE`, gzip-compressed (a stored block: no compressor is needed to make it).

@@ -4,16 +4,13 @@ fn at(seconds: f64, value: f64) -> Sample {
     sample(seconds, &value.to_string()).unwrap()
 }
 
-fn series(labels: &[(&str, &str)], samples: Vec<Sample>) -> LabeledSeries {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    LabeledSeries {
-        labels: labels.iter().map(owned).collect(),
-        samples,
-    }
-}
+const LIMITS: ResponseLimits = ResponseLimits {
+    series: 10,
+    samples: 100,
+};
 
 fn read(body: &str) -> Result<QueryResponse, ResponseError> {
-    parse(body.as_bytes(), 100)
+    parse(body.as_bytes(), LIMITS)
 }
 
 fn data(body: &str) -> Data {
@@ -27,20 +24,14 @@ fn each_result_type_is_read() {
             r#"{"status":"success","data":{"resultType":"matrix","result":[
             {"metric":{"a":"b"},"values":[[10,"1.5"],[20.25,"1e+06"]]},{"metric":{},"values":[]}]}}"#
         ),
-        Data::Series(vec![
-            series(&[("a", "b")], vec![at(10.0, 1.5), at(20.25, 1e6)]),
-            series(&[], vec![]),
-        ])
+        Data::Series(vec![vec![at(10.0, 1.5), at(20.25, 1e6)], vec![],])
     );
     assert_eq!(
         data(
             r#"{"status":"success","data":{"resultType":"vector","result":[
             {"metric":{"__name__":"up"},"value":[1435781451.781,"0"]}]}}"#
         ),
-        Data::Series(vec![series(
-            &[("__name__", "up")],
-            vec![at(1_435_781_451.781, 0.0)]
-        )])
+        Data::Series(vec![vec![at(1_435_781_451.781, 0.0)]])
     );
     assert_eq!(
         data(r#"{"status":"success","data":{"resultType":"scalar","result":[5,"2"]}}"#),
@@ -56,10 +47,7 @@ fn each_result_type_is_read() {
 fn fields_come_in_any_order_and_unknown_ones_are_ignored() {
     let body = r#"{"isPartial":false,"data":{"stats":{"x":[1]},"result":[
         {"values":[[1,"1"]],"new":{},"metric":{}}],"resultType":"matrix"},"trace":null,"status":"success"}"#;
-    assert_eq!(
-        data(body),
-        Data::Series(vec![series(&[], vec![at(1.0, 1.0)])])
-    );
+    assert_eq!(data(body), Data::Series(vec![vec![at(1.0, 1.0)]]));
 }
 
 #[test]
@@ -69,7 +57,7 @@ fn nan_and_infinite_values_are_kept() {
     let Data::Series(got) = data(body) else {
         unreachable!()
     };
-    let values: Vec<f64> = got[0].samples.iter().map(|sample| sample.value).collect();
+    let values: Vec<f64> = got[0].iter().map(|sample| sample.value).collect();
     assert!(values[0].is_nan());
     assert_eq!(values[1..], [f64::INFINITY, f64::NEG_INFINITY]);
 }
@@ -81,10 +69,7 @@ fn native_histograms_are_counted_and_skipped() {
         {"metric":{"a":"both"},"values":[[1,"1"]],"histograms":[[2,{}]]}]}}"#;
     let response = read(body).unwrap();
     assert_eq!(response.histograms, 1);
-    assert_eq!(
-        response.data,
-        Data::Series(vec![series(&[("a", "both")], vec![at(1.0, 1.0)])])
-    );
+    assert_eq!(response.data, Data::Series(vec![vec![at(1.0, 1.0)]]));
 }
 
 #[test]
@@ -171,21 +156,33 @@ fn a_body_that_is_no_query_response_is_malformed() {
 }
 
 #[test]
-fn a_body_over_the_sample_or_label_limit_is_rejected() {
-    let body = |count: usize| {
-        let points = vec![r#"[1,"1"]"#; count].join(",");
-        format!(
-            r#"{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":[{points}]}}]}}}}"#
-        )
+fn a_body_over_the_limits_is_rejected() {
+    let body = |series: &str| {
+        format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}"#)
     };
-    assert!(read(&body(100)).is_ok());
-    assert_eq!(read(&body(101)), Err(ResponseError::TooManySamples(100)));
-    let labels: Vec<String> = (0..101).map(|i| format!(r#""l{i}":"""#)).collect();
-    let wide = format!(
-        r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{{}}},"value":[1,"1"]}}]}}}}"#,
-        labels.join(",")
+    let series = |samples: usize| {
+        let points = vec![r#"[1,"1"]"#; samples].join(",");
+        body(&format!(r#"{{"metric":{{}},"values":[{points}]}}"#))
+    };
+    assert!(read(&series(100)).is_ok());
+    assert_eq!(read(&series(101)), Err(ResponseError::TooManySamples(100)));
+    let many = |entry: &str, count| body(&vec![entry; count].join(","));
+    assert!(read(&many(r#"{"values":[[1,"1"]]}"#, 10)).is_ok());
+    assert_eq!(
+        read(&many(r#"{"values":[[1,"1"]]}"#, 11)),
+        Err(ResponseError::TooManySeries(11))
     );
-    assert_eq!(read(&wide), Err(ResponseError::TooManySamples(100)));
+}
+
+#[test]
+fn the_samples_of_too_many_series_are_not_read() {
+    // Each of them would be malformed if it were read.
+    let body = |count| {
+        let series = vec![r#"{"values":[[1,"one"]]}"#; count].join(",");
+        format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}"#)
+    };
+    assert!(matches!(read(&body(10)), Err(ResponseError::Malformed(_))));
+    assert_eq!(read(&body(11)), Err(ResponseError::TooManySeries(11)));
 }
 
 /// A valid body; the test overwrites part of it with arbitrary bytes.
@@ -197,15 +194,15 @@ fn prom_response_json_of_arbitrary_bytes_is_a_response_or_an_error() {
         .with_iterations(3000)
         .with_type::<(u8, Vec<u8>)>()
         .for_each(|(from, bytes)| {
-            let _alone = parse(bytes, 100);
+            let _alone = parse(bytes, LIMITS);
             let mut body = SEED.as_bytes().to_vec();
             let from = usize::from(*from) % body.len();
             let to = (from + bytes.len() % 8).min(body.len());
             body.splice(from..to, bytes.iter().take(8).copied());
-            if let Ok(response) = parse(&body, 100)
+            if let Ok(response) = parse(&body, LIMITS)
                 && let Data::Series(series) = response.data
             {
-                assert!(series.iter().map(|one| one.samples.len()).sum::<usize>() <= 100);
+                assert!(series.iter().map(Vec::len).sum::<usize>() <= 100);
             }
         });
 }
