@@ -1,7 +1,5 @@
 //! Why a query is not accepted, and the limits that the messages name.
 
-use super::patterns::{PATTERN_LENGTH_MAX, PATTERNS_BYTES_MAX, PATTERNS_MAX};
-
 /// Longest query, in bytes.
 pub(in super::super) const BYTES_MAX: usize = 2048;
 /// Longest query under [`super::PromqlScope::Any`], which trusts its author but not the size of a pasted text.
@@ -12,6 +10,12 @@ pub(super) const DEPTH_MAX: usize = 32;
 pub(super) const SELECTORS_MAX: usize = 8;
 /// Maximum number of operators: a chain `x + x + ...` is a tree as deep as it is long, without a bracket.
 pub(super) const OPERATORS_MAX: usize = 256;
+/// The most bytes that the regular expressions of one query may take when compiled, in total.
+pub(super) const PATTERNS_BYTES_MAX: usize = 1 << 20;
+/// The most regular expressions of one query.
+pub(super) const PATTERNS_MAX: usize = 64;
+/// The longest regular expression, in bytes. A class of two bytes (`\w`) takes 6 KiB before it is compiled.
+pub(super) const PATTERN_LENGTH_MAX: usize = 4096;
 
 /// Why a query is not accepted, and what is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,14 +6,11 @@
 use promql_parser::util::unquote_string;
 use regex::{Error, RegexBuilder};
 
-use super::{super::promql::excerpt, error::AdmitError};
+use super::{
+    super::promql::excerpt,
+    error::{AdmitError, PATTERN_LENGTH_MAX, PATTERNS_BYTES_MAX, PATTERNS_MAX},
+};
 
-/// The most bytes that the patterns of one query may take when compiled, in total.
-pub(super) const PATTERNS_BYTES_MAX: usize = 1 << 20;
-/// The most patterns of one query.
-pub(super) const PATTERNS_MAX: usize = 64;
-/// The longest pattern, in bytes. A class of two bytes (`\w`) takes 6 KiB before it is compiled.
-pub(super) const PATTERN_LENGTH_MAX: usize = 4096;
 /// What a pattern is charged: the first of these sizes that it can be compiled in. `web-.*` needs the first, `\w+` the
 /// second, `\w+-\w+-\w+` the third, `.{1,253}` the fourth.
 const SIZES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 512 << 10];
