@@ -81,8 +81,8 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
 )]
 pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// The workload to scale: any kind with a scale subresource, in the same namespace.
-    #[x_kube(validation = Rule::new("size(self.kind) >= 1 && size(self.kind) <= 63 && size(self.name) >= 1 && size(self.name) <= 253")
-        .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters), such as kind: Deployment, name: web"))]
+    #[x_kube(validation = Rule::new("size(self.kind) >= 1 && size(self.kind) <= 63 && size(self.name) >= 1 && size(self.name) <= 253 && (!has(self.apiVersion) || size(self.apiVersion) <= 317)")
+        .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters; apiVersion at most 317), such as kind: Deployment, name: web"))]
     pub scale_target_ref: CrossVersionObjectReference,
 
     /// Fewest replicas. 0 allows scaling to zero; a FederatedHPA keeps one. Default 1.

@@ -14,6 +14,12 @@ use serde_json::{Map, Value};
 /// Limits the cost of malicious objects: the selector is part of every query.
 const MAX_SELECTOR_TERMS: u32 = 16;
 
+/// Longest text, such as the name of a metric: Kubernetes has no limit, and cloud monitoring systems stay below.
+const MAX_TEXT: u32 = 1024;
+
+/// Most values of one expression of a selector.
+const MAX_VALUES: u32 = 256;
+
 /// A value of type `T` on the wire that keeps fields unknown to `T`.
 ///
 /// ```
@@ -123,8 +129,16 @@ impl<T: JsonSchema> JsonSchema for Passthrough<T> {
     }
 }
 
-/// Allows unknown fields in every object below `schema`, and limits its selectors.
+/// Allows unknown fields in every object below `schema`, and limits its selectors and texts.
 fn open(schema: &mut Map<String, Value>) {
+    let is_text = schema.get("type").is_some_and(|kind| kind == "string");
+    let is_listed = schema.contains_key("enum") || schema.contains_key("format");
+    if is_text && !is_listed {
+        schema.insert("maxLength".to_owned(), MAX_TEXT.into());
+    }
+    if let Some(Value::Object(values)) = schema.get_mut("additionalProperties") {
+        open(values);
+    }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         bound_selector(properties);
         properties
@@ -150,11 +164,15 @@ fn bound_selector(properties: &mut Map<String, Value>) {
             schema.insert(keyword.to_owned(), MAX_SELECTOR_TERMS.into());
         }
     }
+    if let Some(Value::Object(schema)) = properties.get_mut("values") {
+        schema.insert("maxItems".to_owned(), MAX_VALUES.into());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::autoscaling::v2::MetricSpec;
+    use schemars::generate::SchemaSettings;
     use serde_json::json;
 
     use super::*;
@@ -174,6 +192,23 @@ mod tests {
         assert_eq!(resource.name, "cpu");
         assert_eq!(resource.target.average_value.unwrap().0, "2");
         assert_eq!(serde_json::to_value(&metric).unwrap(), written);
+    }
+
+    #[test]
+    fn texts_and_lists_of_a_metric_are_bounded() {
+        let settings =
+            SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
+        let schema = Passthrough::<MetricSpec>::json_schema(&mut settings.into_generator());
+        let at = |pointer: &str| schema.pointer(pointer).cloned();
+        let metric = "/properties/pods/properties/metric/properties";
+        let selector = format!("{metric}/selector/properties");
+        let (text, values) = (Some(MAX_TEXT.into()), Some(MAX_VALUES.into()));
+        assert_eq!(at(&format!("{metric}/name/maxLength")), text);
+        let value = format!("{selector}/matchLabels/additionalProperties/maxLength");
+        assert_eq!(at(&value), text);
+        let list = format!("{selector}/matchExpressions/items/properties/values");
+        assert_eq!(at(&format!("{list}/maxItems")), values);
+        assert_eq!(at(&format!("{list}/items/maxLength")), text);
     }
 
     #[test]

@@ -11,7 +11,11 @@ use crate::domain::{
     condition,
     federate::Ledger,
     proposal::{ForecastDetails, Proposal, Source},
+    words::excerpt,
 };
+
+/// The longest message in a status, in characters. The API server refuses a condition of more than 32 KiB.
+const MESSAGE_MAX: usize = 4096;
 
 /// `status.decision` of a decision.
 pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
@@ -27,7 +31,7 @@ pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
         desired: count(decision.desired),
         floor: decision.floor.and_then(count),
         limit: decision.limit.map(|limit| limit.as_str().to_owned()),
-        message: Some(decision.message()),
+        message: Some(excerpt(&decision.message(), MESSAGE_MAX)),
     }
 }
 
@@ -107,7 +111,7 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: message.to_owned(),
+        message: excerpt(message, MESSAGE_MAX),
         last_transition_time: Time(Timestamp::UNIX_EPOCH),
         observed_generation: None,
     }
@@ -134,6 +138,14 @@ pub(crate) fn with_transition_times(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_cut_to_what_a_status_may_hold() {
+        let message = "é".repeat(100_000);
+        let shown = condition("Ready", "False", "InvalidSpec", &message).message;
+        assert_eq!(shown, format!("{}...", "é".repeat(4096)));
+        assert_eq!(condition("Ready", "True", "Valid", "fits").message, "fits");
+    }
 
     #[test]
     fn a_ledger_is_written_and_read_back_and_text_that_is_none_is_ignored() {

@@ -1,5 +1,5 @@
-//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, and counted
-//! nouns.
+//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, counted nouns, and
+//! quotations.
 
 use std::fmt;
 
@@ -7,6 +7,13 @@ use std::fmt;
 pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
     let ending = if n == N::from(1) { "" } else { "s" };
     format!("{n} {noun}{ending}")
+}
+
+/// The beginning of a text from outside, of at most `most` characters, short enough to be quoted in a message.
+pub(crate) fn excerpt(text: &str, most: usize) -> String {
+    let cut = text.char_indices().nth(most);
+    let beginning = cut.and_then(|(cut, _)| text.get(..cut));
+    beginning.map_or_else(|| text.to_owned(), |beginning| format!("{beginning}..."))
 }
 
 /// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the

@@ -8,6 +8,8 @@ use std::fmt;
 use promql_parser::label::{MatchOp, Matcher as ParsedMatcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
+use crate::domain::words;
+
 const METRIC_NAME_MAX: usize = 256;
 const LABEL_VALUE_MAX: usize = 1024;
 /// The characters that have a meaning in RE2 syntax, so a literal escapes them.
@@ -410,11 +412,7 @@ fn is_identifier(text: &str, extra: &str) -> bool {
 
 /// The beginning of a text from outside, short enough for the message of a condition.
 pub(super) fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 200;
-    match text.char_indices().nth(LONGEST) {
-        Some((cut, _)) => format!("{}...", &text[..cut]),
-        None => text.to_owned(),
-    }
+    words::excerpt(text, 200)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 
 use self::clusters::AffinityConverter;
-use super::{Invalid, MAX_REPLICAS, Violation, read, refuse_if_any};
+use super::{Invalid, MAX_REPLICAS, Violation, limits, read, refuse_if_any};
 use crate::domain::{
     Replicas,
     cron::Zone,
@@ -143,6 +143,7 @@ pub fn fleet(
     let spec = &fdhpa.spec;
     let mut violations = Vec::new();
     let mut workload = read(&fdhpa.metadata, &spec.autoscaling, local, &mut violations);
+    limits::check_fleet(spec, &mut violations);
     // A fleet keeps one replica (docs/decisions/0013): without pods there is no demand to measure.
     workload.bounds.min = workload.bounds.min.max(Replicas::new(1));
     let scopes = scopes(spec, &mut workload, &mut violations);

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::LabelSelector},
 };
 
-use super::Violation;
+use super::{Violation, limits::METRICS_MAX};
 use crate::domain::{
     hpa::{
         Behavior, MetricKind, MetricSpec, ObjectRef, PolicyKind, PolicySelect, ScalingPolicy,
@@ -25,7 +25,7 @@ pub(super) fn metrics(
     violations: &mut Vec<Violation>,
 ) -> Vec<MetricSpec> {
     let mut read = Vec::with_capacity(raw.len());
-    for (position, metric) in raw.iter().enumerate() {
+    for (position, metric) in raw.iter().take(METRICS_MAX).enumerate() {
         let field = format!("spec.metrics[{position}]");
         match metric.typed() {
             Ok(wire) => read.push(

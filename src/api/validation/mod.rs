@@ -7,6 +7,7 @@
 mod algorithm;
 mod duration;
 mod fleet;
+mod limits;
 mod metric;
 
 use std::fmt;
@@ -28,12 +29,17 @@ use crate::domain::{
     cron::{Window, WindowError, WindowText, Zone},
     hpa::{MetricSpec, Target},
     proposal::Reason,
+    words::excerpt,
     workload::{Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
 };
 use crate::error::chain;
 
 /// The most replicas that a spec may ask for.
 pub const MAX_REPLICAS: i32 = 10_000;
+/// The longest quotation of a spec in a violation, in characters.
+const QUOTED_MAX: usize = 200;
+/// The most violations that a message lists.
+const LISTED_MAX: usize = 8;
 /// The default of `predictionWindowSeconds`, as in crane.
 const PREDICTION_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 /// The range of `predictionWindowSeconds`.
@@ -64,9 +70,9 @@ impl Violation {
         expected: impl Into<String>,
     ) -> Self {
         Self {
-            field: field.into(),
-            found: found.into(),
-            expected: expected.into(),
+            field: excerpt(&field.into(), QUOTED_MAX),
+            found: excerpt(&found.into(), QUOTED_MAX),
+            expected: excerpt(&expected.into(), QUOTED_MAX),
         }
     }
 }
@@ -82,11 +88,15 @@ impl fmt::Display for Violation {
 }
 
 fn sentence(violations: &[Violation]) -> String {
-    violations
+    let mut listed: Vec<_> = violations
         .iter()
+        .take(LISTED_MAX)
         .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+        .collect();
+    if violations.len() > LISTED_MAX {
+        listed.push(format!("and {} more", violations.len() - LISTED_MAX));
+    }
+    listed.join("; ")
 }
 
 /// Converts the spec of an autoscaler.
@@ -121,6 +131,7 @@ fn read(
     violations: &mut Vec<Violation>,
 ) -> Workload {
     let mut problems = Vec::new();
+    limits::check(spec, violations);
     Workload {
         target: target(metadata, spec),
         bounds: bounds(spec, violations),
@@ -211,7 +222,7 @@ fn windows(
     local: &Zone,
     problems: &mut Vec<SpecProblem>,
 ) -> Vec<Window> {
-    let crons = spec.crons.iter().flatten();
+    let crons = spec.crons.iter().flatten().take(limits::CRONS_MAX);
     crons
         .filter_map(|cron| match window(cron, local) {
             Ok(window) => Some(window),
