@@ -20,7 +20,7 @@ use crate::{
             adapter_config::ReloadOutcome,
         },
     },
-    clock::Clock,
+    clock::{Clock, Contact},
     config::{AdapterConfigSource, Config, Election, KubeAccess, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
@@ -28,7 +28,7 @@ use crate::{
     http,
     leadership::{self, Campaign, Leadership},
     ports::{Fleet, MemberView},
-    telemetry::Telemetry,
+    telemetry::{Telemetry, WatchHealth},
 };
 
 /// How often the health of the watches is published.
@@ -429,12 +429,17 @@ impl AdapterRules {
 }
 
 async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
+    let started = Contact::now();
     loop {
         for watch in cluster.watches() {
-            let age = watch
-                .last_contact
-                .map_or(0.0, |contact| contact.age().as_secs_f64());
-            telemetry.watched(watch.kind, age, watch.errors);
+            telemetry.watched(
+                watch.kind,
+                WatchHealth {
+                    age_seconds: watch.silent_since(started).age().as_secs_f64(),
+                    errors: watch.errors,
+                    unreadable: watch.unreadable,
+                },
+            );
         }
         telemetry.check_progress();
         clock.sleep(WATCH_REPORT_PERIOD).await;

@@ -135,6 +135,7 @@ pub struct Telemetry {
     model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
+    unreadable: Family<WatchLabels, Gauge>,
     fleets: Fleets,
     progress: Progress,
 }
@@ -184,6 +185,7 @@ impl Default for Telemetry {
             model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
+            unreadable: Family::default(),
             fleets: Fleets::default(),
             progress: Progress::default(),
         };
@@ -242,6 +244,11 @@ impl Telemetry {
             "Time since the watch of a kind last received anything from the API server",
             Unit::Seconds,
             self.watch_age_seconds.clone(),
+        );
+        registry.register(
+            "objects_unreadable",
+            "Objects of a kind that cannot be decoded, and are not reconciled until they change",
+            self.unreadable.clone(),
         );
         self.register_forecasts(&mut registry);
         self.fleets.register(&mut registry);
@@ -419,14 +426,16 @@ impl Telemetry {
     }
 
     /// Publishes the health of one watch.
-    pub fn watched(&self, kind: &'static str, age_seconds: f64, errors: u64) {
-        self.progress.watched(kind, age_seconds);
+    pub fn watched(&self, kind: &'static str, health: WatchHealth) {
+        self.progress.watched(kind, health.age_seconds);
         let labels = WatchLabels { kind };
         self.watch_age_seconds
             .get_or_create(&labels)
-            .set(age_seconds);
+            .set(health.age_seconds);
         let counter = self.watch_errors.get_or_create(&labels);
-        counter.inc_by(errors.saturating_sub(counter.get()));
+        counter.inc_by(health.errors.saturating_sub(counter.get()));
+        let unreadable = i64::try_from(health.unreadable).unwrap_or(i64::MAX);
+        self.unreadable.get_or_create(&labels).set(unreadable);
     }
 
     /// Everything in the `OpenMetrics` text format.
@@ -475,6 +484,17 @@ impl StageLabels {
 /// A histogram of the duration of syncs, with buckets from 1 ms to 16 s.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+/// The health of the watches of one kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WatchHealth {
+    /// For how long the one that has been silent longest has received nothing.
+    pub age_seconds: f64,
+    /// Failures so far.
+    pub errors: u64,
+    /// Objects that cannot be decoded.
+    pub unreadable: usize,
 }
 
 /// A log filter that cannot be read.
@@ -556,6 +576,25 @@ mod tests {
         assert!(telemetry.encode().contains("foretide_forecast_skill{"));
         telemetry.forget(&object(), &["resource.cpu".to_owned()]);
         assert_eq!(telemetry.encode(), empty);
+    }
+
+    #[test]
+    fn the_health_of_a_watch_counts_what_it_could_not_decode() {
+        let telemetry = Telemetry::default();
+        let health = WatchHealth {
+            age_seconds: 1.5,
+            errors: 4,
+            unreadable: 3,
+        };
+        telemetry.watched("pods", health);
+        let text = telemetry.encode();
+        for line in [
+            r#"foretide_objects_unreadable{kind="pods"} 3"#,
+            r#"foretide_watch_errors_total{kind="pods"} 4"#,
+            r#"foretide_watch_staleness_seconds{kind="pods"} 1.5"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -139,11 +139,15 @@ impl RelatedHpas {
         known: Option<&str>,
     ) -> Self {
         let uid = &*owner.uid;
+        let name = owner.child_name();
         let is_of_other = |hpa: &HpaView| {
             let owner_uid = created_for(hpa);
             owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
         };
-        let labeled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
+        // A label can be copied to another HPA, the UID and the name of the child cannot.
+        let is_genuine = |hpa: &&Arc<HpaView>| (known != Some(&*hpa.uid), hpa.name != name);
+        let labeled = hpas.iter().filter(|hpa| created_for(hpa) == Some(uid));
+        let labeled = labeled.min_by_key(is_genuine);
         let stripped = || hpas.iter().find(|hpa| is_stripped(owner, hpa, known));
         let created = labeled.or_else(stripped).cloned();
         let adopted = hpas
@@ -160,7 +164,6 @@ impl RelatedHpas {
             .iter()
             .find(|hpa| !ours(hpa) && !is_of_other(hpa) && same_target(&hpa.target, target))
             .cloned();
-        let name = owner.child_name();
         let name_collision = hpas
             .iter()
             .find(|hpa| hpa.name == name && !ours(hpa))
@@ -701,6 +704,35 @@ mod tests {
             let found = RelatedHpas::of(&owner, &whole.target, &all, &[], left);
             assert_eq!(found.created.is_some(), ours, "{shown}");
             assert_eq!(found.foreign.is_some(), !ours, "{shown}");
+        }
+    }
+
+    #[test]
+    fn of_two_hpas_with_the_label_of_a_fleet_the_child_is_the_one_with_its_uid_or_name() {
+        let owner = fleet();
+        let child = stored(&manifest(
+            &owner,
+            &ChildSpec::of(&ehpa(None).spec),
+            bounds(2),
+        ));
+        let copy = HpaView {
+            name: "a-copy".into(),
+            uid: "uid of the copy".into(),
+            ..child.clone()
+        };
+        let moved = HpaView {
+            name: "z-other-name".into(),
+            ..child.clone()
+        };
+        for (real, known) in [
+            (&child, None),
+            (&child, Some(&*child.uid)),
+            (&moved, Some(&*child.uid)),
+        ] {
+            let all = [copy.clone(), real.clone()].map(Arc::new);
+            let found = RelatedHpas::of(&owner, &child.target, &all, &[], known);
+            assert_eq!(found.created.as_deref(), Some(real), "{known:?}");
+            assert_eq!(found.foreign.as_deref(), Some(&copy), "{known:?}");
         }
     }
 

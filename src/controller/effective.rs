@@ -1,9 +1,10 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::{
     Setup, Shared,
@@ -22,7 +23,7 @@ use crate::{
         validation::{self, Invalid},
     },
     domain::{cron::Zone, workload::Workload},
-    ports::{Cluster, ClusterError},
+    ports::{Cluster, ClusterError, ListedAutoscalers},
 };
 
 /// The autoscalers of one cluster.
@@ -73,9 +74,16 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn objects(&self) -> Vec<Arc<Self::Object>> {
-        let mut all = self.cluster.autoscalers();
-        all.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
-        all
+        existing(self.cluster.autoscalers().objects)
+    }
+
+    fn uids(&self) -> HashSet<String> {
+        let ListedAutoscalers {
+            objects,
+            mut unreadable,
+        } = self.cluster.autoscalers();
+        unreadable.extend(existing(objects).iter().filter_map(|ehpa| ehpa.uid()));
+        unreadable
     }
 
     fn autoscaler(object: Arc<Self::Object>) -> Autoscaler {
@@ -97,11 +105,7 @@ impl<C: Cluster> Kind for Effective<C> {
         _: &StatesOf<Self>,
         now: Timestamp,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let objects = self.objects();
-        let uids = objects
-            .iter()
-            .filter_map(|ehpa| ehpa.metadata.uid.clone())
-            .collect();
+        let uids = self.uids();
         let orphans = Arc::clone(&self.orphans);
         async move { orphans.restore(&uids, now).await }
     }
@@ -178,6 +182,14 @@ impl<C: Cluster> Kind for Effective<C> {
     fn publish_sync(&self, seconds: f64) {
         self.shared.telemetry.synced(seconds);
     }
+}
+
+/// Those that are not being deleted.
+fn existing(
+    mut all: Vec<Arc<EffectiveHorizontalPodAutoscaler>>,
+) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
+    all.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
+    all
 }
 
 /// The scale of the target could not be read, so nothing is decided.

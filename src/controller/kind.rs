@@ -5,7 +5,12 @@
 //! its spec. A `FederatedHPA` has one per member, with the member's share of the bounds. Everything else (the queue,
 //! the store, the steps, the reports) is the same, and is in `run`.
 
-use std::{collections::BTreeSet, fmt::Debug, future::Future, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt::Debug,
+    future::Future,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
@@ -73,7 +78,12 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn objects(&self) -> Vec<Arc<Self::Object>>;
     /// An object as a managed autoscaler.
     fn autoscaler(object: Arc<Self::Object>) -> Autoscaler;
-    /// Whether [`Kind::objects`] is complete: only then has an object that it lacks been deleted.
+    /// UIDs of the objects that are there and not being deleted, also of those that cannot be decoded.
+    fn uids(&self) -> HashSet<String> {
+        let objects = self.objects().into_iter().map(Self::autoscaler);
+        objects.map(|object| object.uid().to_owned()).collect()
+    }
+    /// Whether [`Kind::uids`] is complete: only then has an object that it lacks been deleted.
     fn lists_all(&self) -> bool {
         true
     }

@@ -215,11 +215,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let telemetry = &self.context.shared.telemetry;
         let uids: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
         telemetry.set_objects(K::KIND.resource(), uids.len());
-        // An object that is missing from an incomplete list is not deleted.
+        // An object that is missing from an incomplete list, or cannot be decoded, is not deleted.
         if !self.context.kind.lists_all() {
             return;
         }
-        for gone in self.states.retain(|uid| uids.contains(uid)) {
+        let existing = self.context.kind.uids();
+        let exists = |uid: &str| uids.contains(uid) || existing.contains(uid);
+        for gone in self.states.retain(exists) {
             let gone = &mut gone.lock();
             let ReportState {
                 labels, forecast, ..

@@ -164,13 +164,15 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
     }
 
-    /// The autoscalers with predictions. One whose spec is invalid now keeps the series of its last valid spec.
+    /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of its
+    /// last valid spec.
     fn update_sources(&mut self) -> Vec<ForecastSource> {
-        let existing = autoscalers(&*self.cluster).filter(|one| !one.is_deleting());
-        let existing: Vec<_> = existing.collect();
+        let (existing, unreadable) = autoscalers(&*self.cluster);
+        let existing: Vec<_> = existing.filter(|one| !one.is_deleting()).collect();
         let uids: HashSet<&str> = existing.iter().map(Autoscaler::uid).collect();
-        self.sources.retain(|uid, _| uids.contains(&**uid));
-        self.forecasts.shares().retain(|uid| uids.contains(uid));
+        let exists = |uid: &str| uids.contains(uid) || unreadable.contains(uid);
+        self.sources.retain(|uid, _| exists(uid));
+        self.forecasts.shares().retain(exists);
         for autoscaler in existing {
             let predicts = autoscaler.spec().prediction.is_some();
             let uid = autoscaler.uid().to_owned();

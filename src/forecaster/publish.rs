@@ -94,7 +94,8 @@ async fn update<C: Cluster>(
 
 /// Deletes predictions that their autoscaler no longer asks for, and marks those that no autoscaler owns.
 async fn clean_up<C: Cluster>(cluster: &C, now: Timestamp) {
-    let all: Vec<_> = autoscalers(cluster).collect();
+    let (all, _) = autoscalers(cluster);
+    let all: Vec<_> = all.collect();
     let existing: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
     let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
     let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();

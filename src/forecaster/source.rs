@@ -7,7 +7,10 @@
 //! | of a `Duplicated` fleet | one for each member whose demand syncs report; else one, the sum |
 //! | of a fleet, for a metric of the fleet that no pod has | one |
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use foretide_crds::Prediction;
 use jiff::SignedDuration;
@@ -24,7 +27,7 @@ use crate::{
         proposal::Reason,
         workload::Workload,
     },
-    ports::{Cluster, Demand, DemandQueries, MemberSeries},
+    ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries},
 };
 
 /// An autoscaler with a prediction, in its last valid version.
@@ -67,11 +70,17 @@ pub(super) enum SeriesScope {
     Unknown,
 }
 
-/// All autoscalers of a cluster, with a prediction or without.
-pub(super) fn autoscalers<C: Cluster>(cluster: &C) -> impl Iterator<Item = Autoscaler> {
-    let ehpas = cluster.autoscalers().into_iter().map(Autoscaler::Effective);
+/// All autoscalers of a cluster, with a prediction or without, and the UIDs of those that cannot be decoded.
+pub(super) fn autoscalers<C: Cluster>(
+    cluster: &C,
+) -> (impl Iterator<Item = Autoscaler>, HashSet<String>) {
+    let ListedAutoscalers {
+        objects,
+        unreadable,
+    } = cluster.autoscalers();
+    let ehpas = objects.into_iter().map(Autoscaler::Effective);
     let fleets = cluster.federated().into_iter().map(Autoscaler::Federated);
-    ehpas.chain(fleets)
+    (ehpas.chain(fleets), unreadable)
 }
 
 // === impl ForecastSource ===

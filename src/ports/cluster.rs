@@ -1,6 +1,10 @@
 //! One Kubernetes cluster: the workloads that a sync reads and writes, and the objects that users write.
 
-use std::{collections::BTreeSet, future::Future, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    future::Future,
+    sync::Arc,
+};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
@@ -92,13 +96,22 @@ pub trait Workloads: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 }
 
+/// The autoscalers of the watched namespaces.
+#[derive(Debug, Clone, Default)]
+pub struct ListedAutoscalers {
+    /// In the order of their namespace and name.
+    pub objects: Vec<Arc<EffectiveHorizontalPodAutoscaler>>,
+    /// UIDs of those that exist and cannot be decoded, so that nothing is known of them but that they are not deleted.
+    pub unreadable: HashSet<String>,
+}
+
 /// The cluster with the autoscalers that users write: their specs, statuses and events.
 pub trait Cluster: Workloads {
     /// Waits until autoscalers are created, deleted, or changed in spec or annotations; returns and clears them all.
     /// Cancel safe.
     fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-    /// The autoscalers of the watched namespaces, in the order of their namespace and name.
-    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
+    /// The autoscalers of the watched namespaces, at one time.
+    fn autoscalers(&self) -> ListedAutoscalers;
     /// Every `TimeSeriesPrediction` of the watched namespaces.
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
     /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force; returns its UID.

@@ -10,7 +10,8 @@ mod lease;
 mod members;
 
 pub use cluster::{
-    Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView, Workloads,
+    Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
+    ScaleView, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,

@@ -141,6 +141,15 @@ impl Telemetry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::WatchHealth;
+
+    fn silent_for(age_seconds: f64) -> WatchHealth {
+        WatchHealth {
+            age_seconds,
+            errors: 0,
+            unreadable: 0,
+        }
+    }
 
     #[test]
     fn readiness_falls_while_objects_or_watches_are_late() {
@@ -154,12 +163,12 @@ mod tests {
             "federatedhpa have been due for 61 s"
         );
         telemetry.turned("federatedhpa", 1.0);
-        telemetry.watched("pods", 121.0, 0);
+        telemetry.watched("pods", silent_for(121.0));
         assert_eq!(
             telemetry.unready().unwrap(),
             "the watch of pods has received nothing for 121 s"
         );
-        telemetry.watched("pods", 1.0, 0);
+        telemetry.watched("pods", silent_for(1.0));
         assert_eq!(telemetry.unready(), None);
     }
 

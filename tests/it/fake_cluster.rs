@@ -19,8 +19,8 @@ use foretide::{
         },
     },
     ports::{
-        Cluster, ClusterError, EventNote, HpaView, Member, MetricQuery, ObjectKey, ScaleView,
-        Workloads,
+        Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, Member, MetricQuery,
+        ObjectKey, ScaleView, Workloads,
     },
 };
 use foretide_crds::{
@@ -36,6 +36,8 @@ use serde_json::{Value, json};
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
+    /// UIDs of those of them that fail to parse.
+    pub(crate) undecoded: BTreeSet<String>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
     /// Federated autoscalers that fail to parse, which lists leave out.
     pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
@@ -484,13 +486,17 @@ impl Cluster for FakeCluster {
         std::future::pending().await
     }
 
-    fn autoscalers(&self) -> Vec<Arc<Ehpa>> {
-        self.state()
-            .autoscalers
-            .values()
-            .cloned()
-            .map(Arc::new)
-            .collect()
+    fn autoscalers(&self) -> ListedAutoscalers {
+        let state = self.state();
+        let unreadable = state.undecoded.iter().cloned().collect();
+        let all = state.autoscalers.values().filter(|ehpa| {
+            let uid = ehpa.metadata.uid.as_ref();
+            uid.is_none_or(|uid| !state.undecoded.contains(uid))
+        });
+        ListedAutoscalers {
+            objects: all.cloned().map(Arc::new).collect(),
+            unreadable,
+        }
     }
 
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {

@@ -306,6 +306,43 @@ async fn unreadable_metrics_never_scale_down() {
 }
 
 #[tokio::test]
+async fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hpa() {
+    let fake = FakeCluster::default();
+    fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    fake.put("api", 2, &format!("maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 100;
+    let mut world = World::new(fake);
+    world.sync(0).await;
+    {
+        let mut state = world.fake.state();
+        let mut adopted = state.hpas["ehpa-api"].clone();
+        adopted.controller_uid = None;
+        adopted.name = "theirs".into();
+        adopted.target.name = "web".into();
+        adopted.annotations = serde_json::json!({
+            "autoscaling.foretide.io/adopted-by": "uid-web",
+            "autoscaling.foretide.io/original-spec": "{\"maxReplicas\":30}",
+        });
+        state.hpas.insert("theirs".into(), adopted);
+        state.undecoded.insert("uid-web".into());
+    }
+    for pass in 1..4 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+    world.fake.state().hpas.remove("theirs");
+    world.fake.state().undecoded.clear();
+    world.fake.edit("web", |ehpa| {
+        let nonsense = serde_json::json!({"type": "Resource", "resource": 7});
+        ehpa.spec.metrics = Some(vec![foretide_crds::Passthrough::from_raw(nonsense)]);
+    });
+    world.fake.state().millicores = 400;
+    let writes = world.sync(60).await;
+    // By the last valid spec, which is still known.
+    assert!(writes.contains(&"scale web 4".to_owned()), "{writes:?}");
+}
+
+#[tokio::test]
 async fn preview_deletes_the_child_despite_its_annotations_and_writes_no_scale() {
     for annotations in [
         serde_json::json!({}),

@@ -17,7 +17,7 @@ use crate::{
     adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
     domain::ScaleTarget,
-    ports::{Cluster, ClusterError, EventNote, ObjectKey},
+    ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey},
 };
 
 impl KubeCluster<Hub> {
@@ -50,8 +50,12 @@ impl Cluster for KubeCluster<Hub> {
         self.role.changes.next().await
     }
 
-    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
-        self.role.autoscalers.all()
+    fn autoscalers(&self) -> ListedAutoscalers {
+        let (objects, unreadable) = self.role.autoscalers.all_and_unreadable();
+        ListedAutoscalers {
+            objects,
+            unreadable,
+        }
     }
 
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {

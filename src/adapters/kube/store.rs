@@ -5,7 +5,7 @@
 //! logged; the others stay usable. Fetching is left to `watch.rs`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering},
@@ -49,6 +49,7 @@ pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
 pub(in crate::adapters) struct Entry<V> {
     namespace: Arc<str>,
     name: Arc<str>,
+    uid: Option<Arc<str>>,
     value: Result<V, String>,
 }
 
@@ -59,6 +60,8 @@ pub(in crate::adapters) struct Store<V> {
     /// Counters of its watches.
     pub(super) counts: Counts,
     scopes: Vec<Option<String>>,
+    /// The last contact of each scope; absent for none.
+    contacts: Mutex<Vec<Option<Contact>>>,
     label_selector: Option<String>,
     changes: Option<Arc<Changes>>,
     indexes: RwLock<NamespaceIndexes<V>>,
@@ -69,7 +72,6 @@ pub(in crate::adapters) struct Store<V> {
 pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
-    last_contact: Mutex<Option<Contact>>,
     failing: Mutex<Option<CallError>>,
 }
 
@@ -88,7 +90,8 @@ pub struct WatchReport {
     pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
-    /// When the server last sent anything, bookmarks included.
+    /// When the server last sent anything to the watch that has been silent longest, bookmarks included; absent while a
+    /// watch has received nothing.
     pub last_contact: Option<Contact>,
     /// The last failure, until a request succeeds.
     pub failing: Option<String>,
@@ -99,12 +102,29 @@ pub struct WatchReport {
 struct NamespaceIndexes<V> {
     synced: BTreeSet<Option<String>>,
     by_namespace: BTreeMap<Arc<str>, NamespaceIndex<V>>,
-    unreadable: BTreeMap<(Arc<str>, Arc<str>), String>,
+    unreadable: BTreeMap<(Arc<str>, Arc<str>), Undecoded>,
+}
+
+/// An object that cannot be decoded.
+#[derive(PartialEq, Eq)]
+struct Undecoded {
+    uid: Option<Arc<str>>,
+    expected: String,
 }
 
 struct NamespaceIndex<V> {
     objects: BTreeMap<Arc<str>, Arc<V>>,
     by_label: HashMap<Label, BTreeSet<Arc<str>>>,
+}
+
+// === impl WatchReport ===
+
+impl WatchReport {
+    /// Since when its most silent watch has received nothing, where watches run since `started`.
+    #[must_use]
+    pub fn silent_since(&self, started: Contact) -> Contact {
+        self.last_contact.unwrap_or(started)
+    }
 }
 
 // === impl Entry ===
@@ -121,9 +141,11 @@ impl<V: Stored> Entry<V> {
                 .map(Arc::<str>::from)
         };
         let (namespace, name) = (text("namespace").unwrap_or_default(), text("name")?);
+        let uid = text("uid");
         Some(Self {
             namespace,
             name,
+            uid,
             value: V::decode(object),
         })
     }
@@ -143,6 +165,7 @@ impl<V: Stored> Store<V> {
             resource,
             counts: Counts::default(),
             scopes: scopes.to_vec(),
+            contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
             label_selector: None,
             changes: None,
             indexes: RwLock::new(indexes),
@@ -202,6 +225,15 @@ impl<V: Stored> Store<V> {
         self.by_namespace().into_values().flatten().collect()
     }
 
+    /// Every object, and the UIDs of those that cannot be decoded, at one time.
+    pub(super) fn all_and_unreadable(&self) -> (Vec<Arc<V>>, HashSet<String>) {
+        let indexes = self.read();
+        let all = indexes.by_namespace.values().flat_map(NamespaceIndex::all);
+        let undecoded = indexes.unreadable.values();
+        let uids = undecoded.filter_map(|one| one.uid.as_deref().map(str::to_owned));
+        (all.collect(), uids.collect())
+    }
+
     /// Every object at one time, by namespace, then by name.
     pub(super) fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
         let indexes = self.read();
@@ -239,12 +271,15 @@ impl<V: Stored> Store<V> {
         // Under one write lock, so that a reader sees either the old list or the new one.
         let before = indexes.clear(scope);
         let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
+        let mut listed = HashSet::with_capacity(fresh.len());
         for entry in fresh {
             let key = (entry.namespace.clone(), entry.name.clone());
             gone.remove(&key);
+            listed.insert(key.clone());
             let old = before.get(&key);
             self.put(&mut indexes, entry, old);
         }
+        indexes.forget_unreadable(scope, &listed);
         // Deleted between two watches.
         for (namespace, name) in gone {
             self.notify(&namespace, &name);
@@ -280,7 +315,7 @@ impl<V: Stored> Store<V> {
             synced: indexes.synced.len() == self.scopes.len(),
             relists: self.counts.relists.load(Ordering::Relaxed),
             errors: self.counts.errors.load(Ordering::Relaxed),
-            last_contact: *self.counts.last_contact(),
+            last_contact: self.last_contact(),
             forbidden_or_not_found: failing
                 .as_ref()
                 .is_some_and(CallError::is_forbidden_or_not_found),
@@ -288,10 +323,29 @@ impl<V: Stored> Store<V> {
         }
     }
 
+    /// Records that the server sent something to the watch of a scope.
+    pub(super) fn contacted(&self, scope: Option<&str>, contact: Contact) {
+        let mut contacts = self.contacts();
+        let contacts = self.scopes.iter().zip(&mut *contacts);
+        let of_scope = contacts.filter(|(of, _)| of.as_deref() == scope);
+        of_scope.for_each(|(_, last)| *last = Some(contact));
+    }
+
+    /// Of the scope that has been silent longest.
+    fn last_contact(&self) -> Option<Contact> {
+        let contacts: Option<Vec<Contact>> = self.contacts().iter().copied().collect();
+        contacts?.into_iter().min_by_key(Contact::monotonic)
+    }
+
+    fn contacts(&self) -> MutexGuard<'_, Vec<Option<Contact>>> {
+        self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, indexes: &mut NamespaceIndexes<V>, entry: Entry<V>, before: Option<&Arc<V>>) {
         let Entry {
             namespace,
             name,
+            uid,
             value,
         } = entry;
         match value {
@@ -304,24 +358,26 @@ impl<V: Stored> Store<V> {
                     .remove(&(namespace.clone(), name.clone()));
                 indexes.index(namespace).insert(name, Arc::new(value));
             }
-            Err(expected) => self.exclude(indexes, namespace, name, expected),
+            Err(expected) => {
+                let undecoded = Undecoded { uid, expected };
+                self.exclude(indexes, (namespace, name), undecoded);
+            }
         }
     }
 
     fn exclude(
         &self,
         indexes: &mut NamespaceIndexes<V>,
-        namespace: Arc<str>,
-        name: Arc<str>,
-        expected: String,
+        key: (Arc<str>, Arc<str>),
+        undecoded: Undecoded,
     ) {
-        let key = (namespace, name);
         // Logged once, not with every list.
-        if indexes.unreadable.get(&key) != Some(&expected) {
+        if indexes.unreadable.get(&key) != Some(&undecoded) {
             let object = self.resource.object(&key.0, &key.1);
-            tracing::warn!(%object, error = %expected, "object cannot be decoded; ignored until it changes");
+            let error = &undecoded.expected;
+            tracing::warn!(%object, %error, "object cannot be decoded; not reconciled until it changes");
         }
-        indexes.unreadable.insert(key, expected);
+        indexes.unreadable.insert(key, undecoded);
     }
 
     fn notify(&self, namespace: &str, name: &str) {
@@ -358,16 +414,6 @@ impl Counts {
     fn failing(&self) -> MutexGuard<'_, Option<CallError>> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(super) fn contacted(&self, contact: Contact) {
-        *self.last_contact() = Some(contact);
-    }
-
-    fn last_contact(&self) -> MutexGuard<'_, Option<Contact>> {
-        self.last_contact
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // === impl NamespaceIndexes ===
@@ -390,6 +436,13 @@ impl<V: Stored> NamespaceIndexes<V> {
             self.by_namespace.remove(namespace);
         }
         removed
+    }
+
+    /// Drops what could not be decoded in a scope and is not in its new list.
+    fn forget_unreadable(&mut self, scope: Option<&str>, listed: &HashSet<(Arc<str>, Arc<str>)>) {
+        let is_of_scope = |namespace: &str| scope.is_none_or(|scope| scope == namespace);
+        self.unreadable
+            .retain(|key, _| !is_of_scope(&key.0) || listed.contains(key));
     }
 
     /// Removes and returns the objects of a scope. The errors of undecodable objects stay, so that each is logged once.

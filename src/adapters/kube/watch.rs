@@ -327,7 +327,7 @@ impl<V: Stored> Watch<V> {
     }
 
     fn contacted(&self) {
-        self.store.counts.contacted(Contact::now());
+        self.store.contacted(self.scope.as_deref(), Contact::now());
     }
 
     fn recover(&self, outage: &mut Outage) {

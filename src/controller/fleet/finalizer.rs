@@ -305,7 +305,7 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
         Some((count, format!("{count} in {}", cluster.name)))
     });
     let (counts, shown): (Vec<i32>, Vec<String>) = counts.unzip();
-    let all: i32 = counts.iter().sum();
+    let all: i64 = counts.iter().map(|count| i64::from(*count)).sum();
     (all > 0).then(|| EventNote {
         warning: false,
         reason: "ReplicasKept",
@@ -432,6 +432,17 @@ mod tests {
             },
         });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn the_total_of_counts_that_stay_does_not_wrap() {
+        let mut fdhpa = object(&[]);
+        let clusters = json!([
+            {"name": "east", "current": i32::MAX}, {"name": "west", "current": i32::MAX},
+        ]);
+        fdhpa.status = serde_json::from_value(json!({ "clusters": clusters })).unwrap();
+        let note = kept(&fdhpa).unwrap().note;
+        assert!(note.contains("; 4294967294 in total"), "{note}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::FutureExt;
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -18,6 +19,7 @@ use crate::{
         Redactor, Resource,
         fake::{FakeServer, Reply, Sent, failure},
     },
+    clock::{Contact, Monotonic},
     domain::Selector,
     ports::ObjectKey,
 };
@@ -282,6 +284,7 @@ async fn a_version_that_expires_at_once_is_listed_again_only_after_a_pause() {
 async fn an_object_that_cannot_be_decoded_is_excluded_and_the_others_are_not() {
     let store = pods(None);
     let mut bad = pod("bad", 2);
+    bad["metadata"]["uid"] = "uid-bad".into();
     bad["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("a lot");
     let (server, client) = FakeServer::new(move |_sent, before| match before {
         0 => list(
@@ -297,11 +300,51 @@ async fn an_object_that_cannot_be_decoded_is_excluded_and_the_others_are_not() {
         (names(&store), store.report().unreadable),
         (vec!["a".to_owned()], 1)
     );
+    let unreadable = || store.all_and_unreadable().1;
+    assert_eq!(unreadable(), ["uid-bad".to_owned()].into());
 
     let fixed = Entry::decode(pod("bad", 13)).unwrap();
     store.apply(fixed);
     assert_eq!(names(&store), ["a", "bad"]);
     assert_eq!(store.report().unreadable, 0);
+    assert_eq!(unreadable(), [].into());
+}
+
+#[test]
+fn an_undecodable_object_that_is_missing_from_a_list_of_its_scope_is_gone() {
+    let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
+    let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
+    let bad = |namespace: &str| {
+        let uid = format!("uid-{namespace}");
+        let metadata = json!({"namespace": namespace, "name": "bad", "uid": uid});
+        Entry::decode(json!({"metadata": metadata, "spec": 7})).unwrap()
+    };
+    for scope in ["shop", "bank"] {
+        store.replace(Some(scope), vec![bad(scope)]);
+    }
+    store.replace(Some("shop"), vec![]);
+    let (_, unreadable) = store.all_and_unreadable();
+    assert_eq!(unreadable, ["uid-bank".to_owned()].into());
+}
+
+#[test]
+fn a_scope_that_is_silent_does_not_hide_behind_one_that_is_not() {
+    let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
+    let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
+    let at = |second| {
+        let reading = Monotonic::after_origin(Duration::from_secs(second));
+        // A wall clock that runs backwards, which does not count.
+        let wall = Timestamp::from_second(1000 - i64::try_from(second).unwrap());
+        Contact::of(wall.unwrap(), reading)
+    };
+    assert_eq!(store.report().last_contact, None);
+    store.contacted(Some("shop"), at(100));
+    assert_eq!(store.report().last_contact, None, "bank was never heard");
+    let started = at(40);
+    assert_eq!(store.report().silent_since(started), started);
+    store.contacted(Some("bank"), at(110));
+    store.contacted(Some("shop"), at(200));
+    assert_eq!(store.report().last_contact, Some(at(110)));
 }
 
 #[test]

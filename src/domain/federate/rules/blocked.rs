@@ -149,7 +149,7 @@ fn relieve_tier(fleet: &mut RuleContext<'_>, from: Option<i64>) {
         })
     });
     let mut rest = sum(gains.iter().copied());
-    let (now, mut minimum, mut cause) = (fleet.now, 0, None);
+    let (now, mut minimum, mut cause) = (fleet.now, 0_u32, None);
     let receivers = names(fleet, &gains);
     for (state, unusable) in fleet.members.iter_mut().zip(offers) {
         let moved = unusable.min(rest);
@@ -158,7 +158,7 @@ fn relieve_tier(fleet: &mut RuleContext<'_>, from: Option<i64>) {
             let why = symptom(state, now);
             let before = state.min();
             state.lose(moved, now);
-            minimum += before - state.min();
+            minimum = minimum.saturating_add(before.saturating_sub(state.min()));
             state.add_reason(Reason::Blocked, || {
                 format!(
                     "{why}; moved {} of its budget to {receivers}",

@@ -142,7 +142,7 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
         }
     });
     let recipients: Vec<_> = recipients.collect();
-    let mut freed = 0;
+    let mut freed = 0_u32;
     for (state, less) in fleet
         .members
         .iter_mut()
@@ -152,7 +152,7 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
             continue;
         }
         let max = state.replicas.min(state.max()) - less;
-        freed += state.max() - max;
+        freed = freed.saturating_add(state.max() - max);
         state.lose(state.max() - max, now);
         state.entry.shrunk = Some(now);
         state.add_reason(Reason::ShrinkOrder, || {
