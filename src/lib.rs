@@ -26,5 +26,6 @@ pub mod forecaster;
 pub mod http;
 pub mod leadership;
 pub mod ports;
+mod printable;
 pub mod sim;
 pub mod telemetry;

@@ -24,6 +24,7 @@ use prometheus_client::{
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
 
 use self::{fleets::Fleets, progress::Progress};
+use crate::printable::RecordWriter;
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -506,7 +507,8 @@ pub struct BadFilter {
     source: ParseError,
 }
 
-/// Starts logging to standard error, as lines for people or as JSON; once per process.
+/// Starts logging to standard error, as lines for people or as JSON; once per process. A record is one line, without
+/// control characters.
 ///
 /// # Errors
 /// [`BadFilter`], before anything is logged.
@@ -517,7 +519,9 @@ pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
             filter: filter.to_owned(),
             source,
         })?;
-    let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = fmt()
+        .with_env_filter(filter)
+        .with_writer(|| RecordWriter(std::io::stderr()));
     let started = if json {
         subscriber.json().try_init()
     } else {

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use crate::printable;
+
 /// How a command ended, as the shell sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
@@ -50,6 +52,7 @@ pub(crate) fn usage(message: &str) -> ExitCode {
 
 /// Prints an error on standard error; a closed standard error is ignored.
 pub(crate) fn print_error(message: &str) {
+    let message = printable::lines(message, &[]);
     let _printed = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
 }
 

@@ -75,7 +75,10 @@ pub fn run(cli: Cli) -> ExitCode {
             terminal::play(&args, &CommandContext::detect())
         }
         Command::Backtest(args) => terminal::backtest(&args, &CommandContext::detect()),
-        _ => output::print(execute(&cli, &CommandContext::detect())),
+        _ => {
+            let context = CommandContext::detect();
+            output::print(execute(&cli, &context), context.screen)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Commands are functions that return a [`CommandOutput`]; nothing else in the program prints.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,6 +10,10 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::exit::{Exit, print_error};
+use crate::printable;
+
+/// The escape sequence that ends a color.
+const UNPAINTED: &str = "\u{1b}[0m";
 
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
@@ -138,6 +143,30 @@ impl Failure {
     }
 }
 
+// === impl Paint ===
+
+impl Paint {
+    /// All of them.
+    const ALL: [Self; 5] = [
+        Self::Strong,
+        Self::Dim,
+        Self::Future,
+        Self::Warning,
+        Self::Error,
+    ];
+
+    /// The escape sequence that begins it.
+    const fn sequence(self) -> &'static str {
+        match self {
+            Self::Strong => "\u{1b}[1m",
+            Self::Dim => "\u{1b}[2m",
+            Self::Future => "\u{1b}[36m",
+            Self::Warning => "\u{1b}[33m",
+            Self::Error => "\u{1b}[31m",
+        }
+    }
+}
+
 // === impl Screen ===
 
 impl Screen {
@@ -147,21 +176,25 @@ impl Screen {
         if !self.color || text.is_empty() {
             return text.to_owned();
         }
-        let code = match paint {
-            Paint::Strong => "1",
-            Paint::Dim => "2",
-            Paint::Future => "36",
-            Paint::Warning => "33",
-            Paint::Error => "31",
-        };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        format!("{}{text}{UNPAINTED}", paint.sequence())
+    }
+
+    /// The text as it may be printed: names and messages of objects may hold escape sequences.
+    fn printable(self, text: &str) -> Cow<'_, str> {
+        let mut colors = vec![UNPAINTED];
+        colors.extend(Paint::ALL.map(Paint::sequence));
+        printable::lines(text, if self.color { &colors } else { &[] })
     }
 
     /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends.
     #[must_use]
     pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
+        let rows = rows
+            .iter()
+            .map(|row| row.each_ref().map(|cell| printable::line(cell)));
+        let rows: Vec<_> = rows.collect();
         let mut widths = header.map(|(name, _)| name.chars().count());
-        for row in rows {
+        for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
             }
@@ -179,8 +212,8 @@ impl Screen {
         };
         let mut text = self.paint(Paint::Dim, &line(header.map(|(name, _)| name)));
         text.push('\n');
-        for row in rows {
-            let _infallible = writeln!(text, "{}", line(row.each_ref().map(String::as_str)));
+        for row in &rows {
+            let _infallible = writeln!(text, "{}", line(row.each_ref().map(|cell| &**cell)));
         }
         text
     }
@@ -207,10 +240,11 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines
 }
 
-/// Prints an outcome and turns it into the exit code.
+/// Prints an outcome and turns it into the exit code. Control characters are escaped, but for line breaks and, on a screen
+/// with color, the sequences of [`Paint`].
 ///
 /// A closed pipe (`foretide crds | head`) is not an error.
-pub(super) fn print(outcome: Result<CommandOutput, Failure>) -> ExitCode {
+pub(super) fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {
     let output = match outcome {
         Ok(output) => output,
         Err(failure) => {
@@ -218,8 +252,8 @@ pub(super) fn print(outcome: Result<CommandOutput, Failure>) -> ExitCode {
             return failure.exit.into();
         }
     };
-    let printed = write(&mut io::stdout().lock(), &output.text)
-        .and_then(|()| write(&mut io::stderr().lock(), &output.notes));
+    let printed = write(&mut io::stdout().lock(), &screen.printable(&output.text))
+        .and_then(|()| write(&mut io::stderr().lock(), &screen.printable(&output.notes)));
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             print_error(&format!("cannot write the output: {error}"));
@@ -273,6 +307,31 @@ mod tests {
         assert_eq!(screen.paint(Paint::Error, "no"), "\u{1b}[31mno\u{1b}[0m");
         assert_eq!(screen.paint(Paint::Error, ""), "");
         assert_eq!(Screen::default().paint(Paint::Error, "no"), "no");
+    }
+
+    #[test]
+    fn what_is_printed_has_no_control_characters_but_line_breaks_and_own_colors() {
+        let hostile = "\u{1b}]52;c;aGk=\u{7} \u{9b}2J \u{202e}";
+        let color = Screen {
+            color: true,
+            unicode: true,
+        };
+        let shown = "\\u001b]52;c;aGk=\\u0007 \\u009b2J \\u202e";
+        let text = format!("{}\n", color.paint(Paint::Warning, hostile));
+        assert_eq!(
+            color.printable(&text),
+            format!("\u{1b}[33m{shown}\u{1b}[0m\n")
+        );
+        let plain = Screen::default();
+        assert_eq!(
+            plain.printable(&text),
+            format!("\\u001b[33m{shown}\\u001b[0m\n")
+        );
+        let rows = [["a\nb".to_owned()]];
+        assert_eq!(
+            plain.table([("NAME", Side::Left)], &rows),
+            "NAME\na\\u000ab\n"
+        );
     }
 
     #[test]

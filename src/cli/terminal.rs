@@ -73,7 +73,7 @@ pub(super) fn play(args: &DemoArgs, context: &CommandContext) -> ExitCode {
     let mut to = std::io::stdout().lock();
     match demo::play(args, context, &mut to, &mut wait) {
         Ok(()) => exit::OK,
-        Err(failure) => output::print(Err(failure)),
+        Err(failure) => output::print(Err(failure), context.screen),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn backtest(args: &BacktestArgs, context: &CommandContext) -> ExitCod
     if shows {
         draw("\r\u{1b}[K");
     }
-    output::print(outcome)
+    output::print(outcome, context.screen)
 }
 
 fn bar(filled: u32) -> String {
