@@ -16,8 +16,8 @@ use crate::{
         kube::{ConnectError, Connection, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
-            Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RulesCache,
-            adapter_config::ReloadOutcome,
+            Endpoint, EndpointError, Endpoints, MatchersError, Prometheus, PromqlScope,
+            QueryDefaults, QueryRules, RulesCache, adapter_config::ReloadOutcome, matchers,
         },
     },
     clock::{Clock, Contact},
@@ -48,6 +48,9 @@ pub enum AppError {
     /// The Prometheus URL cannot be used.
     #[error("no connection to Prometheus")]
     Prometheus(#[from] EndpointError),
+    /// The matchers of resource metrics cannot be used.
+    #[error("--prometheus-resource-matchers cannot be used")]
+    ResourceMatchers(#[from] MatchersError),
     /// The HTTP port cannot be opened.
     #[error("cannot listen on {addr}; choose another address with --listen")]
     Listen {
@@ -339,7 +342,7 @@ impl Fleet for Fleets {
 fn history(
     config: &Config,
     adapter: RulesCache,
-) -> Result<Option<HistorySource<Endpoints, QueryRules>>, EndpointError> {
+) -> Result<Option<HistorySource<Endpoints, QueryRules>>, AppError> {
     if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
     }
@@ -361,11 +364,16 @@ fn history(
         ScopeArg::Namespace => PromqlScope::Namespace,
         ScopeArg::Any => PromqlScope::Any,
     };
+    let resource_matchers = config.resource_matchers.as_deref().map(matchers);
+    let defaults = QueryDefaults {
+        resource_matchers: resource_matchers.transpose()?.unwrap_or_default(),
+        ..QueryDefaults::default()
+    };
     let queries = QueryRules {
+        defaults,
         scope,
         adapter,
         endpoints: reader.names(&config.cluster_label),
-        ..QueryRules::default()
     };
     Ok(Some(HistorySource { reader, queries }))
 }

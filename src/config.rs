@@ -58,6 +58,14 @@ pub struct ControllerArgs {
         default_value = "cluster"
     )]
     pub prometheus_cluster_label: String,
+    /// Matchers of the series of cpu and memory usage, such as job="kubelet",metrics_path="/metrics/cadvisor", so that a
+    /// workload cannot add series of the same name. Without it, every series of the namespace counts.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_RESOURCE_MATCHERS",
+        value_name = "MATCHERS"
+    )]
+    pub prometheus_resource_matchers: Option<String>,
     /// Which series a query in a spec may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
@@ -235,6 +243,8 @@ pub struct Config {
     pub prometheus_endpoints: BTreeMap<String, String>,
     /// The label with the name of the member that a series is from.
     pub cluster_label: String,
+    /// Matchers of the series of cpu and memory usage, as `PromQL` writes them.
+    pub resource_matchers: Option<String>,
     /// What free-form queries may read.
     pub promql_scope: ScopeArg,
     /// Where the rules of prometheus-adapter are, if they are used.
@@ -395,6 +405,9 @@ impl TryFrom<ControllerArgs> for Config {
             prometheus: args.prometheus.map(prometheus_url).transpose()?,
             prometheus_endpoints: endpoints(args.prometheus_endpoints)?,
             cluster_label: cluster_label(args.prometheus_cluster_label)?,
+            resource_matchers: args
+                .prometheus_resource_matchers
+                .filter(|text| !text.is_empty()),
             promql_scope: args.promql_scope,
             members: member_args(args.members)?,
             election,

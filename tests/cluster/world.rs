@@ -315,6 +315,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
         },
         namespaces: Vec::new(),
         prometheus: None,
+        resource_matchers: None,
         promql_scope: ScopeArg::Namespace,
         cluster_label: "cluster".to_owned(),
         prometheus_endpoints: BTreeMap::new(),

@@ -25,4 +25,4 @@ pub use demand::QueryRules;
 pub use endpoints::{EndpointNames, Endpoints};
 pub use promql::Query;
 pub use queries::{BuiltInError, Metric, QueryDefaults, WorkloadRef, built_in, built_in_part};
-pub use scope::{AdmitError, PromqlScope, admit};
+pub use scope::{AdmitError, MatchersError, PromqlScope, admit, matchers};

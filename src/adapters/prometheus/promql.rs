@@ -107,6 +107,11 @@ impl RegexValue {
         Self::default()
     }
 
+    /// An expression that the administrator wrote.
+    pub(super) fn written(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// Appends text that matches itself: all 14 RE2 metacharacters are escaped.
     #[must_use]
     pub fn literal(mut self, text: &str) -> Self {

@@ -11,8 +11,10 @@
 //! ```
 
 mod error;
+mod matchers;
 mod parse;
 mod patterns;
+mod tenant;
 
 use std::time::Duration;
 
@@ -25,22 +27,10 @@ use promql_parser::parser::{
 pub use self::error::AdmitError;
 pub(super) use self::error::BYTES_MAX;
 use self::error::{BYTES_MAX_UNSCOPED, DEPTH_MAX, SELECTORS_MAX};
+pub use self::matchers::{MatchersError, matchers};
 pub(super) use self::parse::parse;
+pub(super) use self::tenant::{NAMESPACE, Tenant, is_tenant_label};
 use super::promql::{LabelName, Matcher as BuiltMatcher, MetricName, Query, excerpt};
-
-/// The labels that hold the namespace in common installations; queries are bound to the first.
-const TENANT_LABELS: [&str; 3] = [NAMESPACE, "exported_namespace", "kubernetes_namespace"];
-/// The label that holds the namespace, unless the administrator names another one.
-pub(super) const NAMESPACE: &str = "namespace";
-
-/// The series that may be read: those whose `label` is `namespace`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Tenant<'a> {
-    /// The label that holds the namespace of a series.
-    pub(super) label: &'a str,
-    /// The namespace.
-    pub(super) namespace: &'a str,
-}
 
 /// What a query that a user wrote may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -167,11 +157,6 @@ fn each_selector(tree: &mut Expr, visit: &mut impl FnMut(&mut VectorSelector)) {
         Expr::MatrixSelector(it) => visit(&mut it.vs),
         Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
-}
-
-/// Whether a label names a namespace.
-pub(super) fn is_tenant_label(label: &str) -> bool {
-    TENANT_LABELS.contains(&label)
 }
 
 /// The walk over the tree that rejects what is not accepted, and adds the namespace to every selector.
