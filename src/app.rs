@@ -4,7 +4,7 @@
 
 mod shutdown;
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, future::Future, net::SocketAddr, sync::Arc};
 
 use futures::FutureExt;
 use jiff::SignedDuration;
@@ -98,6 +98,7 @@ pub async fn run_with(
 ) -> Result<(), AppError> {
     let listener = bind(config.listen).await?;
     let connection = connect(&config.access).await?;
+    let denied_namespaces = Arc::new(denied_namespaces(&config, &connection));
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
         connection: connection.clone(),
@@ -122,18 +123,28 @@ pub async fn run_with(
         ForecasterSetup {
             clock: clock.clone(),
             local_zone: config.local_zone.clone(),
+            denied_namespaces: Arc::clone(&denied_namespaces),
             telemetry: Arc::clone(&telemetry),
         },
     )
     .led_by(clusters.leadership.clone());
-    let router = http::router(Arc::clone(&telemetry));
+    if !config.object_metrics {
+        telemetry.hide_objects();
+    }
+    let router = http::router(Arc::clone(&telemetry), clock.clone());
     let listen = config.listen;
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = Parts::new();
-    let mut stop = spawn_controllers(&mut parts, &clusters, &clock, setup(config), shared);
+    let mut stop = spawn_controllers(
+        &mut parts,
+        &clusters,
+        &clock,
+        setup(config, denied_namespaces),
+        shared,
+    );
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
@@ -141,8 +152,7 @@ pub async fn run_with(
             .map(|()| "prometheus-adapter rules"),
     );
     spawn_watches(&mut parts, clusters, &telemetry, &clock);
-    let server = axum::serve(listener, router).into_future();
-    parts.spawn(server.map(|_| "HTTP server"));
+    parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
     tracing::info!(%listen, "controller started");
     if let Some(campaign) = campaign {
         parts.spawn(campaign.run(stop.election()).map(|_ended| ELECTION));
@@ -150,8 +160,9 @@ pub async fn run_with(
     stop.until(shutdown, parts).await
 }
 
-fn setup(config: Config) -> Setup {
+fn setup(config: Config, denied_namespaces: Arc<BTreeSet<String>>) -> Setup {
     Setup {
+        denied_namespaces,
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
@@ -267,6 +278,16 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
             Connection::from_kubeconfig(Some(path), context.as_deref()).await
         }
     }
+}
+
+/// The namespaces in which nothing is scaled: that of the controller, so that nobody scales it to zero, and those of the
+/// configuration.
+fn denied_namespaces(config: &Config, connection: &Connection) -> BTreeSet<String> {
+    let mut denied = config.denied_namespaces.clone();
+    if config.access == KubeAccess::InCluster {
+        denied.insert(connection.namespace().to_owned());
+    }
+    denied
 }
 
 /// The members, if it is known where their Secrets are.

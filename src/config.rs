@@ -93,6 +93,19 @@ pub struct ControllerArgs {
     /// Address on which probes and metrics are served.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
+    /// Publish no metrics of single autoscalers, for thousands of them.
+    #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS")]
+    pub no_object_metrics: bool,
+    /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty value
+    /// allows all others.
+    #[arg(
+        long,
+        env = "FORETIDE_DENY_TARGET_NAMESPACES",
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        default_value = "kube-system"
+    )]
+    pub deny_target_namespaces: Vec<String>,
     /// How often every autoscaler is reconciled.
     #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
     pub sync_period: SignedDuration,
@@ -255,6 +268,10 @@ pub struct Config {
     pub election: Option<Election>,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
+    /// Whether single autoscalers have metrics.
+    pub object_metrics: bool,
+    /// Namespaces in which nothing is scaled, besides that of the controller.
+    pub denied_namespaces: BTreeSet<String>,
     /// Time between two decisions about one object.
     pub sync_period: SignedDuration,
     /// The zone that `Local` names.
@@ -412,6 +429,8 @@ impl TryFrom<ControllerArgs> for Config {
             members: member_args(args.members)?,
             election,
             listen: args.listen,
+            object_metrics: !args.no_object_metrics,
+            denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
             sync_period: positive("sync-period", args.sync_period)?,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
             settings,
@@ -613,6 +632,15 @@ mod tests {
     fn duplicate_and_empty_namespaces_are_dropped() {
         let config = config(&["--namespace", "b,a,,b", "--namespace", ""]).unwrap();
         assert_eq!(config.namespaces, ["a", "b"]);
+    }
+
+    #[test]
+    fn targets_in_kube_system_are_denied_unless_the_flag_says_otherwise() {
+        let of = |flags: &[&str]| config(flags).unwrap().denied_namespaces;
+        let flag = "--deny-target-namespaces";
+        assert_eq!(of(&[]), ["kube-system".to_owned()].into());
+        assert_eq!(of(&[flag, "b,a"]), ["a".to_owned(), "b".to_owned()].into());
+        assert_eq!(of(&[flag, ""]), [].into());
     }
 
     #[test]

@@ -123,6 +123,7 @@ pub struct Telemetry {
     registry: Mutex<Registry>,
     ready: AtomicBool,
     leader: Gauge,
+    hides_objects: AtomicBool,
     replicas: Family<StageLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
@@ -173,6 +174,7 @@ impl Default for Telemetry {
             registry: Mutex::new(Registry::with_prefix("foretide")),
             ready: AtomicBool::new(false),
             leader: Gauge::default(),
+            hides_objects: AtomicBool::new(false),
             replicas: Family::default(),
             writes: Family::default(),
             sync_seconds: durations(),
@@ -314,8 +316,21 @@ impl Telemetry {
         self.leader.set(i64::from(leads));
     }
 
+    /// Publishes no series of single objects from now on: where there are thousands, each scrape would return tens of
+    /// thousands of series.
+    pub fn hide_objects(&self) {
+        self.hides_objects.store(true, Ordering::Relaxed);
+    }
+
+    fn hides_objects(&self) -> bool {
+        self.hides_objects.load(Ordering::Relaxed)
+    }
+
     /// Publishes the counts of one decision.
     pub fn decided(&self, object: &ObjectLabels, counts: Counts) {
+        if self.hides_objects() {
+            return;
+        }
         for (stage, replicas) in counts.stages() {
             let labels = StageLabels::of(object, stage);
             match replicas {
@@ -415,7 +430,7 @@ impl Telemetry {
             (&self.coverage, quality.coverage),
             (&self.model_age_seconds, quality.model_age_seconds),
         ] {
-            match value {
+            match value.filter(|_| !self.hides_objects()) {
                 Some(value) => {
                     family.get_or_create(&labels).set(value);
                 }
@@ -599,6 +614,27 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn series_of_objects_can_be_switched_off() {
+        let telemetry = Telemetry::default();
+        telemetry.hide_objects();
+        let empty = telemetry.encode();
+        let counts = Counts {
+            current: 2,
+            desired: 7,
+            ..Counts::NONE
+        };
+        let quality = ForecastQuality {
+            skill: Some(0.35),
+            ..ForecastQuality::default()
+        };
+        telemetry.decided(&object(), counts);
+        telemetry.set_forecast_quality(&object(), "resource.cpu", &quality);
+        let members = [("m1", [Some(1); 6])].into_iter();
+        telemetry.set_shares(&object(), &mut std::collections::BTreeSet::new(), members);
+        assert_eq!(telemetry.encode(), empty);
     }
 
     #[test]

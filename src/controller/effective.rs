@@ -1,6 +1,10 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
@@ -32,6 +36,7 @@ pub(super) struct Effective<C> {
     cluster: Arc<C>,
     local_zone: Zone,
     read_deadline: Duration,
+    denied_namespaces: Arc<BTreeSet<String>>,
     shared: Shared,
     orphans: Arc<Orphans<C>>,
 }
@@ -46,6 +51,7 @@ impl<C> Effective<C> {
             cluster,
             local_zone: setup.local_zone.clone(),
             read_deadline: setup.read_deadline,
+            denied_namespaces: Arc::clone(&setup.denied_namespaces),
             shared,
         }
     }
@@ -91,6 +97,7 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
+        validation::target_namespace(&object.metadata, &self.denied_namespaces)?;
         validation::workload(object, &self.local_zone)
     }
 

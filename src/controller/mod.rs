@@ -31,7 +31,7 @@ mod sync;
 mod target;
 mod work_queue;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 
@@ -57,6 +57,8 @@ pub struct Setup {
     /// How long an object waits for one metric; what has not come by then is missing, and crons and floors are carried
     /// out without it.
     pub read_deadline: Duration,
+    /// Namespaces in which nothing is scaled.
+    pub denied_namespaces: Arc<BTreeSet<String>>,
     /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
     /// take everything that it writes.
     pub member_deadline: Duration,

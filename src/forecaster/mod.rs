@@ -24,7 +24,7 @@ mod unit_change;
 mod workers;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -75,6 +75,8 @@ pub struct ForecasterSetup {
     pub clock: Clock,
     /// The zone that `timezone: Local` names.
     pub local_zone: Zone,
+    /// Namespaces in which nothing is scaled, so nothing is forecast.
+    pub denied_namespaces: Arc<BTreeSet<String>>,
     /// Counts refusals and rejected samples.
     pub telemetry: Arc<Telemetry>,
 }
@@ -168,7 +170,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// last valid spec.
     fn update_sources(&mut self) -> Vec<ForecastSource> {
         let (existing, unreadable) = autoscalers(&*self.cluster);
-        let existing: Vec<_> = existing.filter(|one| !one.is_deleting()).collect();
+        let denied = Arc::clone(&self.setup.denied_namespaces);
+        let is_used = |one: &Autoscaler| !one.is_deleting() && !denied.contains(one.namespace());
+        let existing: Vec<_> = existing.filter(is_used).collect();
         let uids: HashSet<&str> = existing.iter().map(Autoscaler::uid).collect();
         let exists = |uid: &str| uids.contains(uid) || unreadable.contains(uid);
         self.sources.retain(|uid, _| exists(uid));

@@ -1,30 +1,73 @@
 //! Probes and metrics on one port: functions that return a router, so that tests need no socket.
 //!
+//! A scrape within a second of another returns the same text.
+//!
 //! Liveness: the loops of the controllers turn. Readiness: the first lists of the Kubernetes API were received, no watch
 //! is silent, and no autoscaler is late by a minute.
 
-use std::sync::Arc;
+mod serve;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::{StatusCode, header},
     response::IntoResponse,
     routing::get,
 };
 
-use crate::telemetry::Telemetry;
+use jiff::{SignedDuration, Timestamp};
+
+pub use self::serve::serve;
+use crate::{clock::Clock, telemetry::Telemetry};
 
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds, and anybody who
+/// reaches the port may ask.
+const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
+
+/// The text of `/metrics`, and when it was rendered.
+struct Metrics {
+    telemetry: Arc<Telemetry>,
+    clock: Clock,
+    rendered: Mutex<Option<(Timestamp, Bytes)>>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    fn text(&self) -> Bytes {
+        let now = self.clock.now();
+        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        // A wall clock may go back.
+        let is_fresh = |at: Timestamp| at <= now && now.duration_since(at) < RENDERED_FOR;
+        match &*rendered {
+            Some((at, text)) if is_fresh(*at) => text.clone(),
+            _ => {
+                let text = Bytes::from(self.telemetry.encode());
+                *rendered = Some((now, text.clone()));
+                text
+            }
+        }
+    }
+}
+
 /// `/healthz`, `/readyz` and `/metrics`.
-pub fn router(telemetry: Arc<Telemetry>) -> Router {
+pub fn router(telemetry: Arc<Telemetry>, clock: Clock) -> Router {
+    let metrics_state = Metrics {
+        telemetry: Arc::clone(&telemetry),
+        clock,
+        rendered: Mutex::default(),
+    };
     Router::new()
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
         .with_state(telemetry)
+        .route("/metrics", get(metrics).with_state(Arc::new(metrics_state)))
 }
 
 async fn alive(State(telemetry): State<Arc<Telemetry>>) -> (StatusCode, String) {
@@ -43,6 +86,29 @@ fn probe(problem: Option<String>) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(telemetry): State<Arc<Telemetry>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode())
+async fn metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_rendered_at_most_once_per_second() {
+        let start = Timestamp::from_second(1_767_225_600).unwrap();
+        let clock = Clock::starting_at(start, 0.0);
+        let metrics = Metrics {
+            telemetry: Arc::default(),
+            clock: clock.clone(),
+            rendered: Mutex::default(),
+        };
+        let first = metrics.text();
+        metrics.telemetry.compared(true);
+        clock.set(start + SignedDuration::from_millis(999), 0.0);
+        assert_eq!(metrics.text(), first);
+        clock.set(start + SignedDuration::from_secs(1), 0.0);
+        let text = String::from_utf8(metrics.text().to_vec()).unwrap();
+        assert!(text.contains("foretide_hpa_comparisons_total 1"), "{text}");
+    }
 }

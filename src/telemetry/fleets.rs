@@ -106,6 +106,9 @@ impl Telemetry {
             member: member.to_owned(),
             count,
         };
+        if self.hides_objects() {
+            return;
+        }
         let mut gone = std::mem::take(shown);
         for (member, counts) in members {
             for (count, replicas) in COUNTS_OF_A_MEMBER.into_iter().zip(counts) {

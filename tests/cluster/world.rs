@@ -1,7 +1,7 @@
 //! The environment of one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     path::{Path, PathBuf},
     process::Stdio,
@@ -309,13 +309,15 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
 pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
     Config {
+        denied_namespaces: BTreeSet::new(),
+        object_metrics: true,
+        resource_matchers: None,
         access: KubeAccess::Kubeconfig {
             path: kubeconfig.to_path_buf(),
             context: None,
         },
         namespaces: Vec::new(),
         prometheus: None,
-        resource_matchers: None,
         promql_scope: ScopeArg::Namespace,
         cluster_label: "cluster".to_owned(),
         prometheus_endpoints: BTreeMap::new(),

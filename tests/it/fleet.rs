@@ -132,6 +132,7 @@ impl World {
             local_zone: Zone::utc(),
             settings: Settings::default(),
             read_deadline: Setup::READ_DEADLINE,
+            denied_namespaces: Arc::default(),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {
@@ -1000,6 +1001,7 @@ async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
             local_zone: Zone::utc(),
             settings: Settings::default(),
             read_deadline: Setup::READ_DEADLINE,
+            denied_namespaces: Arc::default(),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {

@@ -55,6 +55,7 @@ impl World {
             local_zone: Zone::utc(),
             settings: Settings::default(),
             read_deadline: Setup::READ_DEADLINE,
+            denied_namespaces: Arc::new(["kube-system".to_owned()].into()),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
         let shared = Shared {
@@ -343,6 +344,25 @@ async fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hp
 }
 
 #[tokio::test]
+async fn nothing_is_scaled_in_a_denied_namespace() {
+    let fake = FakeCluster::default();
+    fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 400;
+    fake.edit("web", |ehpa| {
+        ehpa.metadata.namespace = Some("kube-system".into());
+    });
+    let mut world = World::new(fake);
+    let writes = [world.sync(0).await, world.sync(15).await].concat();
+    assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+    let conditions = world.fake.status("web").conditions.unwrap();
+    assert_eq!(
+        conditions[0].message,
+        "metadata.namespace is kube-system, expected a namespace in which the controller scales: it does not in its \
+         own and in those of --deny-target-namespaces; not reconciled until the spec is fixed"
+    );
+}
+
+#[tokio::test]
 async fn preview_deletes_the_child_despite_its_annotations_and_writes_no_scale() {
     for annotations in [
         serde_json::json!({}),
@@ -402,6 +422,7 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
         sync_period: SignedDuration::from_secs(15),
         local_zone: Zone::utc(),
         settings: Settings::default(),
+        denied_namespaces: Arc::default(),
         read_deadline: Setup::READ_DEADLINE,
         member_deadline: Setup::MEMBER_DEADLINE,
     };

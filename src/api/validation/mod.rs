@@ -10,7 +10,7 @@ mod fleet;
 mod limits;
 mod metric;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use foretide_crds::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
@@ -97,6 +97,24 @@ fn sentence(violations: &[Violation]) -> String {
         listed.push(format!("and {} more", violations.len() - LISTED_MAX));
     }
     listed.join("; ")
+}
+
+/// Checks that workloads of the object's namespace may be scaled.
+///
+/// # Errors
+/// The namespace is among `denied`.
+pub fn target_namespace(metadata: &ObjectMeta, denied: &BTreeSet<String>) -> Result<(), Invalid> {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    if !denied.contains(namespace) {
+        return Ok(());
+    }
+    let expected = "a namespace in which the controller scales: it does not in its own and in those of \
+                    --deny-target-namespaces";
+    Err(Invalid(vec![Violation::new(
+        "metadata.namespace",
+        namespace,
+        expected,
+    )]))
 }
 
 /// Converts the spec of an autoscaler.

@@ -159,8 +159,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             local_zone,
             sync_period,
             settings,
+            denied_namespaces,
             ..
         } = &self.setup;
+        validation::target_namespace(&object.metadata, denied_namespaces)?;
         let spec = validation::fleet(object, local_zone, *sync_period, settings)?;
         Ok(FleetTerms {
             observed_workload: Arc::new(spec.observed_workload()),

@@ -143,6 +143,7 @@ impl ForecastWorld {
             ForecasterSetup {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
+                denied_namespaces: Arc::default(),
                 telemetry,
             },
         );

@@ -117,6 +117,7 @@ impl Fleet {
             ForecasterSetup {
                 clock: clock.clone(),
                 local_zone: Zone::utc(),
+                denied_namespaces: Arc::default(),
                 telemetry: Arc::default(),
             },
         );
