@@ -58,8 +58,8 @@ pub struct ControllerArgs {
         default_value = "cluster"
     )]
     pub prometheus_cluster_label: String,
-    /// Matchers of the series of cpu and memory usage, such as job="kubelet",metrics_path="/metrics/cadvisor", so that a
-    /// workload cannot add series of the same name. Without it, every series of the namespace counts.
+    /// Matchers of the series of cpu and memory usage, such as job="kubelet", so that a workload cannot add
+    /// series of the same name. Without it, every series of the namespace counts.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_RESOURCE_MATCHERS",

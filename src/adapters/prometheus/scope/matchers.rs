@@ -36,9 +36,8 @@ pub enum MatchersError {
 pub fn matchers(text: &str) -> Result<Vec<Matcher>, MatchersError> {
     let form = || MatchersError::Form(excerpt(text));
     // Braces would end the selector that the text is read in.
-    let selector = match parse(&format!("x{{{text}}}"))? {
-        Expr::VectorSelector(selector) => selector,
-        _ => return Err(form()),
+    let Expr::VectorSelector(selector) = parse(&format!("x{{{text}}}"))? else {
+        return Err(form());
     };
     let is_plain = selector.offset.is_none() && selector.at.is_none();
     if !is_plain || !selector.matchers.or_matchers.is_empty() || text.trim().is_empty() {
