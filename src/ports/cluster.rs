@@ -101,7 +101,8 @@ pub trait Workloads: Send + Sync + 'static {
 pub struct ListedAutoscalers {
     /// In the order of their namespace and name.
     pub objects: Vec<Arc<EffectiveHorizontalPodAutoscaler>>,
-    /// UIDs of those that exist and cannot be decoded, so that nothing is known of them but that they are not deleted.
+    /// UIDs of those that exist and cannot be decoded, federated ones included: nothing is known of them but that they
+    /// are not deleted.
     pub unreadable: HashSet<String>,
 }
 

@@ -51,7 +51,8 @@ impl Cluster for KubeCluster<Hub> {
     }
 
     fn autoscalers(&self) -> ListedAutoscalers {
-        let (objects, unreadable) = self.role.autoscalers.all_and_unreadable();
+        let (objects, mut unreadable) = self.role.autoscalers.all_and_unreadable();
+        unreadable.extend(self.role.federated.all_and_unreadable().1);
         ListedAutoscalers {
             objects,
             unreadable,

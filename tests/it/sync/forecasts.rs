@@ -273,6 +273,27 @@ async fn demand_measured_by_syncs_keeps_a_forecast_fresh_without_another_query()
 }
 
 #[tokio::test]
+async fn an_autoscaler_that_cannot_be_decoded_keeps_its_forecasts() {
+    let mut world = ForecastWorld::new("{}");
+    world.step(0).await;
+    world.step(15).await;
+    assert!(world.proposal().replicas.is_some());
+    world.prometheus.asked();
+    let undecoded = |world: &ForecastWorld, uids: &[&str]| {
+        let uids = uids.iter().map(|uid| (*uid).to_owned());
+        world.world.fake.state().undecoded = uids.collect();
+    };
+    undecoded(&world, &["uid-web"]);
+    world.step(20).await;
+    world.step(25).await;
+    undecoded(&world, &[]);
+    world.step(35).await;
+    let proposal = world.proposal();
+    assert!(proposal.replicas.is_some(), "{proposal:?}");
+    assert_eq!(world.prometheus.asked(), 0);
+}
+
+#[tokio::test]
 async fn a_forecast_without_data_expires_after_three_steps_and_reports_the_reason() {
     let mut world = ForecastWorld::new("{}");
     world.step(0).await;

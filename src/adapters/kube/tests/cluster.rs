@@ -439,6 +439,23 @@ async fn an_event_is_created_in_the_namespace_of_its_object_with_a_note_of_at_mo
 }
 
 #[tokio::test]
+async fn autoscalers_of_both_kinds_that_cannot_be_decoded_are_listed_by_uid() {
+    let (_server, cluster) = server(|_, _| Reply::Hang);
+    let bad = |uid: &str| {
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": uid});
+        json!({"metadata": metadata, "spec": 7})
+    };
+    let role = &cluster.role;
+    role.autoscalers
+        .replace(None, Vec::from_iter(Entry::decode(bad("one"))));
+    role.federated
+        .replace(None, Vec::from_iter(Entry::decode(bad("two"))));
+    let listed = Cluster::autoscalers(&cluster);
+    assert!(listed.objects.is_empty());
+    assert_eq!(listed.unreadable, ["one", "two"].map(str::to_owned).into());
+}
+
+#[tokio::test]
 async fn pods_are_selected_by_label_and_sorted_by_name() {
     let (_server, cluster) = server(|_, _| Reply::Hang);
     let pod = |name: &str, app: &str| {
