@@ -138,13 +138,8 @@ pub async fn run_with(
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = Parts::new();
-    let mut stop = spawn_controllers(
-        &mut parts,
-        &clusters,
-        &clock,
-        setup(config, denied_namespaces),
-        shared,
-    );
+    let setup = setup(config, denied_namespaces);
+    let mut stop = spawn_controllers(&mut parts, &clusters, &clock, setup, shared);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter

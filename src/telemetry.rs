@@ -6,6 +6,7 @@
 mod fleets;
 mod logging;
 mod progress;
+mod watches;
 
 use std::sync::{
     Mutex, PoisonError,
@@ -24,6 +25,7 @@ use prometheus_client::{
 };
 
 pub use self::logging::{BadFilter, start_logging};
+pub use self::watches::WatchHealth;
 use self::{fleets::Fleets, progress::Progress};
 
 /// Log fields and metric labels that say which object a record is about.
@@ -441,19 +443,6 @@ impl Telemetry {
         }
     }
 
-    /// Publishes the health of one watch.
-    pub fn watched(&self, kind: &'static str, health: WatchHealth) {
-        self.progress.watched(kind, health.age_seconds);
-        let labels = WatchLabels { kind };
-        self.watch_age_seconds
-            .get_or_create(&labels)
-            .set(health.age_seconds);
-        let counter = self.watch_errors.get_or_create(&labels);
-        counter.inc_by(health.errors.saturating_sub(counter.get()));
-        let unreadable = i64::try_from(health.unreadable).unwrap_or(i64::MAX);
-        self.unreadable.get_or_create(&labels).set(unreadable);
-    }
-
     /// Everything in the `OpenMetrics` text format.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -500,17 +489,6 @@ impl StageLabels {
 /// A histogram of the duration of syncs, with buckets from 1 ms to 16 s.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
-}
-
-/// The health of the watches of one kind.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WatchHealth {
-    /// For how long the one that has been silent longest has received nothing.
-    pub age_seconds: f64,
-    /// Failures so far.
-    pub errors: u64,
-    /// Objects that cannot be decoded.
-    pub unreadable: usize,
 }
 
 #[cfg(test)]

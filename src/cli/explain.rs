@@ -32,6 +32,7 @@ use crate::{
     domain::{cron::Zone, hpa::MetricSpec},
     error::chain,
     ports::ClusterError,
+    printable,
 };
 
 pub use self::fleet::{fleet_json, fleet_text};
@@ -261,8 +262,8 @@ fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Scre
     format!(
         "{}  {} {}, {} to {} replicas, {}{:?}\n",
         screen.paint(Paint::Strong, &object),
-        spec.scale_target_ref.kind,
-        spec.scale_target_ref.name,
+        printable::line(&spec.scale_target_ref.kind),
+        printable::line(&spec.scale_target_ref.name),
         least,
         spec.max_replicas,
         policy.map_or_else(String::new, |policy| format!("{policy:?}, ")),

@@ -497,6 +497,17 @@ fn an_invalid_spec_is_explained_too() {
 }
 
 #[test]
+fn a_line_break_in_the_name_of_a_target_begins_no_line() {
+    let mut ehpa = autoscaler("examples/php-apache.yaml");
+    Arc::make_mut(&mut ehpa).spec.scale_target_ref.name = "web\ninvalid: nothing".into();
+    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    assert!(
+        text.contains("Deployment web\\u000ainvalid: nothing, 1 to"),
+        "{text}"
+    );
+}
+
+#[test]
 fn crds_are_printed_as_one_stream_of_yaml() {
     let text = run("crds").unwrap().text;
     let definitions: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
