@@ -275,8 +275,8 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
     }
 }
 
-/// The namespaces in which nothing is scaled: that of the controller, so that nobody scales it to zero, and those of the
-/// configuration.
+/// The namespaces in which nothing is scaled: that of the controller, so that nobody scales it to zero, and those of
+/// the configuration.
 fn denied_namespaces(config: &Config, connection: &Connection) -> BTreeSet<String> {
     let mut denied = config.denied_namespaces.clone();
     if config.access == KubeAccess::InCluster {

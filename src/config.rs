@@ -96,8 +96,8 @@ pub struct ControllerArgs {
     /// Publish no metrics of single autoscalers, for thousands of them.
     #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS")]
     pub no_object_metrics: bool,
-    /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty value
-    /// allows all others.
+    /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty
+    /// value allows all others.
     #[arg(
         long,
         env = "FORETIDE_DENY_TARGET_NAMESPACES",

@@ -240,8 +240,8 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     lines
 }
 
-/// Prints an outcome and turns it into the exit code. Control characters are escaped, but for line breaks and, on a screen
-/// with color, the sequences of [`Paint`].
+/// Prints an outcome and turns it into the exit code. Control characters are escaped, but for line breaks and, on a
+/// screen with color, the sequences of [`Paint`].
 ///
 /// A closed pipe (`foretide crds | head`) is not an error.
 pub(super) fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {

@@ -1,5 +1,5 @@
-//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, counted nouns, and
-//! quotations.
+//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, counted nouns,
+//! and quotations.
 
 use std::fmt;
 

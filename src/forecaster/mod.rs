@@ -166,8 +166,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
     }
 
-    /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of its
-    /// last valid spec.
+    /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of
+    /// its last valid spec.
     fn update_sources(&mut self) -> Vec<ForecastSource> {
         let (existing, unreadable) = autoscalers(&*self.cluster);
         let denied = Arc::clone(&self.setup.denied_namespaces);

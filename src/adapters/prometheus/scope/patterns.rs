@@ -17,8 +17,8 @@ const SIZES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 512 << 10];
 
 /// Rejects a query whose patterns exceed [`PATTERNS_MAX`], [`PATTERN_LENGTH_MAX`] or [`PATTERNS_BYTES_MAX`].
 ///
-/// Every string literal after a `~` counts, also one inside a comment or another string: so the count does not depend on
-/// finding these as the parser does.
+/// Every string literal after a `~` counts, also one inside a comment or another string: so the count does not depend
+/// on finding these as the parser does.
 pub(super) fn check_patterns(text: &str) -> Result<(), AdmitError> {
     let mut left = PATTERNS_BYTES_MAX;
     let literals = text.match_indices('~').filter_map(|(at, operator)| {
