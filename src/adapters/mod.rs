@@ -4,6 +4,7 @@
 //! counts against a concurrency limit. How many replicas a workload needs is left to `domain`.
 
 mod api_server;
+mod breaker;
 pub mod kube;
 pub mod members;
 mod metrics_api;

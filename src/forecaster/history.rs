@@ -43,6 +43,9 @@ pub struct RangeQuery {
     parts: Vec<QueryPart>,
 }
 
+/// The servers that a range query is sent to, by name; absent for that of the hub.
+pub(super) type Servers = BTreeSet<Option<Arc<str>>>;
+
 /// One query of a [`RangeQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryPart {
@@ -101,6 +104,12 @@ impl RangeQuery {
         let (step, span) = (step.as_secs(), span.as_secs());
         let grid = SampleGrid { step, span };
         Ok(Self { grid, parts })
+    }
+
+    /// The servers that its parts are sent to, by name; absent for that of the hub.
+    pub(super) fn servers(&self) -> Servers {
+        let parts = self.parts.iter();
+        parts.map(|part| part.query.endpoint.clone()).collect()
     }
 
     /// The cache entries that it reads.

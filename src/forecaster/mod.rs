@@ -161,6 +161,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.update_series(&sources, now);
         self.start_due(now);
         self.record_results().await;
+        self.publish_circuits();
         if self.leadership.may_act() {
             publish::publish(&*self.cluster, &self.forecasts, &sources, now).await;
         }
@@ -331,6 +332,13 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
                 running.spawn(task).id()
             });
         }
+    }
+
+    fn publish_circuits(&self) {
+        let source = self.workers.source.as_ref();
+        let open = source.map(|source| source.reader.open_circuits());
+        let telemetry = &self.setup.telemetry;
+        telemetry.set_open_circuits("prometheus", &open.unwrap_or_default());
     }
 
     /// Records results as they come, until there are no more or the next pass is due.

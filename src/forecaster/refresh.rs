@@ -16,7 +16,7 @@ use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Se
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
-use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext};
+use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
 use super::ingest::{self, Rejection};
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
@@ -251,6 +251,11 @@ impl Refresher {
         now: Timestamp,
     ) -> Option<Vec<Sample>> {
         histories.cached_samples(&self.query, self.live_match, &self.context(live, now))
+    }
+
+    /// The servers that its history is read from.
+    pub(super) fn servers(&self) -> Servers {
+        self.query.servers()
     }
 
     /// The samples to forecast from, queried where they are missing.

@@ -1,7 +1,11 @@
-//! Runs refreshes with bounded concurrency: those that need a query separately from those that do not, so that a slow
-//! Prometheus delays only the series that need it. When each series is due is `refresh`'s.
+//! Runs refreshes with bounded concurrency: those that need a query separately from those that do not, and by the
+//! servers that they query, so that a slow Prometheus delays only the series that need it. When each series is due is
+//! `refresh`'s.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -9,15 +13,18 @@ use tokio::sync::Semaphore;
 use super::{
     HistorySource,
     forecasts::Forecasts,
-    history::HistoryCache,
+    history::{HistoryCache, Servers},
     refresh::{RefreshResult, Refresher},
     series_key::SeriesKey,
 };
 use crate::{clock::Clock, ports::HistoryReader};
 
-/// How many series query the reader at once. Each keeps its permit until its forecast is computed, so that histories do
-/// not pile up in memory.
+/// How many series query the same servers at once. Each keeps its permit until its forecast is computed, so that
+/// histories do not pile up in memory.
 const CONCURRENT_QUERIES: usize = 4;
+/// How many sets of servers are known at once; those without a query are forgotten before more are added.
+const MAX_KNOWN: usize = 64;
+
 /// How many forecasts are computed at once for series that need no query.
 const CONCURRENT_COMPUTATIONS: usize = 4;
 
@@ -28,7 +35,7 @@ pub(super) struct Workers<H, Q> {
     pub(super) forecasts: Arc<Forecasts>,
     pub(super) history: HistoryCache,
     clock: Clock,
-    queries: Semaphore,
+    queries: Mutex<HashMap<Servers, Arc<Semaphore>>>,
     computations: Semaphore,
 }
 
@@ -45,9 +52,20 @@ impl<H, Q> Workers<H, Q> {
             forecasts,
             history: HistoryCache::default(),
             clock,
-            queries: Semaphore::new(CONCURRENT_QUERIES),
+            queries: Mutex::default(),
             computations: Semaphore::new(CONCURRENT_COMPUTATIONS),
         }
+    }
+
+    fn queries_of(&self, servers: Servers) -> Arc<Semaphore> {
+        let mut known = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN && !known.contains_key(&servers) {
+            known.retain(|_, queries| Arc::strong_count(queries) > 1);
+        }
+        let queries = known
+            .entry(servers)
+            .or_insert_with(|| Arc::new(Semaphore::new(CONCURRENT_QUERIES)));
+        Arc::clone(queries)
     }
 }
 
@@ -67,7 +85,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
                 return Some(refresher.finish(Ok(samples), now).await);
             }
         }
-        let _permit = self.queries.acquire().await.ok()?;
+        let queries = self.queries_of(refresher.servers());
+        let _permit = queries.acquire().await.ok()?;
         let now = self.clock.now();
         let read = (refresher.read(reader, &self.history, &minutes(now), now)).await;
         Some(refresher.finish(read, now).await)

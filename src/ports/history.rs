@@ -1,6 +1,6 @@
 //! The history of a workload's demand: the query that asks for it, and the samples that answer.
 
-use std::{error::Error, future::Future, sync::Arc};
+use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
@@ -79,6 +79,11 @@ pub trait HistoryReader: Send + Sync {
         to: Timestamp,
         step: SignedDuration,
     ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
+
+    /// The names of the servers that hang, so that queries of them fail at once.
+    fn open_circuits(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Why history could not be read. Every variant has a stable [reason](HistoryError::reason).
@@ -100,6 +105,16 @@ pub enum HistoryError {
         endpoint: String,
         /// Whose deadline passed.
         message: String,
+    },
+    /// The server has not responded to the last requests; this one was not sent.
+    #[error(
+        "Prometheus at {endpoint} has not responded to several requests in a row; next attempt in {retry_in:.0?}"
+    )]
+    CircuitOpen {
+        /// Its URL.
+        endpoint: String,
+        /// How long until the next attempt.
+        retry_in: Duration,
     },
     /// The server cannot serve now (429 or 5xx): try again later.
     #[error("Prometheus is unavailable (status {status}): {message}")]
@@ -182,7 +197,7 @@ impl HistoryError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "Unreachable",
-            Self::Timeout { .. } => "Timeout",
+            Self::CircuitOpen { .. } | Self::Timeout { .. } => "Timeout",
             Self::Unavailable { .. } => "Unavailable",
             Self::Rejected { .. } => "Rejected",
             Self::QueryRefused { .. } => "QueryRefused",

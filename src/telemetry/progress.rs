@@ -6,6 +6,7 @@ use std::{
 };
 
 use prometheus_client::{
+    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
@@ -24,7 +25,14 @@ const MAX_IDLE_CHECKS: u32 = 24;
 pub(super) struct Progress {
     lag_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
     panics: Family<KindLabels, Counter>,
+    open_circuits: Family<DependencyLabels, Gauge>,
     known: Mutex<Known>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DependencyLabels {
+    api: &'static str,
+    dependency: String,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +41,8 @@ struct Known {
     loops: BTreeMap<&'static str, LoopProgress>,
     /// Seconds since each watch received something, by kind.
     watches: BTreeMap<&'static str, f64>,
+    /// The servers that hang, by API.
+    circuits: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// The progress of one controller's loop.
@@ -59,6 +69,11 @@ impl Progress {
             "sync_panics",
             "Syncs that panicked; their autoscalers wait before the next attempt",
             self.panics.clone(),
+        );
+        registry.register(
+            "circuit_open",
+            "1 while a server has not responded to several requests in a row, so that requests to it fail at once",
+            self.open_circuits.clone(),
         );
     }
 
@@ -93,6 +108,22 @@ impl Telemetry {
             .panics
             .get_or_create(&KindLabels { kind })
             .inc();
+    }
+
+    /// Publishes which servers of an API hang: the others have no series.
+    pub fn set_open_circuits(&self, api: &'static str, open: &[String]) {
+        let labels = |dependency: &String| DependencyLabels {
+            api,
+            dependency: dependency.clone(),
+        };
+        let series = &self.progress.open_circuits;
+        let before = self.progress.known().circuits.insert(api, open.to_vec());
+        for closed in before.iter().flatten().filter(|one| !open.contains(one)) {
+            series.remove(&labels(closed));
+        }
+        for one in open {
+            series.get_or_create(&labels(one)).set(1);
+        }
     }
 
     /// Checks whether every loop has turned since the last check; called every few seconds.
@@ -170,6 +201,19 @@ mod tests {
         );
         telemetry.watched("pods", silent_for(1.0));
         assert_eq!(telemetry.unready(), None);
+    }
+
+    #[test]
+    fn a_server_has_a_series_while_it_hangs() {
+        let telemetry = Telemetry::default();
+        telemetry.set_open_circuits("kubernetes", &["apps".to_owned()]);
+        telemetry.set_open_circuits("prometheus", &["east".to_owned()]);
+        let east = r#"foretide_circuit_open{api="prometheus",dependency="east"} 1"#;
+        assert!(telemetry.encode().contains(east));
+        telemetry.set_open_circuits("prometheus", &[]);
+        let text = telemetry.encode();
+        assert!(!text.contains("east"), "{text}");
+        assert!(text.contains(r#"dependency="apps"} 1"#), "{text}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The connection to one API server, and single requests over it.
 //!
 //! A [`Connection`] has two HTTP clients, because one read timeout does not suit both short requests and watches that
-//! are silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for one of a limited
-//! number of slots, and is retried only if it is a read.
+//! are silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for a slot of
+//! what answers it, and is retried only if it is a read.
 
 use std::{
     future::Future,
@@ -17,13 +17,11 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde::de::DeserializeOwned;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::{
-    error::CallError, redact::Redactor, resource::ObjectPath, response, write_gate::WriteGate,
+    budgets::Budgets, error::CallError, redact::Redactor, resource::ObjectPath, response,
+    write_gate::WriteGate,
 };
 use crate::{leadership, ports::ClusterError};
 
@@ -79,14 +77,14 @@ pub(in crate::adapters) struct Limits {
     pub(in crate::adapters) retries: u32,
     /// Minimum pause before the first retry; doubles with each retry, plus up to as much again at random.
     pub(in crate::adapters) backoff: Duration,
-    /// Slots: requests in flight at once.
+    /// Slots: requests in flight at once, for reads and for writes of each API group.
     pub(in crate::adapters) slots: usize,
 }
 
 /// Sends single requests to one API server, within [`Limits`].
 pub(in crate::adapters) struct Calls {
     client: Client,
-    slots: Semaphore,
+    budgets: Budgets,
     limits: Limits,
     gate: WriteGate,
     redactor: Redactor,
@@ -178,7 +176,7 @@ impl Connection {
     pub(in crate::adapters) fn calls_within(&self, limits: Limits, gate: WriteGate) -> Calls {
         Calls {
             client: self.unary.clone(),
-            slots: Semaphore::new(limits.slots),
+            budgets: Budgets::new(limits.slots),
             limits,
             gate,
             redactor: self.redactor.clone(),
@@ -214,10 +212,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             deadline: leadership::WRITE_TIME,
-            queue: Duration::from_secs(30),
+            queue: Duration::from_secs(10),
             retries: 2,
             backoff: Duration::from_millis(100),
-            slots: 8,
+            slots: 32,
         }
     }
 }
@@ -233,14 +231,6 @@ impl Limits {
             ..Self::default()
         }
     }
-
-    /// Limits of the requests to a member cluster: a slow member must not delay the sync of all others.
-    pub(in crate::adapters) fn for_member() -> Self {
-        Self {
-            queue: Duration::from_secs(10),
-            ..Self::default()
-        }
-    }
 }
 
 // === impl Calls ===
@@ -249,6 +239,11 @@ impl Calls {
     #[cfg(test)]
     pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
         Connection::over(client).calls_within(limits, WriteGate::default())
+    }
+
+    /// The API groups that hang: their reads fail at once.
+    pub(in crate::adapters) fn open_circuits(&self) -> Vec<String> {
+        self.budgets.open_circuits()
     }
 
     /// Gets one object.
@@ -272,9 +267,11 @@ impl Calls {
     /// GETs a text; transient failures are retried within the deadline.
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
-        let _slot = self.slot().await?;
+        let slot = self.budgets.slot(url, false, self.limits.queue).await?;
         let sent = self.with_retries(&request, self.limits.retries);
-        self.in_time(self.limits.deadline, sent).await
+        let outcome = self.in_time(self.limits.deadline, sent).await;
+        slot.record(&outcome);
+        outcome
     }
 
     /// Sends a request that changes something, if the gate is open when it has a slot. It is sent once: if its response
@@ -290,12 +287,13 @@ impl Calls {
         let bytes =
             serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
         let request = request(method, url, Some(body.content_type), bytes)?;
-        let _slot = self.slot().await?;
+        let slot = self.budgets.slot(url, true, self.limits.queue).await?;
         // Checked again as late as possible: the lease may have been lost in the queue.
         let deadline = self.gate.admit(self.limits.deadline)?;
         let sent = self.with_retries(&request, 0);
-        let text = self.in_time(deadline, sent).await?;
-        self.decode(&text)
+        let outcome = self.in_time(deadline, sent).await;
+        slot.record(&outcome);
+        self.decode(&outcome?)
     }
 
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
@@ -305,14 +303,6 @@ impl Calls {
             self.redactor
                 .redact(CallError::Response(source.to_string()))
         })
-    }
-
-    async fn slot(&self) -> Result<SemaphorePermit<'_>, CallError> {
-        let Limits { queue, slots, .. } = self.limits;
-        let slot = timeout(queue, self.slots.acquire()).await;
-        slot.ok()
-            .and_then(Result::ok)
-            .ok_or(CallError::NoSlot { queue, slots })
     }
 
     async fn in_time(

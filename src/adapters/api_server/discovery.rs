@@ -4,7 +4,10 @@
 //! minutes for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that
 //! was just installed is found soon. `kube::discovery` would fetch the lists of all groups.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
@@ -15,6 +18,8 @@ use crate::{clock::Clock, domain::ScaleTarget, ports::ClusterError};
 
 /// How long a list is used for a kind that it has.
 const MAX_AGE: SignedDuration = SignedDuration::from_mins(10);
+/// How many lists are kept; the one used longest ago is dropped before another is added. Users write apiVersions.
+const MAX_LISTS: usize = 128;
 /// How long a list, or a failure to fetch it, is used for a kind that it lacks.
 const MAX_AGE_MISSING: SignedDuration = SignedDuration::from_secs(30);
 
@@ -34,9 +39,20 @@ pub(in crate::adapters) struct ApiKind {
 /// The kinds of the API server, as far as they were looked up.
 pub(in crate::adapters) struct Discovery {
     calls: Arc<Calls>,
-    /// By `apiVersion`.
-    cache: Mutex<BTreeMap<String, CachedList>>,
+    lists: std::sync::Mutex<Lists>,
 }
+
+/// The lists that were used last.
+#[derive(Default)]
+struct Lists {
+    /// By `apiVersion`: the list, and its turn of use.
+    by_version: BTreeMap<String, (Arc<List>, u64)>,
+    turn: u64,
+}
+
+/// The list of one group and version. Locked while it is fetched, so that concurrent lookups send one request and those
+/// of other groups do not wait.
+type List = Mutex<Option<CachedList>>;
 
 #[derive(Debug, Clone)]
 struct CachedList {
@@ -50,7 +66,7 @@ impl Discovery {
     pub(in crate::adapters) fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
-            cache: Mutex::new(BTreeMap::new()),
+            lists: std::sync::Mutex::default(),
         }
     }
 
@@ -105,30 +121,28 @@ impl Discovery {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<ApiKind>, CallError> {
-        // Locked during the request, so that concurrent lookups send one request.
-        let mut cache = self.cache.lock().await;
+        let list = self.list(api_version);
+        let mut list = list.lock().await;
         let now = Clock::system().now();
-        if let Some(cached) = cache
-            .get(api_version)
-            .filter(|cached| cached.is_current(kind, now))
-        {
+        if let Some(cached) = list.as_ref().filter(|cached| cached.is_current(kind, now)) {
             return cached.find(kind);
         }
         let kinds = match self.fetch(api_version).await {
             Err(error) if error.is_status(404) => Ok(Vec::new()),
             // Kinds are rarely removed, so an old list is better than an error.
-            Err(error) => cache
-                .remove(api_version)
-                .map_or(Err(error), |cached| cached.kinds),
+            Err(error) => list.take().map_or(Err(error), |cached| cached.kinds),
             fetched => fetched,
         };
-        let list = CachedList {
+        let fetched = list.insert(CachedList {
             fetched: now,
             kinds,
-        };
-        let found = list.find(kind);
-        cache.insert(api_version.to_owned(), list);
-        found
+        });
+        fetched.find(kind)
+    }
+
+    fn list(&self, api_version: &str) -> Arc<List> {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.of(api_version)
     }
 
     async fn fetch(&self, api_version: &str) -> Result<Vec<ApiKind>, CallError> {
@@ -150,6 +164,23 @@ impl Discovery {
                 has_scale: scaled.contains(&r.name.as_str()),
             });
         Ok(kinds.collect())
+    }
+}
+
+// === impl Lists ===
+
+impl Lists {
+    fn of(&mut self, api_version: &str) -> Arc<List> {
+        self.turn += 1;
+        if self.by_version.len() >= MAX_LISTS && !self.by_version.contains_key(api_version) {
+            let used = self.by_version.iter().min_by_key(|(_, (_, turn))| *turn);
+            if let Some(oldest) = used.map(|(version, _)| version.clone()) {
+                self.by_version.remove(&oldest);
+            }
+        }
+        let (list, turn) = self.by_version.entry(api_version.to_owned()).or_default();
+        *turn = self.turn;
+        Arc::clone(list)
     }
 }
 
@@ -176,7 +207,42 @@ impl CachedList {
 
 #[cfg(test)]
 mod tests {
+    use futures::poll;
+    use serde_json::json;
+
     use super::*;
+    use crate::adapters::api_server::{
+        Limits,
+        fake::{FakeServer, Reply},
+    };
+
+    #[test]
+    fn groups_that_users_make_up_are_forgotten_before_those_in_use() {
+        let mut lists = Lists::default();
+        let apps = lists.of("apps/v1");
+        for n in 0..3 * MAX_LISTS {
+            lists.of(&format!("made-up-{n}/v1"));
+            assert!(Arc::ptr_eq(&apps, &lists.of("apps/v1")), "{n}");
+        }
+        assert_eq!(lists.by_version.len(), MAX_LISTS);
+    }
+
+    #[tokio::test]
+    async fn a_group_that_hangs_delays_no_lookup_in_another() {
+        let none =
+            || json!({"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": []});
+        let (_server, client) = FakeServer::new(move |sent, _| {
+            if sent.line.contains("/apis/stuck") {
+                Reply::Hang
+            } else {
+                Reply::Ok(none())
+            }
+        });
+        let discovery = Discovery::new(Arc::new(Calls::new(client, Limits::default())));
+        let mut stuck = Box::pin(discovery.kind("stuck/v1", "Queue"));
+        assert!(poll!(&mut stuck).is_pending());
+        assert!(discovery.kind("apps/v1", "Queue").await.is_ok());
+    }
 
     #[test]
     fn a_list_is_current_longer_for_a_kind_it_has_than_for_one_it_lacks() {

@@ -5,7 +5,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::ports::ClusterError;
+use crate::{adapters::breaker, ports::ClusterError};
 
 /// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
 const MESSAGE_MAX: usize = 500;
@@ -25,12 +25,23 @@ pub(in crate::adapters) enum CallError {
     #[error("no response within {0:?}")]
     Timeout(Duration),
     /// All slots were in use.
-    #[error("timed out after {queue:?} waiting for a request slot (limit {slots})")]
+    #[error("timed out after {queue:?} waiting for a request slot of {dependency}")]
     NoSlot {
+        /// The API group, or what else answers the request.
+        dependency: String,
         /// How long a request waits for a slot.
         queue: Duration,
-        /// Requests in flight at once.
-        slots: usize,
+    },
+    /// What answers the request hangs; it was not sent.
+    #[error(
+        "{dependency} has not responded to {} requests in a row; next attempt in {retry_in:.0?}",
+        breaker::FAILURES
+    )]
+    CircuitOpen {
+        /// The API group, or what else answers the request.
+        dependency: String,
+        /// How long until the next attempt.
+        retry_in: Duration,
     },
     /// The write gate is closed.
     #[error("not the leader; write refused")]
@@ -64,6 +75,7 @@ impl CallError {
             Self::Transport(_) => true,
             Self::Timeout(_)
             | Self::NoSlot { .. }
+            | Self::CircuitOpen { .. }
             | Self::NotLeader
             | Self::Response(_)
             | Self::Request(_) => false,
@@ -97,6 +109,7 @@ impl CallError {
             Self::Status { .. }
             | Self::Timeout(_)
             | Self::NoSlot { .. }
+            | Self::CircuitOpen { .. }
             | Self::NotLeader
             | Self::Transport(_) => ClusterError::Unreachable {
                 what,

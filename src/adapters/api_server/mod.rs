@@ -15,6 +15,7 @@
 //! object called `../x` would reach another path. Therefore requests are built and responses are read here, and only
 //! the HTTP stack (TLS, credentials, connection pool) and the wire types are those of `kube` and `k8s-openapi`.
 
+mod budgets;
 mod client;
 mod discovery;
 mod error;

@@ -48,7 +48,10 @@ impl Redactor {
             CallError::Transport(text) => CallError::Transport(self.redact_text(&text)),
             CallError::Response(text) => CallError::Response(self.redact_text(&text)),
             CallError::Request(text) => CallError::Request(self.redact_text(&text)),
-            CallError::Timeout(_) | CallError::NoSlot { .. } | CallError::NotLeader => error,
+            CallError::Timeout(_)
+            | CallError::NoSlot { .. }
+            | CallError::CircuitOpen { .. }
+            | CallError::NotLeader => error,
         }
     }
 

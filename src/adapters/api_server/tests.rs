@@ -48,14 +48,14 @@ fn gated(client: Client, limits: Limits, leadership: &Leadership) -> Calls {
 }
 
 #[test]
-fn by_default_a_request_has_five_seconds_two_retries_and_eight_slots() {
+fn by_default_a_request_has_five_seconds_two_retries_and_thirty_two_slots() {
     let Limits {
         deadline,
         retries,
         slots,
         ..
     } = Limits::default();
-    assert_eq!((deadline, retries, slots), (Duration::from_secs(5), 2, 8));
+    assert_eq!((deadline, retries, slots), (Duration::from_secs(5), 2, 32));
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn a_request_without_a_free_slot_fails_after_the_queue_timeout() {
     let error = calls.read::<Value>("/second").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "timed out after 0ns waiting for a request slot (limit 1)"
+        "timed out after 0ns waiting for a request slot of the core API"
     );
     drop(first);
     assert!(!server.lines().iter().any(|line| line.contains("second")));
@@ -209,7 +209,7 @@ async fn a_write_that_waited_in_the_queue_until_the_token_ended_is_not_sent() {
     };
     let calls = gated(client, one_slot, &leadership);
     let nothing = json!({});
-    let mut first = Box::pin(calls.read::<Value>("/first"));
+    let mut first = Box::pin(calls.write::<Value>(Method::PATCH, "/first", Body::json(&nothing)));
     assert!(poll!(&mut first).is_pending());
     let mut second = Box::pin(calls.write::<Value>(Method::PATCH, "/x", Body::json(&nothing)));
     assert!(poll!(&mut second).is_pending());
@@ -217,7 +217,7 @@ async fn a_write_that_waited_in_the_queue_until_the_token_ended_is_not_sent() {
     drop(first);
     let refused = second.await.unwrap_err();
     assert!(matches!(refused, CallError::NotLeader), "{refused}");
-    assert!(!server.lines().iter().any(|line| line.contains("PATCH")));
+    assert!(!server.lines().iter().any(|line| line.contains("/x")));
 }
 
 #[tokio::test]

@@ -126,6 +126,12 @@ impl<R: Role> KubeCluster<R> {
         }
     }
 
+    /// The API groups that hang: reads of them fail at once.
+    #[must_use]
+    pub fn open_circuits(&self) -> Vec<String> {
+        self.calls.open_circuits()
+    }
+
     /// The state of every watch, one report per kind.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {

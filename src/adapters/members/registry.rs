@@ -197,7 +197,7 @@ impl MemberRegistry {
         let timeouts = self.settings.timeouts;
         let options = Options {
             namespaces: &self.settings.namespaces,
-            limits: Limits::for_member(),
+            limits: Limits::default(),
             timeouts: WatchTimeouts::default().with_max_staleness(timeouts.watch_silence),
             gate: self.gate.clone(),
             clock: self.clock.clone(),

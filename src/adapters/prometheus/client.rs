@@ -6,6 +6,7 @@
 //! allowed, and reports a partial response as an error.
 
 use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foretide_models::Sample;
@@ -16,6 +17,8 @@ use reqwest::{Response, Url, redirect};
 
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
+use crate::adapters::breaker::Breaker;
+use crate::clock::Contact;
 use crate::ports::HistoryError;
 
 /// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
@@ -95,6 +98,7 @@ pub struct Prometheus {
     client: Client,
     endpoint: String,
     timeout: Duration,
+    breaker: Arc<Mutex<Breaker>>,
 }
 
 impl std::fmt::Debug for Prometheus {
@@ -130,6 +134,7 @@ impl Prometheus {
             client,
             endpoint: url.to_string(),
             timeout: endpoint.timeout,
+            breaker: Arc::default(),
         })
     }
 
@@ -137,7 +142,7 @@ impl Prometheus {
     ///
     /// # Errors
     /// [`HistoryError`]: [`HistoryError::Partial`] when the server warns, [`HistoryError::Empty`] for no series,
-    /// [`HistoryError::MultiSeries`] for several.
+    /// [`HistoryError::MultiSeries`] for several; [`HistoryError::CircuitOpen`] at once while the server hangs.
     pub async fn range(
         &self,
         query: &str,
@@ -150,7 +155,30 @@ impl Prometheus {
             .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
             // Earlier than our own timeout, so that the server can still say why.
             .timeout(self.server_timeout());
-        only_series(self.read(request.post_raw().await).await?)
+        self.admit()?;
+        let response = self.read(request.post_raw().await).await;
+        let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
+        self.breaker().record(answered, Contact::now().monotonic());
+        only_series(response?)
+    }
+
+    /// Whether a request may be sent: not while the server hangs, which every other series would have to wait for.
+    fn admit(&self) -> Result<(), HistoryError> {
+        let admitted = self.breaker().admit(Contact::now().monotonic());
+        admitted.map_err(|retry_in| HistoryError::CircuitOpen {
+            endpoint: self.endpoint.clone(),
+            retry_in,
+        })
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its requests fail at once, because it hangs.
+    #[must_use]
+    pub fn is_circuit_open(&self) -> bool {
+        self.breaker().is_open()
     }
 
     /// The `timeout` parameter of a query, in milliseconds.

@@ -77,6 +77,14 @@ impl HistoryReader for Endpoints {
         let prometheus = self.client_of(query)?;
         prometheus.range(&query.text, from, to, step).await
     }
+
+    fn open_circuits(&self) -> Vec<String> {
+        let hub = self.hub.iter().map(|client| ("hub", client));
+        let named = self.named.iter().map(|(name, client)| (&**name, client));
+        let all = hub.chain(named);
+        let open = all.filter(|(_, client)| client.is_circuit_open());
+        open.map(|(name, _)| name.to_owned()).collect()
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn member_of(client: kube::Client, namespaces: &[String]) -> KubeMember {
 fn options(namespaces: &[String]) -> Options<'_> {
     Options {
         namespaces,
-        limits: Limits::for_member(),
+        limits: Limits::default(),
         timeouts: WatchTimeouts::default(),
         gate: WriteGate::default(),
         clock: Clock::system(),

@@ -56,7 +56,10 @@ fn endpoint(address: SocketAddr) -> Endpoint {
 }
 
 async fn range(endpoint: &Endpoint) -> Result<Vec<Sample>, HistoryError> {
-    let prometheus = Prometheus::new(endpoint).unwrap();
+    range_of(&Prometheus::new(endpoint).unwrap()).await
+}
+
+async fn range_of(prometheus: &Prometheus) -> Result<Vec<Sample>, HistoryError> {
     prometheus
         .range(
             "sum(up)",
@@ -224,6 +227,23 @@ async fn a_request_to_a_silent_server_ends_at_the_deadline() {
     let error = range(&endpoint).await.unwrap_err();
     assert_eq!(error.reason(), "Timeout");
     assert!(error.to_string().contains("50ms"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_not_asked_again_at_once() {
+    let address = serve(|_, _| std::future::pending()).await;
+    let prometheus = Prometheus::new(&Endpoint {
+        timeout: Duration::from_millis(10),
+        ..endpoint(address)
+    });
+    let prometheus = prometheus.unwrap();
+    for _query in 0..5 {
+        let error = range_of(&prometheus).await.unwrap_err();
+        assert!(matches!(error, HistoryError::Timeout { .. }), "{error}");
+    }
+    let error = range_of(&prometheus.clone()).await.unwrap_err();
+    assert!(matches!(error, HistoryError::CircuitOpen { .. }), "{error}");
+    assert!(prometheus.is_circuit_open());
 }
 
 #[tokio::test]

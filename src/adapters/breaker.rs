@@ -1,0 +1,121 @@
+//! A circuit breaker: requests to a server that hangs fail at once, until a single one is answered again.
+//!
+//! ```text
+//!  closed ──(5 timeouts in a row)──► open ──(5 s)──► half-open: one request
+//!    ▲                                ▲                 │         │
+//!    └────────────────────────────────┼──(answered)─────┘         │
+//!                                     └──(timed out)──────────────┘
+//! ```
+//!
+//! Only a request without an answer counts: an error that is answered costs nobody time.
+
+use std::time::Duration;
+
+use crate::clock::Monotonic;
+
+/// Timeouts in a row that open a circuit.
+pub(super) const FAILURES: u32 = 5;
+/// How long a circuit stays open before the next attempt.
+const OPEN_FOR: Duration = Duration::from_secs(5);
+
+/// The circuit of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Breaker {
+    /// Requests are sent; so many timed out since the last answer.
+    Closed(u32),
+    /// Requests fail at once, until this reading.
+    Open(Monotonic),
+    /// One request was let through at this reading; the others fail at once.
+    HalfOpen(Monotonic),
+}
+
+// === impl Breaker ===
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::Closed(0)
+    }
+}
+
+impl Breaker {
+    /// Whether a request may be sent now; if not, how long until the next attempt.
+    pub(super) fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
+        let next = match *self {
+            Self::Closed(_) => return Ok(()),
+            Self::Open(until) => until,
+            // The request may have been given up without an outcome.
+            Self::HalfOpen(since) => since + OPEN_FOR,
+        };
+        if now < next {
+            return Err(next.since(now));
+        }
+        *self = Self::HalfOpen(now);
+        Ok(())
+    }
+
+    /// Records that a request was answered, or that it was not in time.
+    pub(super) fn record(&mut self, answered: bool, now: Monotonic) {
+        *self = match *self {
+            _ if answered => Self::Closed(0),
+            Self::Closed(before) if before + 1 < FAILURES => Self::Closed(before + 1),
+            Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
+            // One that was sent before the circuit opened.
+            Self::Open(until) => Self::Open(until),
+        };
+    }
+
+    /// Whether requests are refused.
+    pub(super) fn is_open(self) -> bool {
+        !matches!(self, Self::Closed(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::after_origin(Duration::from_secs(seconds))
+    }
+
+    fn opened(now: Monotonic) -> Breaker {
+        let mut breaker = Breaker::default();
+        for _failure in 0..FAILURES {
+            assert_eq!(breaker.admit(now), Ok(()));
+            breaker.record(false, now);
+        }
+        breaker
+    }
+
+    #[test]
+    fn timeouts_in_a_row_open_a_circuit_and_an_answer_in_between_does_not() {
+        let mut breaker = Breaker::default();
+        for n in 0..20 {
+            breaker.record(n % 5 == 4, at(n));
+            assert!(!breaker.is_open(), "{n}");
+        }
+        assert!(opened(at(0)).is_open());
+    }
+
+    #[test]
+    fn an_open_circuit_lets_one_request_through_after_a_while() {
+        let mut breaker = opened(at(10));
+        assert_eq!(breaker.admit(at(11)), Err(Duration::from_secs(4)));
+        assert_eq!(breaker.admit(at(15)), Ok(()));
+        assert_eq!(breaker.admit(at(15)), Err(OPEN_FOR), "only one");
+        breaker.record(false, at(16));
+        assert_eq!(breaker.admit(at(20)), Err(Duration::from_secs(1)));
+        assert_eq!(breaker.admit(at(21)), Ok(()));
+        breaker.record(true, at(21));
+        assert_eq!(breaker.admit(at(21)), Ok(()));
+        assert_eq!(breaker.admit(at(21)), Ok(()));
+    }
+
+    #[test]
+    fn an_attempt_without_an_outcome_is_followed_by_another() {
+        let mut breaker = opened(at(0));
+        assert_eq!(breaker.admit(at(5)), Ok(()));
+        assert_eq!(breaker.admit(at(9)), Err(Duration::from_secs(1)));
+        assert_eq!(breaker.admit(at(10)), Ok(()));
+    }
+}
