@@ -119,8 +119,10 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             context.kind.publish_readiness(synced);
             // A standby has no states: it restores them from the statuses when it takes over.
             let acts = synced && self.leadership.may_act();
-            if acts {
+            if self.leadership.may_act() && context.kind.may_clean_up() {
                 self.start_cleanup();
+            }
+            if acts {
                 self.start_due();
             }
             let wait = if acts {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use foretide::{
@@ -24,6 +27,7 @@ use serde_json::json;
 
 use crate::fake_cluster::FakeCluster;
 
+mod deletion;
 mod reporting;
 mod scale_down;
 
@@ -35,16 +39,23 @@ const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
 /// The members, and whether they can be reached.
 #[derive(Clone, Default)]
-struct Members(Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>);
+struct Members(
+    Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
+    /// Whether they have not been listed.
+    Arc<AtomicBool>,
+);
 
 impl Fleet for Members {
     type Member = FakeCluster;
 
     fn is_synced(&self) -> bool {
-        true
+        !self.1.load(Ordering::Acquire)
     }
 
     fn members(&self) -> Vec<Arc<MemberView<FakeCluster>>> {
+        if !self.is_synced() {
+            return Vec::new();
+        }
         let members = self.0.lock().unwrap();
         let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
             let (refused, unusable, problem) = {

@@ -1,6 +1,6 @@
 //! For how long another machine could have been heard: the time in which this process was awake.
 //!
-//! A process that was paused, or whose machine was, did not ask. Whoever was silent in that time was not silent for it.
+//! A process that was paused, or whose machine was, sent no requests, so that time does not count as silence of the others.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -193,6 +193,9 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
 
     /// Removes what a fleet has in members; returns the members where something may be left.
     async fn clean_up(&self, deleting: &Deleting) -> Vec<String> {
+        if !self.fleet.is_synced() {
+            return deleting.listed.iter().cloned().collect();
+        }
         let members = self.fleet.members();
         let cleaned = members.iter().map(|view| async move {
             let name = &view.profile.name;

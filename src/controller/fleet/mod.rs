@@ -132,6 +132,11 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         self.hub.is_synced() && self.hub.knows_federated() && self.fleet.is_synced()
     }
 
+    fn may_clean_up(&self) -> bool {
+        // Without a list of the members as well: otherwise a finalizer would keep its object for ever.
+        self.hub.is_synced() && self.hub.knows_federated()
+    }
+
     async fn changed(&self) -> Changed {
         tokio::select! {
             keys = self.hub.federated_changed() => Changed::Objects(keys),

@@ -1,0 +1,39 @@
+//! Deleted fleets whose members are not known.
+
+use std::{future::pending, sync::atomic::Ordering, time::Duration};
+
+use jiff::SignedDuration;
+
+use super::{World, delete, weighted};
+
+/// Virtual time in which the loop turns at least once.
+const TURN: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    delete(&world);
+    // A restart without the permission to read the Secrets of members.
+    world.members.1.store(true, Ordering::Release);
+    world.restart();
+    let World {
+        hub,
+        clock,
+        start,
+        controller,
+        ..
+    } = world;
+    tokio::spawn(controller.run(pending()));
+    for (second, left) in [(10, 1), (250, 1), (320, 0)] {
+        clock.set(start + SignedDuration::from_secs(second), 0.0);
+        tokio::time::sleep(TURN).await;
+        assert_eq!(hub.state().federated.len(), left, "after {second} s");
+    }
+    let writes = hub.writes();
+    assert!(
+        writes.contains(&"event web LeftBehind".to_owned()),
+        "{writes:?}"
+    );
+}
