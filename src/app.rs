@@ -466,6 +466,7 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
             );
         }
         telemetry.check_progress();
+        telemetry.set_clock_skew(cluster.clock_skew());
         telemetry.set_open_circuits("kubernetes", &cluster.open_circuits());
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }

@@ -17,6 +17,8 @@ use super::{KindLabels, Telemetry};
 const MAX_LAG_SECONDS: f64 = 60.0;
 /// How long a watch may be silent before the controller counts as not ready; a healthy one is renewed within 55 s.
 const MAX_WATCH_AGE_SECONDS: f64 = 120.0;
+/// A larger difference of the clocks is logged.
+const MAX_SKEW_SECONDS: i64 = 30;
 /// In how many checks in a row a loop may be found without a turn before the controller counts as stuck.
 const MAX_IDLE_CHECKS: u32 = 24;
 
@@ -26,6 +28,7 @@ pub(super) struct Progress {
     lag_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
     panics: Family<KindLabels, Counter>,
     open_circuits: Family<DependencyLabels, Gauge>,
+    clock_skew_seconds: Gauge,
     known: Mutex<Known>,
 }
 
@@ -75,6 +78,12 @@ impl Progress {
             "1 while a server has not responded to several requests in a row, so that requests to it fail at once",
             self.open_circuits.clone(),
         );
+        registry.register_with_unit(
+            "clock_skew",
+            "How far the clock of the API server is ahead of the controller's",
+            Unit::Seconds,
+            self.clock_skew_seconds.clone(),
+        );
     }
 
     pub(super) fn watched(&self, kind: &'static str, age_seconds: f64) {
@@ -123,6 +132,17 @@ impl Telemetry {
         }
         for one in open {
             series.get_or_create(&labels(one)).set(1);
+        }
+    }
+
+    /// Publishes how far the clock of the API server is ahead of ours; a large difference is logged when it appears.
+    pub fn set_clock_skew(&self, seconds: i64) {
+        let before = self.progress.clock_skew_seconds.set(seconds);
+        if seconds.abs() > MAX_SKEW_SECONDS && before.abs() <= MAX_SKEW_SECONDS {
+            tracing::warn!(
+                seconds,
+                "the clock of the API server differs from ours; cron windows follow ours: check NTP on both machines"
+            );
         }
     }
 

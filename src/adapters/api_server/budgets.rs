@@ -3,7 +3,7 @@
 //! One API server forwards requests to many: aggregated APIs, webhooks, storage. Slots are therefore counted separately
 //! for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses and events have their
 //! own. Within a group a namespace has a part of the slots; after a request of it timed out, a single one, until a
-//! request is answered. Reads of a group that does not answer at all fail at once, by a [`Breaker`].
+//! request is answered. Reads of a metrics API that does not answer at all fail at once, by a [`Breaker`].
 
 use std::{
     collections::HashMap,
@@ -66,7 +66,7 @@ struct NamespaceBudget {
 pub(super) struct Slot {
     budget: Arc<Budget>,
     namespace: Option<Arc<NamespaceBudget>>,
-    writes: bool,
+    has_circuit: bool,
     _permits: Vec<OwnedSemaphorePermit>,
 }
 
@@ -86,6 +86,11 @@ impl Dependency {
             .nth(1);
         let group = group.to_owned();
         (Self { group, writes }, namespace)
+    }
+
+    /// Whether reads may fail at once: only metrics, without which there still is a decision.
+    fn has_circuit(&self) -> bool {
+        !self.writes && self.group.ends_with("metrics.k8s.io")
     }
 
     fn name(&self) -> &str {
@@ -140,12 +145,12 @@ impl Budgets {
         Ok(Slot {
             budget: Arc::clone(&budget),
             namespace,
-            writes,
+            has_circuit: dependency.has_circuit(),
             _permits: permits,
         })
     }
 
-    /// The groups whose reads fail at once.
+    /// The metrics APIs whose reads fail at once.
     pub(super) fn open_circuits(&self) -> Vec<String> {
         let groups = self.groups();
         let open = groups
@@ -178,9 +183,9 @@ impl Budgets {
 // === impl Budget ===
 
 impl Budget {
-    /// Whether the circuit lets a request through. Writes always go: a decision must not wait for a read to succeed.
+    /// Whether the circuit lets a request through, if there is one.
     fn admit(&self, dependency: &Dependency) -> Result<(), CallError> {
-        if dependency.writes {
+        if !dependency.has_circuit() {
             return Ok(());
         }
         let admitted = self.breaker().admit(Contact::now().monotonic());
@@ -235,7 +240,7 @@ impl Slot {
         if let Some(namespace) = &self.namespace {
             namespace.times_out.store(!answered, Ordering::Relaxed);
         }
-        if !self.writes {
+        if self.has_circuit {
             let now = Contact::now().monotonic();
             self.budget.breaker().record(answered, now);
         }
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_of_a_group_that_hangs_fail_at_once_and_writes_do_not() {
+    async fn reads_of_a_metrics_api_that_hangs_fail_at_once_and_no_others_do() {
         let budgets = Budgets::new(32);
         for n in 0..5 {
             let path = format!("{METRICS}/team-{n}/pods/*/queue");
@@ -323,7 +328,11 @@ mod tests {
             "{error}"
         );
         assert_eq!(budgets.open_circuits(), ["custom.metrics.k8s.io"]);
-        assert!(budgets.slot(&path, true, QUEUE).await.is_ok());
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/foretide";
+        for _read in 0..10 {
+            let slot = budgets.slot(lease, false, QUEUE).await.unwrap();
+            slot.record::<()>(&Err(CallError::Timeout(QUEUE)));
+        }
     }
 
     #[tokio::test(start_paused = true)]

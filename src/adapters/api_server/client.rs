@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use super::{
     budgets::Budgets, error::CallError, redact::Redactor, resource::ObjectPath, response,
-    write_gate::WriteGate,
+    skew::ClockSkew, write_gate::WriteGate,
 };
-use crate::{leadership, ports::ClusterError};
+use crate::{clock::Contact, leadership, ports::ClusterError};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -85,6 +85,7 @@ pub(in crate::adapters) struct Limits {
 pub(in crate::adapters) struct Calls {
     client: Client,
     budgets: Budgets,
+    skew: ClockSkew,
     limits: Limits,
     gate: WriteGate,
     redactor: Redactor,
@@ -177,6 +178,7 @@ impl Connection {
         Calls {
             client: self.unary.clone(),
             budgets: Budgets::new(limits.slots),
+            skew: ClockSkew::default(),
             limits,
             gate,
             redactor: self.redactor.clone(),
@@ -241,9 +243,14 @@ impl Calls {
         Connection::over(client).calls_within(limits, WriteGate::default())
     }
 
-    /// The API groups that hang: their reads fail at once.
+    /// The metrics APIs that hang: their reads fail at once.
     pub(in crate::adapters) fn open_circuits(&self) -> Vec<String> {
         self.budgets.open_circuits()
+    }
+
+    /// How far the server's clock is ahead of ours, in seconds.
+    pub(in crate::adapters) fn clock_skew(&self) -> i64 {
+        self.skew.seconds()
     }
 
     /// Gets one object.
@@ -324,13 +331,17 @@ impl Calls {
         let mut pause = self.limits.backoff;
         let mut left = retries;
         loop {
-            match response::text(&self.client, request.clone()).await {
+            match response::headers_and_text(&self.client, request.clone()).await {
+                Ok((headers, text)) => {
+                    self.skew.observe(&headers, Contact::now().at());
+                    return Ok(text);
+                }
                 Err(error) if left > 0 && error.is_transient() => {
                     left -= 1;
                     tokio::time::sleep(pause + jitter(pause)).await;
                     pause *= 2;
                 }
-                outcome => return outcome,
+                Err(error) => return Err(error),
             }
         }
     }

@@ -22,6 +22,7 @@ mod error;
 mod redact;
 mod resource;
 pub(super) mod response;
+mod skew;
 mod write_gate;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::{error::Error, io};
 
 use futures::{Stream, StreamExt as _};
-use http::{HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
 use kube::{
     Client,
     client::Body,
@@ -35,8 +35,19 @@ pub(in crate::adapters) async fn text(
     client: &Client,
     request: Request<Vec<u8>>,
 ) -> Result<String, CallError> {
-    let bytes = collect(send(client, request).await?, RESPONSE_MAX).await?;
-    String::from_utf8(bytes).map_err(|error| CallError::Response(error.utf8_error().to_string()))
+    Ok(headers_and_text(client, request).await?.1)
+}
+
+/// As [`text`], with the headers of the response.
+pub(super) async fn headers_and_text(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<(HeaderMap, String), CallError> {
+    let (head, body) = send(client, request).await?.into_parts();
+    let bytes = collect(body, RESPONSE_MAX).await?;
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|error| CallError::Response(error.utf8_error().to_string()))?;
+    Ok((head.headers, text))
 }
 
 /// Sends a request for a watch and reads its events, one by one.
@@ -52,7 +63,7 @@ pub(in crate::adapters) async fn events(
     // A server may compress each event separately, and the client library decompresses only the first.
     let plain = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, plain);
-    let chunks = axum::body::Body::new(send(client, request).await?).into_data_stream();
+    let chunks = axum::body::Body::new(send(client, request).await?.into_body()).into_data_stream();
     let bytes = StreamReader::new(chunks.map(|chunk| chunk.map_err(io::Error::other)));
     let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(EVENT_MAX));
     Ok(lines.filter_map(async |line| event(line)))
@@ -93,13 +104,13 @@ fn is_cut(error: &(dyn Error + 'static)) -> bool {
     here || error.source().is_some_and(is_cut)
 }
 
-async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Body, CallError> {
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Body>, CallError> {
     let response = client.send(request.map(Body::from)).await?;
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         return Err(status_error(status, response).await);
     }
-    Ok(response.into_body())
+    Ok(response)
 }
 
 /// The error of a response with an error status. Its body is a `Status`, or, from a proxy, any text.

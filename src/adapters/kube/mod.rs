@@ -126,10 +126,16 @@ impl<R: Role> KubeCluster<R> {
         }
     }
 
-    /// The API groups that hang: reads of them fail at once.
+    /// The metrics APIs that hang: reads of them fail at once.
     #[must_use]
     pub fn open_circuits(&self) -> Vec<String> {
         self.calls.open_circuits()
+    }
+
+    /// How far the clock of the API server is ahead of ours, in seconds.
+    #[must_use]
+    pub fn clock_skew(&self) -> i64 {
+        self.calls.clock_skew()
     }
 
     /// The state of every watch, one report per kind.
