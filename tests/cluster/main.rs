@@ -16,6 +16,8 @@ mod conformance;
 mod cron;
 mod faults;
 mod fleet;
+mod isolation;
+mod leadership;
 mod manifests;
 mod manual_changes;
 mod ownership;

@@ -85,6 +85,11 @@ impl Request {
         })
     }
 
+    /// The API whose values are asked for; none if the request is for what it serves.
+    pub(super) fn reads(&self) -> Option<MetricsApi> {
+        (!self.path.is_empty()).then_some(self.api)
+    }
+
     fn parts(&self) -> Vec<&str> {
         self.path.iter().map(String::as_str).collect()
     }

@@ -146,6 +146,11 @@ impl FakeMetrics {
         }
     }
 
+    /// From now on no reading from this API is answered; discovery goes on.
+    pub fn hang(&self, api: MetricsApi) {
+        self.table().hanging.insert(api);
+    }
+
     /// Forgets all readings.
     pub fn clear(&self) {
         *self.table() = Table::default();
@@ -186,12 +191,20 @@ async fn respond(State(world): State<World>, uri: Uri) -> Response {
 impl World {
     async fn answer(&self, uri: &Uri) -> Answer {
         let request = Request::parse(uri)?;
+        if request.reads().is_some_and(|api| self.hangs(api)) {
+            std::future::pending::<()>().await;
+        }
         let pods = match request.pods_wanted() {
             Some((namespace, selector)) => self.pods(namespace, selector).await?,
             None => Vec::new(),
         };
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         answer::answer(&request, &table, &pods, now())
+    }
+
+    fn hangs(&self, api: MetricsApi) -> bool {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.hanging.contains(&api)
     }
 
     async fn pods(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Pod>, Failure> {

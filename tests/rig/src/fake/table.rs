@@ -19,6 +19,7 @@ pub(super) struct Table {
     /// By namespace and metric.
     pub(super) external: BTreeMap<(String, String), Vec<Reading>>,
     pub(super) failing: BTreeSet<MetricsApi>,
+    pub(super) hanging: BTreeSet<MetricsApi>,
 }
 
 /// The time of a reading.
