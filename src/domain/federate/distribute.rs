@@ -74,9 +74,9 @@ pub fn distribute(
             for recipient in tiers.iter_mut().flatten() {
                 recipient.weight = u64::from(recipient.top());
             }
-            let by_seats =
+            let by_webster =
                 |n, recipients: &[Recipient<'_>]| webster(n, recipients, Ties::default());
-            in_order(&places, fill_by(n.get(), &tiers, Surplus::Keep, by_seats))
+            in_order(&places, fill_by(n.get(), &tiers, Surplus::Keep, by_webster))
         }
     }
 }
