@@ -30,6 +30,14 @@ fleets:
     # Optimized they take two minutes instead of an hour. Only the library is built again.
     cargo test -p foretide --lib --config profile.dev.package.foretide.opt-level=2 -- --ignored ten_thousand
 
+# Takes away one mend after the other and checks that a test notices. Some minutes.
+sabotage *patches:
+    tests/sabotage/run {{ patches }}
+
+# Only that every patch of `sabotage` applies.
+sabotage-check:
+    tests/sabotage/run --check
+
 # The optional forecaster `mstl`: lints, and its tests.
 mstl:
     cargo clippy -p foretide-models --all-targets --features augurs -- -D warnings
