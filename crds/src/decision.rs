@@ -57,6 +57,11 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 
+    /// Number of changes of the controller's leader before the one that wrote this: `leaseTransitions` of its Lease. Absent
+    /// without leader election.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_epoch: Option<i32>,
+
     /// Number of replicas of the workload at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i32>,

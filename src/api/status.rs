@@ -22,6 +22,8 @@ pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
     let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
+        // Of the process that writes it, not of the decision.
+        leader_epoch: None,
         current_replicas: count(decision.current),
         proposals: Some(decision.proposals.iter().map(proposal_status).collect()),
         winner: decision.winner.as_ref().map(|winner| source(winner.source)),

@@ -31,7 +31,7 @@ use crate::{
         validation::Invalid,
     },
     domain::{Replicas, autoscale::Decision, proposal::Source},
-    ports::EventNote,
+    ports::{ClusterError, EventNote},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 
@@ -252,7 +252,7 @@ fn counts(decision: &Decision) -> Counts {
 /// One record per `change` at `info`; without one at `debug`; and what went wrong.
 #[expect(
     clippy::cognitive_complexity,
-    reason = "one match; the macros of three levels count for more"
+    reason = "two matches; the macros of three levels count for more"
 )]
 fn log(applied: &Applied, change: Option<&str>) {
     let autoscaler = &applied.decided.part.autoscaler;
@@ -261,8 +261,15 @@ fn log(applied: &Applied, change: Option<&str>) {
     let (current, desired) = (decision.current.get(), decision.desired.get());
     let target = &applied.decided.part.workload.target;
     let target = format!("{}/{}", target.kind, target.name);
-    if let Err(error) = &applied.outcome {
-        tracing::warn!(%namespace, %name, %target, current, desired, %error, "could not apply the decision");
+    match &applied.outcome {
+        Ok(_) => {}
+        // Decided again within a second.
+        Err(error @ ClusterError::Conflict { .. }) => {
+            tracing::debug!(%namespace, %name, %target, current, desired, %error, "could not apply the decision");
+        }
+        Err(error) => {
+            tracing::warn!(%namespace, %name, %target, current, desired, %error, "could not apply the decision");
+        }
     }
     match change {
         Some(change) => {

@@ -100,6 +100,16 @@ impl Leadership {
         }
     }
 
+    /// The epoch of the token; absent on a standby and without an election.
+    #[must_use]
+    pub fn epoch(&self) -> Option<i32> {
+        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
+        match right {
+            Right::Elected(token) => token.map(|token| token.epoch),
+            Right::Unlimited => None,
+        }
+    }
+
     /// Whether decisions may be made now: there is time for a write. Of others the state would be ahead of the cluster.
     #[must_use]
     pub fn may_act(&self) -> bool {

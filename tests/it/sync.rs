@@ -509,3 +509,21 @@ async fn a_clock_that_was_put_back_delays_a_scale_up_by_its_window_only() {
     }
     assert_eq!(scales(world.sync(75).await), ["scale web 4"]);
 }
+
+#[tokio::test]
+async fn a_new_leader_writes_no_status_only_to_say_that_it_leads() {
+    let fake = FakeCluster::default();
+    fake.put("web", 3, &format!("minReplicas: 1, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 300;
+    let mut world = World::new(fake.clone());
+    world.sync(0).await;
+    world.sync(15).await;
+    for ehpa in fake.state().autoscalers.values_mut() {
+        let decision = ehpa.status.as_mut().and_then(|it| it.decision.as_mut());
+        decision.unwrap().leader_epoch = Some(3);
+    }
+    world.controller = World::controller(&fake, &world.clock, &Arc::default());
+    let mut statuses = world.sync(30).await;
+    statuses.retain(|write| write.starts_with("status"));
+    assert_eq!(statuses, Vec::<String>::new());
+}

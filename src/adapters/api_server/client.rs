@@ -281,6 +281,11 @@ impl Calls {
         outcome
     }
 
+    /// The gate of every write.
+    pub(in crate::adapters) fn gate(&self) -> &WriteGate {
+        &self.gate
+    }
+
     /// Sends a request that changes something, if the gate is open when it has a slot. It is sent once: if its response
     /// is lost, the next sync sees whether it took effect.
     pub(in crate::adapters) async fn write<T: DeserializeOwned>(

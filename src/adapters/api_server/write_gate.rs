@@ -21,6 +21,11 @@ impl WriteGate {
         Self(leadership)
     }
 
+    /// The epoch of the leader, if one is elected.
+    pub(in crate::adapters) fn epoch(&self) -> Option<i32> {
+        self.0.epoch()
+    }
+
     /// The time for a write that takes at most `deadline` and starts now.
     ///
     /// # Errors

@@ -43,6 +43,18 @@ impl KubeCluster<Hub> {
     pub(super) fn hub(connection: Connection, options: Options<'_>) -> Self {
         Self::with_role(connection, Hub::new(options.namespaces), options)
     }
+
+    /// A status whose decision says which leader writes it.
+    fn with_epoch(
+        &self,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> EffectiveHorizontalPodAutoscalerStatus {
+        let mut status = status.clone();
+        if let Some(decision) = &mut status.decision {
+            decision.leader_epoch = self.calls.gate().epoch();
+        }
+        status
+    }
 }
 
 impl Cluster for KubeCluster<Hub> {
@@ -98,6 +110,7 @@ impl Cluster for KubeCluster<Hub> {
     ) -> Result<(), ClusterError> {
         let (namespace, name, uid) = address(about);
         let object = Resource::EHPA.object(namespace, name);
+        let status = &self.with_epoch(status);
         writes::write_status(&self.calls, object, uid, status).await
     }
 
@@ -159,6 +172,10 @@ impl Cluster for KubeCluster<Hub> {
     ) -> Result<(), ClusterError> {
         let (namespace, name, uid) = address(about);
         let object = Resource::FEDERATED_HPA.object(namespace, name);
+        let status = &FederatedHPAStatus {
+            fleet: self.with_epoch(&status.fleet),
+            ..status.clone()
+        };
         writes::write_status(&self.calls, object, uid, status).await
     }
 

@@ -27,6 +27,7 @@ impl StatusFingerprint {
         common.last_scale_time = None;
         if let Some(decision) = &mut common.decision {
             decision.time = None;
+            decision.leader_epoch = None;
             decision.message = None;
             for proposal in decision.proposals.iter_mut().flatten() {
                 proposal.value = None;

@@ -1,6 +1,8 @@
 //! The hub: exact requests, and what becomes of their responses.
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPredictionStatus};
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, FederatedHPAStatus, TimeSeriesPredictionStatus,
+};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -13,10 +15,15 @@ use crate::{
     },
     clock::Clock,
     domain::{Replicas, ScaleTarget, observation::Scale},
+    leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };
 
 fn cluster(client: Client) -> KubeCluster {
+    gated(client, WriteGate::default())
+}
+
+fn gated(client: Client, gate: WriteGate) -> KubeCluster {
     let limits = Limits {
         backoff: std::time::Duration::ZERO,
         ..Limits::default()
@@ -25,7 +32,7 @@ fn cluster(client: Client) -> KubeCluster {
         namespaces: &[],
         limits,
         timeouts: WatchTimeouts::default(),
-        gate: WriteGate::default(),
+        gate,
         clock: Clock::system(),
     };
     KubeCluster::hub(Connection::over(client), options)
@@ -346,6 +353,38 @@ async fn a_status_is_written_to_the_object_that_was_decided_about_and_no_other()
             sent(autoscaler, "u2", json!({"expectReplicas": 4})),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_status_says_which_leader_wrote_its_decision() {
+    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
+    let leadership = Leadership::standby(Clock::system());
+    leadership.set(Some(Token {
+        epoch: 7,
+        valid_until: Clock::system().monotonic() + std::time::Duration::from_hours(1),
+    }));
+    let cluster = gated(client, WriteGate::of(leadership));
+    let status: foretide_crds::EffectiveHorizontalPodAutoscalerStatus =
+        serde_json::from_value(json!({"decision": {"desired": 4}})).unwrap();
+    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
+    let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+    let autoscaler = json!({"metadata": metadata, "spec": spec});
+    let autoscaler = serde_json::from_value(autoscaler).unwrap();
+    cluster.write_status(&autoscaler, &status).await.unwrap();
+    let fleet = FederatedHPAStatus {
+        fleet: status,
+        ..FederatedHPAStatus::default()
+    };
+    let fdhpa = json!({"metadata": metadata, "spec": spec});
+    let fdhpa = serde_json::from_value(fdhpa).unwrap();
+    cluster
+        .write_federated_status(&fdhpa, &fleet)
+        .await
+        .unwrap();
+    let sent = server.sent();
+    let decisions = sent.iter().map(|sent| &sent.body[1]["value"]["decision"]);
+    let expected = json!({"desired": 4, "leaderEpoch": 7});
+    assert_eq!(decisions.collect::<Vec<_>>(), [&expected; 2]);
 }
 
 #[tokio::test]
