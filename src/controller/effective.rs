@@ -110,9 +110,11 @@ impl<C: Cluster> Kind for Effective<C> {
     fn cleanup(
         &self,
         _: &StatesOf<Self>,
+        busy: &HashSet<String>,
         now: Timestamp,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let uids = self.uids();
+        let mut uids = self.uids();
+        uids.extend(busy.iter().cloned());
         let orphans = Arc::clone(&self.orphans);
         async move { orphans.restore(&uids, now).await }
     }

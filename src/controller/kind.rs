@@ -102,10 +102,12 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn restore(&self, object: &Self::Object) -> Self::State;
     /// Drops the state of a deleted object.
     fn forget(&self, _gone: &mut StateOf<Self>) {}
-    /// Releases or deletes what is no longer needed, as far as that is possible now. It runs beside the syncs.
+    /// Releases or deletes what is no longer needed, as far as that is possible now, but nothing of the objects in `busy`,
+    /// by UID: their syncs may still write. It runs beside the syncs.
     fn cleanup(
         &self,
         states: &StatesOf<Self>,
+        busy: &HashSet<String>,
         now: Timestamp,
     ) -> impl Future<Output = ()> + Send + 'static;
     /// The reads that objects which are due at `now` share.

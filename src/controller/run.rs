@@ -55,6 +55,8 @@ struct Syncs {
     uids: HashMap<Id, String>,
     /// The objects whose sync runs, by UID.
     running: HashMap<String, Running>,
+    /// When the last sync of an object ended, by UID, as long as a watch may not show yet what it wrote.
+    ended: HashMap<String, Timestamp>,
     /// Panics in a row, by UID.
     panics: HashMap<String, u32>,
 }
@@ -180,7 +182,8 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         while self.cleanup.try_join_next().is_some() {}
         if self.cleanup.is_empty() {
             let now = self.context.clock.now();
-            let cleanup = self.context.kind.cleanup(&self.states, now);
+            let busy = self.syncs.busy(now);
+            let cleanup = self.context.kind.cleanup(&self.states, &busy, now);
             self.cleanup.spawn(cleanup);
         }
     }
@@ -222,7 +225,10 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             return;
         }
         let existing = self.context.kind.uids();
-        let exists = |uid: &str| uids.contains(uid) || existing.contains(uid);
+        // One whose sync still runs is forgotten after it: its report would bring the metric series back.
+        let exists = |uid: &str| {
+            uids.contains(uid) || existing.contains(uid) || self.syncs.running.contains_key(uid)
+        };
         for gone in self.states.retain(exists) {
             let gone = &mut gone.lock();
             let ReportState {
@@ -257,6 +263,9 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             is_due_again,
             outcome,
         } = ended;
+        self.syncs
+            .ended
+            .insert(uid.clone(), self.context.clock.now());
         let delay = match outcome {
             // Not at once: the watch needs a moment to deliver what was written.
             Ok(Next::AfterConflict) => Some(AFTER_CONFLICT),
@@ -381,6 +390,15 @@ impl Syncs {
             is_due_again: running.is_due_again,
             outcome,
         })
+    }
+
+    /// The objects that must not be cleaned up yet: a sync of them runs, or may have written what no watch shows yet.
+    fn busy(&mut self, now: Timestamp) -> HashSet<String> {
+        // `abs`, so that a clock that is set back does not keep them.
+        self.ended
+            .retain(|_, ended| now.duration_since(*ended).abs() < AFTER_CONFLICT);
+        let busy = self.running.keys().chain(self.ended.keys());
+        busy.cloned().collect()
     }
 
     /// How long the oldest sync that runs has been running.

@@ -50,6 +50,18 @@ impl World {
         clock: &Clock,
         forecasts: &Arc<Forecasts>,
     ) -> EffectiveController<FakeCluster> {
+        let shared = Shared {
+            forecasts: Arc::clone(forecasts),
+            telemetry: Arc::<Telemetry>::default(),
+        };
+        Self::controller_of(fake, clock, shared)
+    }
+
+    fn controller_of(
+        fake: &FakeCluster,
+        clock: &Clock,
+        shared: Shared,
+    ) -> EffectiveController<FakeCluster> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
@@ -57,10 +69,6 @@ impl World {
             read_deadline: Setup::READ_DEADLINE,
             denied_namespaces: Arc::new(["kube-system".to_owned()].into()),
             member_deadline: Setup::MEMBER_DEADLINE,
-        };
-        let shared = Shared {
-            forecasts: Arc::clone(forecasts),
-            telemetry: Arc::<Telemetry>::default(),
         };
         EffectiveController::new(Arc::new(fake.clone()), clock.clone(), setup, shared)
     }

@@ -26,7 +26,7 @@ mod state;
 mod template;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -193,9 +193,17 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     fn cleanup(
         &self,
         states: &StatesOf<Self>,
+        busy: &HashSet<String>,
         now: Timestamp,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let deleting = self.hub.federated();
+        let mut deleting = self.hub.federated();
+        deleting.retain(|fdhpa| {
+            fdhpa
+                .metadata
+                .uid
+                .as_ref()
+                .is_none_or(|uid| !busy.contains(uid))
+        });
         let members_of = |uid: &str| {
             let state = states.get(uid).map(StateCell::lock);
             state.map_or_else(Vec::new, |state| {

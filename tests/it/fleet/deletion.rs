@@ -37,3 +37,27 @@ async fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
         "{writes:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_is_deleted_while_its_sync_runs_leaves_no_hpa() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    // The next sync waits for metrics, and then creates what is missing in m2.
+    world.member("m2").state().hpas.clear();
+    world.member("m1").state().metrics_hang = true;
+    let shared = (&world.forecasts, &world.telemetry);
+    let successor = World::controller(&world.hub, &world.members, &world.clock, shared);
+    tokio::spawn(successor.run(pending()));
+    tokio::time::sleep(TURN / 2).await;
+    delete(&world);
+    // Before the search for HPAs of deleted fleets, which runs once a minute.
+    for second in [20, 40, 50] {
+        let now = world.start + SignedDuration::from_secs(second);
+        world.clock.set(now, 0.0);
+        // The first time while the sync still waits.
+        tokio::time::sleep(if second == 20 { TURN / 4 } else { TURN * 5 }).await;
+    }
+    assert!(world.hub.state().federated.is_empty());
+    assert!(world.bounds().is_empty(), "{:?}", world.bounds());
+}

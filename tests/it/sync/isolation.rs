@@ -1,8 +1,8 @@
 //! One object that hangs or panics, or an API server that takes no reports, keeps no other object waiting.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
-use foretide::clock::Clock;
+use foretide::{clock::Clock, controller::Shared, telemetry::Telemetry};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CPU, World};
@@ -20,12 +20,16 @@ struct Running {
 
 impl Running {
     fn start(fake: FakeCluster) -> Self {
+        Self::of(World::new(fake))
+    }
+
+    fn of(world: World) -> Self {
         let World {
             fake,
             clock,
             start,
             controller,
-        } = World::new(fake);
+        } = world;
         fake.state().now = start;
         tokio::spawn(controller.run(pending()));
         Self { fake, clock, start }
@@ -149,6 +153,35 @@ async fn a_panic_quarantines_its_object_and_no_other() {
     assert_eq!(world.count("scale bad 3"), 0);
     world.at(40);
     world.written("scale bad 3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_while_its_sync_runs_leaves_no_metric_series() {
+    let fake = FakeCluster::default();
+    fake.put("web", 1, &format!("{}, {CPU}", always(4)));
+    fake.state().metrics_hang = true;
+    let mut world = World::new(fake);
+    let telemetry = Arc::<Telemetry>::default();
+    let shared = Shared {
+        forecasts: Arc::default(),
+        telemetry: Arc::clone(&telemetry),
+    };
+    world.controller = World::controller_of(&world.fake, &world.clock, shared);
+    let world = Running::of(world);
+    // The first sync waits for the metric.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.fake.state().autoscalers.clear();
+    world.at(20);
+    world.written("scale web 4").await;
+    let series = r#"name="web""#;
+    assert!(telemetry.encode().contains(series), "of the sync that ran");
+    world.at(40);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        !telemetry.encode().contains(series),
+        "{}",
+        telemetry.encode()
+    );
 }
 
 #[tokio::test]
