@@ -231,7 +231,7 @@ fn alike(one: &Result<Forecast, ForecastError>, other: &Result<Forecast, Forecas
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::with_cases(24)
+        ..ProptestConfig::with_cases(100)
     })]
 
     #[test]

@@ -28,12 +28,19 @@ const FADES_TO: f64 = 0.9;
 pub(super) struct PathModel {
     every: usize,
     solve_every: usize,
-    /// The step at which the margins were updated.
-    ranked_at: usize,
+    /// What the margins were updated for.
+    ranked_for: Option<Ranking>,
     /// The grid of the predictions.
     coarse: Grid,
     horizons: Vec<HorizonModel>,
     ranked: RankedErrors,
+}
+
+/// What margins follow from, apart from the errors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ranking {
+    at: usize,
+    quantile: f64,
 }
 
 /// The model of the step that lies `ahead` steps after the one it predicts from.
@@ -94,7 +101,7 @@ impl PathModel {
             every,
             // A multiple of `every`, so that all predictions before it are known.
             solve_every: every * coarse.minutes(SOLVE_EVERY),
-            ranked_at: 0,
+            ranked_for: None,
             coarse,
             horizons: horizons.collect(),
             ranked: RankedErrors::new(coarse),
@@ -120,11 +127,12 @@ impl PathModel {
         }
     }
 
-    /// Updates the upper bounds to the last full hour before `now`.
+    /// Updates the upper bounds to the last full hour before `now`, and to a quantile that has changed since.
     pub(super) fn calibrate(&mut self, now: usize, quantile: f64) {
         let at = now / self.solve_every * self.solve_every;
-        if self.ranked_at != at {
-            self.ranked_at = at;
+        let ranking = Some(Ranking { at, quantile });
+        if self.ranked_for != ranking {
+            self.ranked_for = ranking;
             self.rank(at, quantile);
         }
     }
@@ -191,9 +199,13 @@ impl PathModel {
                 continue;
             };
             let (now, known) = (now / self.every, known / self.every);
-            if self.ranked.rank(&horizon.errors, self.coarse, now, known) {
-                horizon.margin = self.ranked.quantile(quantile);
-            }
+            let enough = self.ranked.rank(&horizon.errors, self.coarse, now, known);
+            // A margin from before a hole would differ from what a new forecaster gives for the same history.
+            horizon.margin = if enough {
+                self.ranked.quantile(quantile)
+            } else {
+                0.0
+            };
         }
     }
 }
