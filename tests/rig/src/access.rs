@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    CPU_ANNOTATION, Cluster, Error, NodeSize, Result,
+    CPU_ANNOTATION, Cluster, Component, Error, NodeSize, Relay, Result,
     cluster::{client_of, http_get},
     kwok::metrics_path,
     wait::within,
@@ -82,6 +82,32 @@ impl Cluster {
         let token = self.service_account_token(namespace, name).await?;
         self.layout()
             .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
+    }
+
+    /// A relay to the API server, which can be blocked: a network between it and one of its clients.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn relay(&self) -> Result<Relay> {
+        Relay::to(self.layout().port(Component::KubeApiserver)).await
+    }
+
+    /// As [`Cluster::service_account_kubeconfig`], through a relay.
+    ///
+    /// # Errors
+    /// When the account does not exist, or the file cannot be written.
+    pub async fn service_account_kubeconfig_over(
+        &self,
+        relay: &Relay,
+        namespace: &str,
+        name: &str,
+    ) -> Result<PathBuf> {
+        let token = self.service_account_token(namespace, name).await?;
+        let server = format!("https://127.0.0.1:{}", relay.port());
+        let layout = self.layout();
+        let content = layout.pki.kubeconfig(&server, &json!({"token": token}));
+        let file = format!("{namespace}-{name}-relayed.kubeconfig");
+        layout.folder.write(&file, content)
     }
 
     /// A token for an existing service account that is valid for a day.

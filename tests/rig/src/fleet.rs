@@ -9,7 +9,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{Cluster, ClusterOptions, Component, Error, Result, relay::Relay};
+use crate::{Cluster, ClusterOptions, Error, Relay, Result};
 
 /// The label of member Secrets, as in multicluster-runtime.
 const MEMBER_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
@@ -103,7 +103,7 @@ impl Fleet {
 impl Member {
     async fn start(options: ClusterOptions) -> Result<Self> {
         let cluster = Cluster::start(options).await?;
-        let relay = Relay::to(cluster.layout().port(Component::KubeApiserver)).await?;
+        let relay = cluster.relay().await?;
         Ok(Self { cluster, relay })
     }
 
@@ -134,12 +134,12 @@ impl Member {
 
     /// Blocks the relay: connections are accepted and hang, and existing ones transfer nothing.
     pub fn block(&self) {
-        self.relay.set_open(false);
+        self.relay.block();
     }
 
     /// Unblocks the relay.
     pub fn unblock(&self) {
-        self.relay.set_open(true);
+        self.relay.unblock();
     }
 
     fn server(&self) -> String {

@@ -89,13 +89,14 @@ pub use audit::AuditEvent;
 pub use binaries::{Binaries, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
-pub use fake::{FakeMetrics, MetricsApi, PodUsage, Reading, Taken};
+pub use fake::{FakeMetrics, FakeScales, MetricsApi, PodUsage, Reading, Taken};
 pub use fleet::{Fleet, Member};
 pub use history::{Demand, History, Series, Span};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use place::failures;
 pub use prometheus::Prometheus;
+pub use relay::Relay;
 pub use wait::eventually;
 
 /// Makes ring the provider of rustls for this process, unless one is installed.

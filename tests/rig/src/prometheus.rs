@@ -122,6 +122,32 @@ impl Prometheus {
             })
     }
 
+    /// Pauses it, as SIGSTOP does: it accepts connections and answers nothing until [`Prometheus::resume`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.running(Child::pause)
+    }
+
+    /// Lets it go on after [`Prometheus::pause`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.running(Child::resume)
+    }
+
+    fn running(&self, act: fn(&Child) -> Result<()>) -> Result<()> {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_running = || Error::NotReady {
+            component: Component::Prometheus.to_string(),
+            reason: "it does not run".to_owned(),
+            log: String::new(),
+        };
+        act(child.as_ref().ok_or_else(not_running)?)
+    }
+
     /// Adds a history to what it holds. It is unavailable for about a second.
     ///
     /// # Errors

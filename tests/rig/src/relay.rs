@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// A relay from a port of its own to one server; it ends, with its connections, when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub struct Relay {
     port: u16,
     open: watch::Sender<bool>,
     server: JoinHandle<()>,
@@ -40,9 +40,14 @@ impl Relay {
         self.port
     }
 
-    /// Blocks or unblocks it: data in transit arrives once it is unblocked.
-    pub(crate) fn set_open(&self, open: bool) {
-        self.open.send_replace(open);
+    /// Blocks it: connections are accepted and hang, and existing ones transfer nothing.
+    pub fn block(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Unblocks it: data in transit arrives.
+    pub fn unblock(&self) {
+        self.open.send_replace(true);
     }
 }
 
@@ -151,7 +156,7 @@ mod tests {
         old.write_u8(1).await.unwrap();
         assert_eq!(answer(&mut old).await, Some(1));
 
-        relay.set_open(false);
+        relay.block();
         let mut new = connect().await.unwrap();
         old.write_u8(2).await.unwrap();
         new.write_u8(3).await.unwrap();
@@ -160,7 +165,7 @@ mod tests {
             (None, None)
         );
 
-        relay.set_open(true);
+        relay.unblock();
         assert_eq!(
             (answer(&mut old).await, answer(&mut new).await),
             (Some(2), Some(3))

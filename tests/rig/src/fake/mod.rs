@@ -3,6 +3,7 @@
 //! admits, and keeps nothing after the test.
 
 mod answer;
+mod scales;
 mod selector;
 mod table;
 
@@ -29,6 +30,7 @@ use crate::{Cluster, Error, Result, pki::Identity};
 use answer::{Answer, Failure, Request};
 use table::Table;
 
+pub use scales::FakeScales;
 pub use table::{PodUsage, Reading, Taken};
 
 /// One of the metric APIs that an autoscaler reads.
@@ -69,20 +71,13 @@ impl FakeMetrics {
     /// # Errors
     /// When the server cannot be set up, or an API is not found available.
     pub async fn start(cluster: &Cluster, apis: &[MetricsApi]) -> Result<Self> {
-        let identity = cluster.layout().pki.server("fake-metrics")?;
-        let listening = TcpListener::bind(("127.0.0.1", 0)).await;
-        let listener = listening.map_err(Error::file("listen on", "127.0.0.1"))?;
-        let port = listener
-            .local_addr()
-            .map_err(Error::file("listen on", "127.0.0.1"))?
-            .port();
         let table = Arc::new(Mutex::new(Table::default()));
         let world = World {
             table: Arc::clone(&table),
             client: cluster.client(),
         };
         let router = Router::new().fallback(respond).with_state(world);
-        let server = tokio::spawn(serve(listener, acceptor(&identity)?, router));
+        let (server, port) = start_server(cluster, router).await?;
         let fake = Self { table, server };
         for (group, version) in apis.iter().map(|api| api.group_version()) {
             cluster.register_api(group, version, port).await?;
@@ -146,9 +141,14 @@ impl FakeMetrics {
         }
     }
 
-    /// From now on no reading from this API is answered; discovery goes on.
-    pub fn hang(&self, api: MetricsApi) {
-        self.table().hanging.insert(api);
+    /// While `hanging`, no reading from this API is answered; discovery goes on.
+    pub fn hang(&self, api: MetricsApi, hanging: bool) {
+        let mut table = self.table();
+        if hanging {
+            table.hanging.insert(api);
+        } else {
+            table.hanging.remove(&api);
+        }
     }
 
     /// Forgets all readings.
@@ -225,6 +225,19 @@ impl World {
 )]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
+}
+
+/// Serves an aggregated API to one cluster; returns the port.
+async fn start_server(cluster: &Cluster, router: Router) -> Result<(JoinHandle<()>, u16)> {
+    let identity = cluster.layout().pki.server("fake-api")?;
+    let failed = Error::file("listen on", "127.0.0.1");
+    let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
+        Ok(listener) => listener,
+        Err(source) => return Err(failed(source)),
+    };
+    let port = listener.local_addr().map_err(failed)?.port();
+    let server = tokio::spawn(serve(listener, acceptor(&identity)?, router));
+    Ok((server, port))
 }
 
 fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
