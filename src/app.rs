@@ -4,7 +4,7 @@
 
 mod shutdown;
 
-use std::{collections::BTreeSet, future::Future, net::SocketAddr, sync::Arc};
+use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use futures::FutureExt;
 use jiff::SignedDuration;
@@ -13,19 +13,20 @@ use tokio::net::TcpListener;
 use self::shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop};
 use crate::{
     adapters::{
-        kube::{ConnectError, Connection, KubeCluster, KubeLease, WriteGate},
+        kube::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
             Endpoint, EndpointError, Endpoints, MatchersError, Prometheus, PromqlScope,
             QueryDefaults, QueryRules, RulesCache, adapter_config::ReloadOutcome, matchers,
         },
     },
+    api::validation::TargetRules,
     clock::{Clock, Contact},
-    config::{AdapterConfigSource, Config, Election, KubeAccess, ScopeArg},
+    config::{AdapterConfigSource, Config, Election, KubeAccess, MetricsAuth, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, forecasts::Forecasts},
-    http,
+    http::{self, MetricsAccess},
     leadership::{self, Campaign, Leadership},
     ports::{Fleet, MemberView},
     telemetry::{Telemetry, WatchHealth},
@@ -98,7 +99,7 @@ pub async fn run_with(
 ) -> Result<(), AppError> {
     let listener = bind(config.listen).await?;
     let connection = connect(&config.access).await?;
-    let denied_namespaces = Arc::new(denied_namespaces(&config, &connection));
+    let targets = Arc::new(target_rules(&config, &connection));
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
         connection: connection.clone(),
@@ -109,6 +110,8 @@ pub async fn run_with(
     let election = config.election.as_ref();
     let campaign = election.map(|election| candidate(election, &connection, &clock, &telemetry));
     let leadership = campaign.as_ref().map(Campaign::leadership);
+    let access = metrics_access(&config.metrics_auth, &connection, &clock);
+    let router = http::router(Arc::clone(&telemetry), clock.clone(), access);
     let clusters = clusters(
         &config,
         connection,
@@ -123,7 +126,7 @@ pub async fn run_with(
         ForecasterSetup {
             clock: clock.clone(),
             local_zone: config.local_zone.clone(),
-            denied_namespaces: Arc::clone(&denied_namespaces),
+            targets: Arc::clone(&targets),
             telemetry: Arc::clone(&telemetry),
         },
     )
@@ -131,14 +134,13 @@ pub async fn run_with(
     if !config.object_metrics {
         telemetry.hide_objects();
     }
-    let router = http::router(Arc::clone(&telemetry), clock.clone());
     let listen = config.listen;
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = Parts::new();
-    let setup = setup(config, denied_namespaces);
+    let setup = setup(config, targets);
     let mut stop = spawn_controllers(&mut parts, &clusters, &clock, setup, shared);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
@@ -155,9 +157,9 @@ pub async fn run_with(
     stop.until(shutdown, parts).await
 }
 
-fn setup(config: Config, denied_namespaces: Arc<BTreeSet<String>>) -> Setup {
+fn setup(config: Config, targets: Arc<TargetRules>) -> Setup {
     Setup {
-        denied_namespaces,
+        targets,
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
@@ -202,7 +204,7 @@ fn candidate(
     let namespace = namespace.unwrap_or_else(|| connection.namespace());
     let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
     let identity = leadership::identity();
-    tracing::info!(%identity, %namespace, lease = LEASE, "standing for leader");
+    tracing::info!(%identity, %namespace, lease = LEASE, "taking part in the leader election");
     Campaign::new(
         lease,
         identity,
@@ -261,6 +263,21 @@ fn spawn_watches(
     parts.spawn(report.map(|()| "watch report"));
 }
 
+/// Who may read the metrics; absent if no token is needed. No leadership is asked for: a standby is scraped too.
+fn metrics_access(
+    auth: &MetricsAuth,
+    connection: &Connection,
+    clock: &Clock,
+) -> Option<MetricsAccess<KubeAccessReviewer>> {
+    match auth {
+        MetricsAuth::Open => None,
+        MetricsAuth::Token { audience } => {
+            let reviewer = KubeAccessReviewer::new(connection, audience.as_deref());
+            Some(MetricsAccess::new(reviewer, clock.clone()))
+        }
+    }
+}
+
 async fn bind(addr: SocketAddr) -> Result<TcpListener, AppError> {
     let bound = TcpListener::bind(addr).await;
     bound.map_err(|source| AppError::Listen { addr, source })
@@ -275,14 +292,14 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
     }
 }
 
-/// The namespaces in which nothing is scaled: that of the controller, so that nobody scales it to zero, and those of
-/// the configuration.
-fn denied_namespaces(config: &Config, connection: &Connection) -> BTreeSet<String> {
-    let mut denied = config.denied_namespaces.clone();
+/// The targets of the configuration, but none in the namespace of the controller, so that no object scales it to zero.
+fn target_rules(config: &Config, connection: &Connection) -> TargetRules {
+    let mut rules = config.targets.clone();
     if config.access == KubeAccess::InCluster {
-        denied.insert(connection.namespace().to_owned());
+        let own = connection.namespace().to_owned();
+        rules.denied_namespaces.insert(own);
     }
-    denied
+    rules
 }
 
 /// The members, if it is known where their Secrets are.
@@ -454,7 +471,11 @@ impl AdapterRules {
 
 async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
     let started = Contact::now();
+    let mut before = clock.reading();
     loop {
+        let now = clock.reading();
+        report_step(now.step_since(before));
+        before = now;
         for watch in cluster.watches() {
             telemetry.watched(
                 watch.kind,
@@ -469,6 +490,17 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
         telemetry.set_clock_skew(cluster.clock_skew());
         telemetry.set_open_circuits("kubernetes", &cluster.open_circuits());
         clock.sleep(WATCH_REPORT_PERIOD).await;
+    }
+}
+
+/// Logs a step of the wall clock, once for all objects.
+fn report_step(step: SignedDuration) {
+    if !step.is_zero() {
+        tracing::warn!(
+            step_seconds = step.as_secs_f64(),
+            "the wall clock was stepped; remembered times are shifted by the step, and cron windows are evaluated at the \
+             new time"
+        );
     }
 }
 

@@ -7,7 +7,8 @@
 //! A clock has two readings. [`Clock::now`] is the time of day, which may step. [`Clock::monotonic`] never steps and only
 //! measures spans within this process: a lease is judged by it, because the wall clocks of two machines need not agree.
 //!
-//! A [`Contact`] is a time at which another machine was heard, with both readings.
+//! A [`ClockReading`] has both; from two of them follows whether the wall clock was stepped in between. A [`Contact`] is a
+//! time at which another machine was heard, with both readings.
 
 use std::{
     fs::File,
@@ -23,6 +24,16 @@ use tokio::sync::Notify;
 /// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Monotonic(Duration);
+
+/// A smaller difference between the two clocks is no step: they run apart a little while the wall clock is adjusted.
+const SMALLEST_STEP: SignedDuration = SignedDuration::from_secs(2);
+
+/// One reading of the wall clock and of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    wall: Timestamp,
+    monotonic: Monotonic,
+}
 
 /// A time at which another machine was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,19 +56,12 @@ struct Settable {
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     /// When it was set, by the clocks of the system.
-    since: SystemTimes,
+    since: ClockReading,
     /// What it showed then.
     shown: Timestamp,
     /// Its monotonic reading then.
     elapsed: Monotonic,
     rate: f64,
-}
-
-/// One reading of both clocks of the system.
-#[derive(Debug, Clone, Copy)]
-struct SystemTimes {
-    wall: Timestamp,
-    monotonic: Monotonic,
 }
 
 // === impl Monotonic ===
@@ -81,6 +85,60 @@ impl Add<Duration> for Monotonic {
 
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span))
+    }
+}
+
+// === impl ClockReading ===
+
+impl ClockReading {
+    /// A reading of these two values.
+    #[must_use]
+    pub const fn new(wall: Timestamp, monotonic: Monotonic) -> Self {
+        Self { wall, monotonic }
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub const fn wall(&self) -> Timestamp {
+        self.wall
+    }
+
+    /// The reading of the monotonic clock.
+    #[must_use]
+    pub const fn monotonic(&self) -> Monotonic {
+        self.monotonic
+    }
+
+    /// The time that passed since an earlier reading, whatever the wall clock did.
+    #[must_use]
+    pub fn passed_since(&self, earlier: Self) -> SignedDuration {
+        let passed = self.monotonic.since(earlier.monotonic);
+        SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX)
+    }
+
+    /// By how much the wall clock was stepped since an earlier reading, which is positive for a step ahead:
+    /// `(wall now - wall then) - (monotonic now - monotonic then)`; zero up to two seconds.
+    #[must_use]
+    pub fn step_since(&self, earlier: Self) -> SignedDuration {
+        let shown = self.wall.duration_since(earlier.wall);
+        let step = shown.saturating_sub(self.passed_since(earlier));
+        if step.abs() > SMALLEST_STEP {
+            step
+        } else {
+            SignedDuration::ZERO
+        }
+    }
+
+    /// What the wall clock as it is set now showed at an earlier reading of the monotonic clock.
+    #[must_use]
+    pub fn wall_at(&self, earlier: Monotonic) -> Timestamp {
+        let earlier = Self::new(self.wall, earlier);
+        let passed = self.passed_since(earlier);
+        self.wall.saturating_sub(passed).unwrap_or(self.wall)
+    }
+
+    fn of_system() -> Self {
+        Self::new(wall_now(), monotonic_now())
     }
 }
 
@@ -121,7 +179,7 @@ impl Contact {
         Self { at, monotonic }
     }
 
-    /// Heard so long ago.
+    /// Heard `span` ago.
     #[cfg(test)]
     pub(crate) fn ago(span: Duration) -> Self {
         let now = Self::now();
@@ -172,13 +230,13 @@ impl Clock {
         });
     }
 
-    fn change(&self, to: impl FnOnce(Setting, SystemTimes) -> Setting) {
+    fn change(&self, to: impl FnOnce(Setting, ClockReading) -> Setting) {
         if let Some(settable) = &self.0 {
             let mut setting = settable
                 .setting
                 .write()
                 .unwrap_or_else(PoisonError::into_inner);
-            *setting = to(*setting, SystemTimes::now());
+            *setting = to(*setting, ClockReading::of_system());
             settable.set.notify_waiters();
         }
     }
@@ -188,7 +246,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self.setting() {
             None => wall_now(),
-            Some(setting) => setting.at(SystemTimes::now()),
+            Some(setting) => setting.at(ClockReading::of_system()),
         }
     }
 
@@ -202,7 +260,17 @@ impl Clock {
     pub fn monotonic(&self) -> Monotonic {
         match self.setting() {
             None => monotonic_now(),
-            Some(setting) => setting.monotonic_at(SystemTimes::now()),
+            Some(setting) => setting.monotonic_at(ClockReading::of_system()),
+        }
+    }
+
+    /// Both readings of this clock.
+    #[must_use]
+    pub fn reading(&self) -> ClockReading {
+        let now = ClockReading::of_system();
+        match self.setting() {
+            None => now,
+            Some(setting) => ClockReading::new(setting.at(now), setting.monotonic_at(now)),
         }
     }
 
@@ -221,7 +289,7 @@ impl Clock {
         let Some(setting) = self.setting() else {
             return foreign;
         };
-        let now = SystemTimes::now();
+        let now = ClockReading::of_system();
         setting
             .at(now)
             .checked_sub(now.wall.duration_since(foreign))
@@ -263,39 +331,28 @@ impl Setting {
             1.0
         };
         Self {
-            since: SystemTimes::now(),
+            since: ClockReading::of_system(),
             shown,
             elapsed,
             rate,
         }
     }
 
-    fn at(&self, now: SystemTimes) -> Timestamp {
+    fn at(&self, now: ClockReading) -> Timestamp {
         let passed = SignedDuration::try_from(self.passed(now));
         self.shown
             .saturating_add(passed.unwrap_or(SignedDuration::MAX))
             .unwrap_or(self.shown)
     }
 
-    fn monotonic_at(&self, now: SystemTimes) -> Monotonic {
+    fn monotonic_at(&self, now: ClockReading) -> Monotonic {
         self.elapsed + self.passed(now)
     }
 
     /// The time that passed on this clock since it was set.
-    fn passed(&self, now: SystemTimes) -> Duration {
+    fn passed(&self, now: ClockReading) -> Duration {
         let passed = now.monotonic.since(self.since.monotonic).as_secs_f64() * self.rate;
         Duration::try_from_secs_f64(passed).unwrap_or(Duration::MAX)
-    }
-}
-
-// === impl SystemTimes ===
-
-impl SystemTimes {
-    fn now() -> Self {
-        Self {
-            wall: wall_now(),
-            monotonic: monotonic_now(),
-        }
     }
 }
 
@@ -347,8 +404,8 @@ mod tests {
     const HOUR: Duration = Duration::from_hours(1);
 
     /// The clocks of the system `seconds` after another reading.
-    fn later(than: SystemTimes, seconds: u64) -> SystemTimes {
-        SystemTimes {
+    fn later(than: ClockReading, seconds: u64) -> ClockReading {
+        ClockReading {
             wall: than.wall + Duration::from_secs(seconds),
             monotonic: than.monotonic + Duration::from_secs(seconds),
         }
@@ -401,6 +458,32 @@ mod tests {
         clock.advance(HOUR);
         assert_eq!(clock.monotonic().since(before), HOUR);
         assert_eq!(clock.now(), at(10_000 + 7_200));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_what_it_moved_beyond_the_time_that_passed() {
+        let hour = 3_600;
+        for (wall, passed, step) in [
+            (15, 15, 0),
+            (17, 15, 0),
+            (18, 15, 3),
+            (13, 15, 0),
+            (12, 15, -3),
+            (15 + hour, 15, hour),
+            (15 - hour, 15, -hour),
+            // A pause: both clocks advance.
+            (615, 615, 0),
+        ] {
+            let clock = Clock::starting_at(at(0), 0.0);
+            let before = clock.reading();
+            clock.advance(Duration::from_secs(passed));
+            clock.set(at(wall), 0.0);
+            let now = clock.reading();
+            assert_eq!(now.wall(), at(wall));
+            assert_eq!(now.step_since(before).as_secs(), step, "{wall} {passed}");
+            let passed = SignedDuration::from_secs(passed.cast_signed());
+            assert_eq!(now.passed_since(before), passed);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::{
 use jiff::{SignedDuration, tz::TimeZone};
 
 use crate::{
+    api::validation::{InvalidTargetKind, TargetKind, TargetRules},
     domain::{cron::Zone, hpa::Settings},
     leadership::{Timing, WRITE_TIME},
 };
@@ -93,6 +94,9 @@ pub struct ControllerArgs {
     /// Address on which probes and metrics are served.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
+    /// Who may read the metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// Publish no metrics of single autoscalers, for thousands of them.
     #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS")]
     pub no_object_metrics: bool,
@@ -106,6 +110,15 @@ pub struct ControllerArgs {
         default_value = "kube-system"
     )]
     pub deny_target_namespaces: Vec<String>,
+    /// Kind that is scaled, as KIND.GROUP such as Deployment.apps, or KIND in the core group; repeatable, or
+    /// comma-separated. Without it, every kind that the controller has permission to scale.
+    #[arg(
+        long,
+        env = "FORETIDE_ALLOW_TARGET_KINDS",
+        value_name = "KIND",
+        value_delimiter = ','
+    )]
+    pub allow_target_kinds: Vec<String>,
     /// How often every autoscaler is reconciled.
     #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
     pub sync_period: SignedDuration,
@@ -136,6 +149,17 @@ pub struct ControllerArgs {
     /// Write logs as JSON.
     #[arg(long, env = "FORETIDE_LOG_JSON")]
     pub log_json: bool,
+}
+
+/// Flags about who may read `/metrics`.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct MetricsArgs {
+    /// Whether /metrics needs a bearer token of a user who may get that path.
+    #[arg(long = "metrics-auth", env = "FORETIDE_METRICS_AUTH", value_enum, default_value_t = MetricsAuthArg::Auto)]
+    pub auth: MetricsAuthArg,
+    /// Audience for which that token must be issued. Without it, the API server's own.
+    #[arg(long = "metrics-audience", env = "FORETIDE_METRICS_AUDIENCE")]
+    pub audience: Option<String>,
 }
 
 /// Flags about the member clusters of fleets.
@@ -190,7 +214,7 @@ pub struct ElectionArgs {
     /// How long a leader acts without a successful renewal.
     #[arg(long = "leader-elect-renew-deadline", env = "FORETIDE_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, default_value = "10s")]
     pub renew_deadline: SignedDuration,
-    /// Time between two attempts to take or to renew the lease.
+    /// Time between two renewals of the lease; a standby reads it twice as often.
     #[arg(long = "leader-elect-retry-period", env = "FORETIDE_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, default_value = "2s")]
     pub retry_period: SignedDuration,
 }
@@ -202,6 +226,29 @@ pub enum ScopeArg {
     Namespace,
     /// Any series, for clusters with a single tenant.
     Any,
+}
+
+/// Value of `--metrics-auth`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricsAuthArg {
+    /// Unless the address is loopback.
+    Auto,
+    /// Always.
+    Token,
+    /// Never.
+    None,
+}
+
+/// Who may read `/metrics`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAuth {
+    /// Every client that reaches the port.
+    Open,
+    /// The bearer of a token of a user who may get that path.
+    Token {
+        /// For whom the token must be issued; absent for the API server itself.
+        audience: Option<String>,
+    },
 }
 
 /// Where the rules of prometheus-adapter are.
@@ -268,10 +315,12 @@ pub struct Config {
     pub election: Option<Election>,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
+    /// Who may read its metrics.
+    pub metrics_auth: MetricsAuth,
     /// Whether single autoscalers have metrics.
     pub object_metrics: bool,
-    /// Namespaces in which nothing is scaled, besides that of the controller.
-    pub denied_namespaces: BTreeSet<String>,
+    /// Which targets are scaled. In a cluster, the controller denies its own namespace too.
+    pub targets: TargetRules,
     /// Time between two decisions about one object.
     pub sync_period: SignedDuration,
     /// The zone that `Local` names.
@@ -312,6 +361,9 @@ pub enum ConfigError {
         /// What was given.
         value: String,
     },
+    /// A kind of targets cannot be read.
+    #[error("--allow-target-kinds: {0}")]
+    TargetKind(InvalidTargetKind),
     /// A lease could expire while its holder may still write.
     #[error(
         "--leader-elect-lease-duration must be whole seconds and longer than --leader-elect-renew-deadline, \
@@ -429,8 +481,12 @@ impl TryFrom<ControllerArgs> for Config {
             members: member_args(args.members)?,
             election,
             listen: args.listen,
+            metrics_auth: metrics_auth(args.metrics, args.listen),
             object_metrics: !args.no_object_metrics,
-            denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
+            targets: TargetRules {
+                denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
+                allowed_kinds: target_kinds(args.allow_target_kinds)?,
+            },
             sync_period: positive("sync-period", args.sync_period)?,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
             settings,
@@ -459,6 +515,20 @@ fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
         namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
         ..args
     })
+}
+
+fn metrics_auth(args: MetricsArgs, listen: SocketAddr) -> MetricsAuth {
+    let is_open = match args.auth {
+        MetricsAuthArg::Auto => listen.ip().is_loopback(),
+        MetricsAuthArg::Token => false,
+        MetricsAuthArg::None => true,
+    };
+    if is_open {
+        return MetricsAuth::Open;
+    }
+    MetricsAuth::Token {
+        audience: args.audience.filter(|audience| !audience.is_empty()),
+    }
 }
 
 /// The same conditions as in client-go, and time for a write before a leader must renew.
@@ -510,6 +580,13 @@ fn distinct(namespaces: Vec<String>) -> Vec<String> {
     let named = namespaces.into_iter().filter(|name| !name.is_empty());
     let distinct: BTreeSet<String> = named.collect();
     distinct.into_iter().collect()
+}
+
+fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {
+    let kinds = distinct(values).into_iter().map(|kind| kind.parse());
+    kinds
+        .collect::<Result<_, _>>()
+        .map_err(ConfigError::TargetKind)
 }
 
 fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {
@@ -636,11 +713,57 @@ mod tests {
 
     #[test]
     fn targets_in_kube_system_are_denied_unless_the_flag_says_otherwise() {
-        let of = |flags: &[&str]| config(flags).unwrap().denied_namespaces;
+        let of = |flags: &[&str]| config(flags).unwrap().targets.denied_namespaces;
         let flag = "--deny-target-namespaces";
         assert_eq!(of(&[]), ["kube-system".to_owned()].into());
         assert_eq!(of(&[flag, "b,a"]), ["a".to_owned(), "b".to_owned()].into());
         assert_eq!(of(&[flag, ""]), [].into());
+    }
+
+    #[test]
+    fn metrics_need_a_token_unless_the_port_is_on_loopback() {
+        let of = |flags: &[&str]| config(flags).unwrap().metrics_auth;
+        let token = |audience: Option<&str>| MetricsAuth::Token {
+            audience: audience.map(str::to_owned),
+        };
+        for (listen, expected) in [
+            ("127.0.0.1:8080", MetricsAuth::Open),
+            ("127.8.0.1:8080", MetricsAuth::Open),
+            ("[::1]:8080", MetricsAuth::Open),
+            ("0.0.0.0:8080", token(None)),
+            ("[::]:8080", token(None)),
+            ("[::ffff:127.0.0.1]:8080", token(None)),
+            ("10.0.0.7:8080", token(None)),
+        ] {
+            let address = format!("--listen={listen}");
+            assert_eq!(of(&[&address]), expected, "{listen}");
+            assert_eq!(of(&[&address, "--metrics-auth=token"]), token(None));
+            assert_eq!(of(&[&address, "--metrics-auth=none"]), MetricsAuth::Open);
+        }
+        assert_eq!(of(&[]), MetricsAuth::Open);
+        let audience = ["--metrics-auth=token", "--metrics-audience=foretide"];
+        assert_eq!(of(&audience), token(Some("foretide")));
+        assert_eq!(
+            of(&["--metrics-auth=token", "--metrics-audience="]),
+            token(None)
+        );
+    }
+
+    #[test]
+    fn every_kind_is_scaled_unless_the_flag_lists_some() {
+        let of = |flags: &[&str]| config(flags).map(|config| config.targets.allowed_kinds);
+        let flag = "--allow-target-kinds";
+        let kind = |text: &str| text.parse::<TargetKind>().unwrap();
+        assert_eq!(of(&[]), Ok([].into()));
+        assert_eq!(of(&[flag, ""]), Ok([].into()));
+        let both = [kind("Deployment.apps"), kind("ReplicationController")];
+        let given = "ReplicationController,Deployment.apps";
+        assert_eq!(of(&[flag, given]), Ok(both.into()));
+        assert_eq!(
+            of(&[flag, "deployments.apps"]).unwrap_err().to_string(),
+            "--allow-target-kinds: expected KIND.GROUP such as Deployment.apps, or KIND in the core group, got \
+             \"deployments.apps\""
+        );
     }
 
     #[test]

@@ -27,5 +27,6 @@ pub mod http;
 pub mod leadership;
 pub mod ports;
 mod printable;
+mod shared_map;
 pub mod sim;
 pub mod telemetry;

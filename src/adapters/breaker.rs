@@ -7,7 +7,7 @@
 //!                                     └──(timed out)──────────────┘
 //! ```
 //!
-//! Only a request without an answer counts: an error that is answered costs nobody time.
+//! Only a request without an answer counts: an error response frees its slot at once.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const OPEN_FOR: Duration = Duration::from_secs(5);
 /// The circuit of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Breaker {
-    /// Requests are sent; so many timed out since the last answer.
+    /// Requests are sent; this many have timed out since the last answer.
     Closed(u32),
     /// Requests fail at once, until this reading.
     Open(Monotonic),
@@ -38,9 +38,19 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Whether a request may be sent now; if not, how long until the next attempt.
+    /// Whether a request may be sent now; if not, how long until the next attempt. One that is admitted while the circuit
+    /// is not closed is the attempt, and must be sent.
     pub(super) fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
-        let next = match *self {
+        self.check(now)?;
+        if self.is_open() {
+            *self = Self::HalfOpen(now);
+        }
+        Ok(())
+    }
+
+    /// As [`Breaker::admit`], of a request that is not sent yet: it is not the attempt.
+    pub(super) fn check(self, now: Monotonic) -> Result<(), Duration> {
+        let next = match self {
             Self::Closed(_) => return Ok(()),
             Self::Open(until) => until,
             // The request may have been given up without an outcome.
@@ -49,7 +59,6 @@ impl Breaker {
         if now < next {
             return Err(next.since(now));
         }
-        *self = Self::HalfOpen(now);
         Ok(())
     }
 

@@ -82,7 +82,7 @@ impl Stop {
     }
 }
 
-/// Waits until so many of these parts have ended.
+/// Waits until `count` of these parts have ended.
 async fn wait_for(names: &[&str], count: usize, parts: &mut Parts) {
     let mut left = count;
     while left > 0

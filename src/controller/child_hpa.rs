@@ -4,16 +4,14 @@
 //! reference, or in a member cluster a label), an adopted HPA by an annotation; every other HPA of the same target is
 //! foreign and is never written.
 
-use std::sync::Arc;
-
 use foretide_crds::EffectiveHorizontalPodAutoscalerSpec;
 use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, OwnerKind, is_part_of},
-    domain::{ReplicaBounds, Replicas, ScaleTarget, api_group, autoscale::Child},
+    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
+    domain::{ReplicaBounds, Replicas, autoscale::Child},
     ports::HpaView,
 };
 
@@ -22,7 +20,7 @@ pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted HPA: its `spec` as it was, to be restored when it is released.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
 /// Label that names who made an object.
-const MANAGER: &str = "app.kubernetes.io/managed-by";
+pub(super) const MANAGER: &str = "app.kubernetes.io/managed-by";
 /// The API truncates times to seconds; this is the most that it can cut off.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
@@ -110,98 +108,11 @@ impl ChildSpec {
     }
 }
 
-/// The HPAs that concern one scale target.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RelatedHpas {
-    /// The child that we created.
-    pub created: Option<Arc<HpaView>>,
-    /// A foreign HPA that we have taken over.
-    pub adopted: Option<Arc<HpaView>>,
-    /// Another HPA of the same target that is not ours.
-    pub foreign: Option<Arc<HpaView>>,
-    /// An HPA that is not ours and has the name that our child would have.
-    pub name_collision: Option<Arc<HpaView>>,
-}
-
-// === impl RelatedHpas ===
-
-impl RelatedHpas {
-    /// Sorts the HPAs of a namespace by owner.
-    ///
-    /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those
-    /// acts is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
-    #[must_use]
-    pub fn of(
-        owner: &Owner,
-        target: &ScaleTarget,
-        hpas: &[Arc<HpaView>],
-        conflicting: &[String],
-        known: Option<&str>,
-    ) -> Self {
-        let uid = &*owner.uid;
-        let name = owner.child_name();
-        let is_of_other = |hpa: &HpaView| {
-            let owner_uid = created_for(hpa);
-            owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
-        };
-        // A label can be copied to another HPA, the UID and the name of the child cannot.
-        let is_genuine = |hpa: &&Arc<HpaView>| (known != Some(&*hpa.uid), hpa.name != name);
-        let labeled = hpas.iter().filter(|hpa| created_for(hpa) == Some(uid));
-        let labeled = labeled.min_by_key(is_genuine);
-        let stripped = || hpas.iter().find(|hpa| is_stripped(owner, hpa, known));
-        let created = labeled.or_else(stripped).cloned();
-        let adopted = hpas
-            .iter()
-            .find(|hpa| adopted_by(hpa) == Some(uid))
-            .cloned();
-        let ours = |hpa: &HpaView| {
-            [&created, &adopted]
-                .into_iter()
-                .flatten()
-                .any(|mine| mine.uid == hpa.uid)
-        };
-        let foreign = hpas
-            .iter()
-            .find(|hpa| !ours(hpa) && !is_of_other(hpa) && same_target(&hpa.target, target))
-            .cloned();
-        let name_collision = hpas
-            .iter()
-            .find(|hpa| hpa.name == name && !ours(hpa))
-            .cloned();
-        Self {
-            created,
-            adopted,
-            foreign,
-            name_collision,
-        }
-    }
-
-    /// The HPA that acts for us.
-    #[must_use]
-    pub fn acting(&self) -> Option<&Arc<HpaView>> {
-        self.adopted.as_ref().or(self.created.as_ref())
-    }
-}
-
 /// UID of the object that this HPA was created for, if any.
 #[must_use]
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
     let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
     hpa.controller_uid.as_deref().or_else(of_a_fleet)
-}
-
-/// Whether this is the child of a fleet without the label that says so: no controller and no adopter claims it, it has
-/// the child's name, and either it is the HPA that we left (`known`) or its other labels say that this hub made it.
-// In doubt it is not ours: an HPA of another owner must never be written.
-fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {
-    let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
-    let hub = owner.marks.get(HUB).map(String::as_str);
-    let is_of_this_hub = hub.is_some() && label(HUB) == hub;
-    let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
-    owner.kind == OwnerKind::Federated
-        && is_unclaimed(hpa)
-        && hpa.name == owner.child_name()
-        && (known == Some(&*hpa.uid) || is_marked)
 }
 
 /// UID of the object that adopted this HPA, if any did.
@@ -411,13 +322,6 @@ fn pointer(place: &str, key: &str) -> String {
     format!("/metadata/{place}/{key}")
 }
 
-fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
-    one.kind == other.kind
-        && one.name == other.name
-        // The versions of one group name the same object.
-        && api_group(&one.api_version) == api_group(&other.api_version)
-}
-
 /// A behavior with the defaults of autoscaling/v2 written out.
 ///
 /// # Source
@@ -456,14 +360,15 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use foretide_crds::{DeletionPolicy, EffectiveHorizontalPodAutoscaler, FederatedHPA};
 
     use super::*;
+    use crate::domain::ScaleTarget;
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
 
-    fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+    pub(in crate::controller) fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
         let mut object = json!({
             "apiVersion": "autoscaling.crane.io/v1alpha1",
             "kind": "EffectiveHorizontalPodAutoscaler",
@@ -484,7 +389,7 @@ mod tests {
     }
 
     /// What the API server stores of a manifest.
-    fn stored(manifest: &Value) -> HpaView {
+    pub(in crate::controller) fn stored(manifest: &Value) -> HpaView {
         let part = |pointer: &str| manifest.pointer(pointer).cloned().unwrap_or(json!({}));
         let text = |pointer: &str| part(pointer).as_str().unwrap_or_default().to_owned();
         HpaView {
@@ -508,16 +413,16 @@ mod tests {
         }
     }
 
-    fn bounds(min: u32) -> ReplicaBounds {
+    pub(in crate::controller) fn bounds(min: u32) -> ReplicaBounds {
         ReplicaBounds::new(Replicas::new(min), Replicas::new(10))
     }
 
-    fn owner() -> Owner {
+    pub(in crate::controller) fn owner() -> Owner {
         Owner::effective(&ehpa(None))
     }
 
     /// The owner of a fleet of the same name, in the hub `hub-1`.
-    fn fleet() -> Owner {
+    pub(in crate::controller) fn fleet() -> Owner {
         let ehpa = ehpa(None);
         let mut fdhpa = FederatedHPA {
             metadata: ehpa.metadata,
@@ -532,7 +437,7 @@ mod tests {
         Owner::federated(&fdhpa, Some("hub-1"), DeletionPolicy::Delete)
     }
 
-    fn child(behavior: Option<&str>) -> Value {
+    pub(in crate::controller) fn child(behavior: Option<&str>) -> Value {
         let child = ChildSpec::of(&ehpa(behavior).spec);
         manifest(&owner(), &child, bounds(2))
     }
@@ -605,134 +510,6 @@ mod tests {
                 surplus_patch(&child(behavior), &stored(&child(behavior))),
                 None
             );
-        }
-    }
-
-    #[test]
-    fn an_hpa_belongs_to_its_controller_or_adopter_and_is_unclaimed_without_either() {
-        let owner = owner();
-        let target = stored(&child(None)).target;
-        let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
-            let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
-            let (name, controller_uid) = (name.into(), controller.map(str::to_owned));
-            Arc::new(HpaView {
-                uid: format!("{name}-{controller_uid:?}-{adopter:?}"),
-                name,
-                controller_uid,
-                annotations,
-                ..stored(&child(None))
-            })
-        };
-        for (hpa, whose, unclaimed) in [
-            (hpa("any", Some("ours"), None), "created", false),
-            (hpa("any", None, Some("ours")), "adopted", false),
-            (hpa("any", None, None), "foreign", true),
-            (hpa("any", Some("keda"), None), "foreign", false),
-            (hpa("any", None, Some("other")), "foreign", false),
-            (hpa("any", Some("rival"), None), "", false),
-            (hpa("ehpa-web", None, None), "foreign collision", true),
-        ] {
-            let all = [Arc::clone(&hpa)];
-            let conflicting = ["rival".to_owned()];
-            let found = RelatedHpas::of(&owner, &target, &all, &conflicting, None);
-            let is = |which| {
-                if str::contains(whose, which) {
-                    Some(Arc::clone(&hpa))
-                } else {
-                    None
-                }
-            };
-            let want = RelatedHpas {
-                created: is("created"),
-                adopted: is("adopted"),
-                foreign: is("foreign"),
-                name_collision: is("collision"),
-            };
-            assert_eq!(found, want, "{}", hpa.uid);
-            assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
-        }
-    }
-
-    #[test]
-    fn a_child_without_its_label_is_recognized_by_its_uid_or_its_other_labels() {
-        let owner = fleet();
-        let child = ChildSpec::of(&ehpa(None).spec);
-        let written = manifest(&owner, &child, bounds(2));
-        let whole = stored(&written);
-        let without = |keys: &[&str]| {
-            let mut hpa = whole.clone();
-            let labels = hpa.labels.as_object_mut().unwrap();
-            labels.retain(|key, _| !keys.contains(&key.as_str()));
-            hpa
-        };
-        let with = |hpa: HpaView, key: &str, value: &str| {
-            let mut hpa = hpa;
-            hpa.labels[key] = value.into();
-            hpa
-        };
-        let bare = without(&[FLEET_UID, HUB, MANAGER]);
-        let unlabeled = without(&[FLEET_UID]);
-        let (own, other) = (Some("its own"), Some("another"));
-        for (hpa, left, ours) in [
-            (whole.clone(), None, true),
-            (bare.clone(), own, true),
-            (bare.clone(), None, false),
-            (bare.clone(), other, false),
-            (unlabeled.clone(), None, true),
-            (with(unlabeled.clone(), HUB, "hub-2"), None, false),
-            (with(unlabeled.clone(), MANAGER, "helm"), None, false),
-            (with(bare.clone(), FLEET_UID, "of another"), own, false),
-            (
-                HpaView {
-                    controller_uid: Some("keda".into()),
-                    ..bare.clone()
-                },
-                own,
-                false,
-            ),
-            (
-                HpaView {
-                    name: "theirs".into(),
-                    ..unlabeled
-                },
-                None,
-                false,
-            ),
-        ] {
-            let shown = format!("{:?} {left:?}", hpa.labels);
-            let all = [Arc::new(hpa)];
-            let found = RelatedHpas::of(&owner, &whole.target, &all, &[], left);
-            assert_eq!(found.created.is_some(), ours, "{shown}");
-            assert_eq!(found.foreign.is_some(), !ours, "{shown}");
-        }
-    }
-
-    #[test]
-    fn of_two_hpas_with_the_label_of_a_fleet_the_child_is_the_one_with_its_uid_or_name() {
-        let owner = fleet();
-        let child = stored(&manifest(
-            &owner,
-            &ChildSpec::of(&ehpa(None).spec),
-            bounds(2),
-        ));
-        let copy = HpaView {
-            name: "a-copy".into(),
-            uid: "uid of the copy".into(),
-            ..child.clone()
-        };
-        let moved = HpaView {
-            name: "z-other-name".into(),
-            ..child.clone()
-        };
-        for (real, known) in [
-            (&child, None),
-            (&child, Some(&*child.uid)),
-            (&moved, Some(&*child.uid)),
-        ] {
-            let all = [copy.clone(), real.clone()].map(Arc::new);
-            let found = RelatedHpas::of(&owner, &child.target, &all, &[], known);
-            assert_eq!(found.created.as_deref(), Some(real), "{known:?}");
-            assert_eq!(found.foreign.as_deref(), Some(&copy), "{known:?}");
         }
     }
 

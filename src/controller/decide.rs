@@ -8,11 +8,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{child_hpa, conformance, observe::TargetObservation, part::Part, target::TargetState};
+use super::{
+    child_hpa, conformance, foreign_writes::ForeignWrites, observe::TargetObservation, part::Part,
+    target::TargetState,
+};
 use crate::{
     domain::{
         Replicas,
-        autoscale::{self, Child, Decision},
+        autoscale::{
+            self, Child, Decision,
+            action::{Action, HoldReason},
+        },
         hpa::Settings,
         workload::{Mode, Strategy, Workload},
     },
@@ -42,6 +48,8 @@ pub(super) struct Decided {
     pub(super) decision: Decision,
     /// Whether a child writes the scale, by strategy and mode.
     pub(super) delegates: bool,
+    /// The message of a conflict with another writer of the replicas that we write, if there is one.
+    pub(super) replica_conflict: Option<String>,
     /// The child as it was left, if that is known.
     pub(super) child_left: Option<Arc<HpaView>>,
 }
@@ -85,10 +93,36 @@ impl DecideContext<'_> {
         Decided {
             delegates: delegates(&workload),
             child_left: state.child.clone(),
+            replica_conflict: None,
             part,
             observation,
             decision,
         }
+    }
+}
+
+impl Decided {
+    /// In mode Direct, records foreign writes of the replicas; during a conflict, holds the count unless a minute has passed
+    /// since our last write.
+    pub(super) fn hold_during_replica_conflict(mut self, state: &mut TargetState) -> Self {
+        let workload = &self.part.workload;
+        let writes = workload.strategy == Strategy::Auto
+            && workload.mode_in_force() == Mode::Direct
+            && self.part.may_act(&self.observation);
+        if !writes {
+            state.foreign_writes = ForeignWrites::default();
+            return self;
+        }
+        let (current, now) = (self.observation.scale.scale.spec, self.decision.at);
+        state.foreign_writes.observe(current, now);
+        self.replica_conflict = state.foreign_writes.message();
+        let is_write = matches!(self.decision.action, Action::Scale { .. });
+        if is_write && !state.foreign_writes.may_write(now) {
+            self.decision.action = Action::Hold {
+                reason: HoldReason::ExternalWriter,
+            };
+        }
+        self
     }
 }
 

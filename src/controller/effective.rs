@@ -1,10 +1,6 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
@@ -17,15 +13,16 @@ use super::{
     demand_sample,
     kind::{Changed, ItemOf, Kind, Observed, StateCellOf, StateOf, StatesOf},
     observe::{ClusterReads, TargetObservation},
-    orphans::Orphans,
-    report::{self, Extras, Report, Reporter},
+    orphans::{self, Orphans},
+    report::{self, Extras, Report, ReportState, Reporter},
 };
 use crate::{
     api::{
         autoscaler::Autoscaler,
         ownership::{Owner, OwnerKind},
-        validation::{self, Invalid},
+        validation::{self, Invalid, TargetRules},
     },
+    clock::Monotonic,
     domain::{cron::Zone, workload::Workload},
     ports::{Cluster, ClusterError, ListedAutoscalers},
 };
@@ -36,7 +33,7 @@ pub(super) struct Effective<C> {
     cluster: Arc<C>,
     local_zone: Zone,
     read_deadline: Duration,
-    denied_namespaces: Arc<BTreeSet<String>>,
+    targets: Arc<TargetRules>,
     shared: Shared,
     orphans: Arc<Orphans<C>>,
 }
@@ -51,7 +48,7 @@ impl<C> Effective<C> {
             cluster,
             local_zone: setup.local_zone.clone(),
             read_deadline: setup.read_deadline,
-            denied_namespaces: Arc::clone(&setup.denied_namespaces),
+            targets: Arc::clone(&setup.targets),
             shared,
         }
     }
@@ -97,7 +94,8 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
-        validation::target_namespace(&object.metadata, &self.denied_namespaces)?;
+        self.targets
+            .check(&object.metadata, &object.spec.scale_target_ref)?;
         validation::workload(object, &self.local_zone)
     }
 
@@ -105,18 +103,22 @@ impl<C: Cluster> Kind for Effective<C> {
         Owner::effective(object)
     }
 
-    fn restore(&self, _: &Self::Object) -> Self::State {}
+    fn restore(&self, _: &Self::Object, _: &ReportState) -> Self::State {}
 
     fn cleanup(
         &self,
         _: &StatesOf<Self>,
         busy: &HashSet<String>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let mut uids = self.uids();
-        uids.extend(busy.iter().cloned());
+        // Before the autoscalers, so that the HPA of a new one is not taken for an orphan.
+        let mut hpas = orphans::adopted(&*self.cluster);
+        if !hpas.is_empty() {
+            let uids = self.uids();
+            hpas.retain(|hpa| !orphans::is_of_any(hpa, &[&uids, busy]));
+        }
         let orphans = Arc::clone(&self.orphans);
-        async move { orphans.restore(&uids, now).await }
+        async move { orphans.restore(hpas, now).await }
     }
 
     fn round(&self, now: Timestamp) -> Self::Round {
@@ -143,6 +145,7 @@ impl<C: Cluster> Kind for Effective<C> {
     ) -> Self::Decided {
         let part = item.part(&item.spec);
         let decided = context.decide(&mut state.target, part, observation, None);
+        let decided = decided.hold_during_replica_conflict(&mut state.target);
         let history = self.shared.forecasts.demand_history();
         let uid = item.autoscaler.uid();
         demand_sample::record(history, uid, &mut state.lead_times, &decided);
@@ -169,18 +172,26 @@ impl<C: Cluster> Kind for Effective<C> {
                     let behavior = applied.decided.part.workload.behavior.as_ref();
                     let from = applied.decided.decision.current;
                     state.target.scaled(behavior, from, to, now);
+                    state.target.foreign_writes.wrote(to, now);
                 }
                 false
             }
-            Err(error) => matches!(error, ClusterError::Conflict { .. }),
+            Err(ClusterError::Conflict { .. }) => true,
+            Err(error) => {
+                if matches!(error, ClusterError::Unreachable { .. }) {
+                    state.target.foreign_writes.may_have_written();
+                }
+                false
+            }
         }
     }
 
-    fn report(&self, state: &mut StateOf<Self>, applied: Applied, now: Timestamp) -> Report {
-        let reporter = Reporter {
-            telemetry: &self.shared.telemetry,
-            now,
-        };
+    fn report(
+        &self,
+        state: &mut StateOf<Self>,
+        applied: Applied,
+        reporter: &Reporter<'_>,
+    ) -> Report {
         let extras = Extras {
             change: report::change(&applied),
             ..Extras::default()

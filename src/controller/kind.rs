@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use super::{
     decide::DecideContext,
     part::WorkItem,
-    report::{Report, Trouble},
-    state::{ObjectState, StateCell, StateStore},
+    report::{Report, ReportState, Reporter, Trouble},
+    state::{KindState, ObjectState, StateCell, StateStore},
 };
 use crate::{
     api::{
@@ -26,6 +26,7 @@ use crate::{
         ownership::{Owner, OwnerKind},
         validation::Invalid,
     },
+    clock::Monotonic,
     ports::ObjectKey,
 };
 
@@ -58,7 +59,7 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     /// What a valid spec means.
     type Spec: Debug + Send + Sync;
     /// The state of an object between two syncs that only this kind has.
-    type State: Debug + Send + Sync;
+    type State: KindState + Debug + Send + Sync;
     /// What objects that are due together read once for all of them.
     type Round: Send + Sync;
     /// What was seen of an object.
@@ -98,8 +99,8 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid>;
     /// The object that children are created for.
     fn owner(&self, object: &Self::Object, spec: &Self::Spec) -> Owner;
-    /// The state that the status of a new object holds.
-    fn restore(&self, object: &Self::Object) -> Self::State;
+    /// The state that the status of a new object holds, or that was `reported` since.
+    fn restore(&self, object: &Self::Object, reported: &ReportState) -> Self::State;
     /// Drops the state of a deleted object.
     fn forget(&self, _gone: &mut StateOf<Self>) {}
     /// Releases or deletes what is no longer needed, as far as that is possible now, but nothing of the objects in `busy`,
@@ -108,7 +109,7 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         &self,
         states: &StatesOf<Self>,
         busy: &HashSet<String>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> impl Future<Output = ()> + Send + 'static;
     /// The reads that objects which are due at `now` share.
     fn round(&self, now: Timestamp) -> Self::Round;
@@ -132,7 +133,12 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     /// Remembers what became of a decision; whether to decide again at once.
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool;
     /// Publishes metrics and log of one autoscaler; returns its status and events, which are written later.
-    fn report(&self, state: &mut StateOf<Self>, applied: Self::Applied, now: Timestamp) -> Report;
+    fn report(
+        &self,
+        state: &mut StateOf<Self>,
+        applied: Self::Applied,
+        reporter: &Reporter<'_>,
+    ) -> Report;
     /// Publishes what one sync took.
     fn publish_sync(&self, seconds: f64);
     /// Publishes what is known after every turn of the loop.

@@ -20,10 +20,12 @@ mod decide;
 mod demand_sample;
 mod effective;
 pub mod fleet;
+mod foreign_writes;
 mod kind;
 mod observe;
 mod orphans;
 mod part;
+pub mod related_hpas;
 mod report;
 mod run;
 mod state;
@@ -31,12 +33,13 @@ mod sync;
 mod target;
 mod work_queue;
 
-use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 
 use self::{effective::Effective, fleet::Federated, run::Controller};
 use crate::{
+    api::validation::TargetRules,
     clock::Clock,
     domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
@@ -57,8 +60,8 @@ pub struct Setup {
     /// How long an object waits for one metric; what has not come by then is missing, and crons and floors are carried
     /// out without it.
     pub read_deadline: Duration,
-    /// Namespaces in which nothing is scaled.
-    pub denied_namespaces: Arc<BTreeSet<String>>,
+    /// Which targets are scaled.
+    pub targets: Arc<TargetRules>,
     /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
     /// take everything that it writes.
     pub member_deadline: Duration,

@@ -14,21 +14,26 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared, join_all},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{child_hpa::RelatedHpas, part::Part};
+use super::{
+    part::Part,
+    related_hpas::{NamespaceHpas, RelatedHpas},
+};
 use crate::{
     domain::{
         Replicas, ScaleTarget,
         demand::{self, TargetError},
         forecast::{ForecastReading, Predicted, Refused},
         hpa::MetricSpec,
-        observation::{Cause, Measured, Observation, Pod, PodUsage, Reading, Unavailable},
+        observation::{
+            Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
+        },
         proposal::Reason,
         workload::Workload,
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
+    ports::{ClusterError, MetricQuery, ScaleView, Workloads},
 };
 
 /// What was seen of one workload.
@@ -45,7 +50,7 @@ pub(super) struct TargetObservation {
 }
 
 /// Usage of every pod of a namespace, sorted by the pod's name.
-type Usage = Result<Arc<[Arc<PodUsage>]>, Unavailable>;
+type Usage = Result<Arc<NamespaceUsage>, Unavailable>;
 /// A read of it that many wait for.
 type UsageRead = Shared<BoxFuture<'static, Usage>>;
 
@@ -59,7 +64,7 @@ pub(super) struct ClusterReads<C> {
     /// By namespace.
     usage: Mutex<HashMap<String, UsageRead>>,
     /// By namespace.
-    hpas: Mutex<HashMap<String, Arc<[Arc<HpaView>]>>>,
+    hpas: Mutex<HashMap<String, Arc<NamespaceHpas>>>,
 }
 
 // === impl ClusterReads ===
@@ -74,6 +79,11 @@ impl<C: Workloads> ClusterReads<C> {
             usage: Mutex::default(),
             hpas: Mutex::default(),
         }
+    }
+
+    /// The cluster that is read.
+    pub(super) fn cluster(&self) -> &C {
+        &self.cluster
     }
 
     /// Observes one part.
@@ -153,19 +163,21 @@ impl<C: Workloads> ClusterReads<C> {
         let read = async move {
             let mut usage = within(timeout, cluster.usage(&namespace)).await?;
             // Sorted once, so that each workload finds its pods by binary search.
-            usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
-            Ok(usage.into())
+            usage
+                .pods
+                .sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
+            Ok(Arc::new(usage))
         };
         read.boxed().shared()
     }
 
     /// The HPAs of a namespace, as they were when it was first asked for.
-    fn hpas(&self, namespace: &str) -> Arc<[Arc<HpaView>]> {
+    pub(super) fn hpas(&self, namespace: &str) -> Arc<NamespaceHpas> {
         let mut known = self.hpas.lock().unwrap_or_else(PoisonError::into_inner);
-        let listed = known
+        let indexed = known
             .entry(namespace.to_owned())
-            .or_insert_with(|| self.cluster.hpas(namespace).into());
-        Arc::clone(listed)
+            .or_insert_with(|| Arc::new(NamespaceHpas::of(self.cluster.hpas(namespace))));
+        Arc::clone(indexed)
     }
 }
 
@@ -180,7 +192,7 @@ const fn reads_usage(metric: &MetricSpec) -> bool {
 
 impl Part {
     /// Those of a namespace's HPAs that concern the part.
-    pub(super) fn related(&self, hpas: &[Arc<HpaView>]) -> RelatedHpas {
+    pub(super) fn related(&self, hpas: &NamespaceHpas) -> RelatedHpas {
         RelatedHpas::of(
             &self.owner,
             &self.workload.target,
@@ -290,11 +302,26 @@ impl<C: Workloads> MetricReader<'_, C> {
         let not_asked = || Unavailable::new(Cause::NotRead, "pod usage was not read in this sync");
         let of_namespace = self.usage.as_ref().ok_or_else(not_asked)?;
         let of_namespace = of_namespace.as_ref().map_err(Clone::clone)?;
+        let known = &of_namespace.pods;
         let own = |pod: &Arc<Pod>| {
-            let found = of_namespace.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));
-            found.ok().and_then(|i| of_namespace.get(i).cloned())
+            let found = known.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));
+            found.ok().and_then(|i| known.get(i).cloned())
         };
-        Ok(Measured::Usage(self.pods.iter().filter_map(own).collect()))
+        let own: Vec<_> = self.pods.iter().filter_map(own).collect();
+        match self.youngest_stale(&of_namespace.stale) {
+            Some(age) if own.is_empty() => Err(Unavailable::stale("pod usage", age)),
+            // A pod whose sample is too old is missing.
+            _ => Ok(Measured::Usage(own)),
+        }
+    }
+
+    /// The age of the newest of the samples of the workload's own pods that are too old.
+    fn youngest_stale(&self, stale: &[StaleSample]) -> Option<SignedDuration> {
+        let is_own = |sample: &&StaleSample| {
+            let found = self.pods.binary_search_by(|pod| pod.name.cmp(&sample.pod));
+            found.is_ok()
+        };
+        stale.iter().filter(is_own).map(|sample| sample.age).min()
     }
 
     fn query<'q>(&'q self, metric: &'q str, selector: Option<&'q str>) -> MetricQuery<'q> {

@@ -6,13 +6,14 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::{StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
 
 use super::{apply::Writer, child_hpa};
 use crate::{
+    clock::Monotonic,
     ports::{Cluster, HpaView},
     telemetry::Telemetry,
 };
@@ -20,7 +21,7 @@ use crate::{
 /// How many are restored at once.
 const CONCURRENT_RESTORES: usize = 2;
 /// How long one waits that could not be restored.
-const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(5);
+const RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// What is known of the orphans of one cluster.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(super) struct Orphans<C> {
     cluster: Arc<C>,
     telemetry: Arc<Telemetry>,
     /// When each that could not be restored was tried last, by UID.
-    failed: Mutex<HashMap<String, Timestamp>>,
+    failed: Mutex<HashMap<String, Monotonic>>,
 }
 
 // === impl Orphans ===
@@ -42,35 +43,26 @@ impl<C> Orphans<C> {
         }
     }
 
-    fn failed(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+    fn failed(&self) -> MutexGuard<'_, HashMap<String, Monotonic>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C: Cluster> Orphans<C> {
-    /// Restores the orphans, given the UIDs of the autoscalers that exist.
-    pub(super) async fn restore(&self, existing: &HashSet<String>, now: Timestamp) {
-        let mut hpas = self.cluster.every_hpa();
-        // Adopted ones only: a child that we created is garbage-collected by its owner reference. The adopter of one
-        // that a fleet adopted is in another cluster and not among these objects.
-        hpas.retain(|hpa| {
-            let adopter = child_hpa::adopted_by(hpa);
-            adopter.is_some_and(|uid| !existing.contains(uid))
-                && !child_hpa::is_adopted_by_a_fleet(hpa)
-        });
+    /// Restores orphans: a few at once, and none that failed a moment ago.
+    pub(super) async fn restore(&self, mut hpas: Vec<Arc<HpaView>>, now: Monotonic) {
         self.failed()
             .retain(|uid, _| hpas.iter().any(|hpa| hpa.uid == *uid));
         hpas.retain(|hpa| {
             let tried = self.failed().get(&hpa.uid).copied();
-            // `abs`, so that a clock that is set back does not stop the attempts.
-            tried.is_none_or(|tried| now.duration_since(tried).abs() >= RETRY_AFTER)
+            tried.is_none_or(|tried| now.since(tried) >= RETRY_AFTER)
         });
         stream::iter(hpas)
             .for_each_concurrent(CONCURRENT_RESTORES, |hpa| self.restore_one(hpa, now))
             .await;
     }
 
-    async fn restore_one(&self, hpa: Arc<HpaView>, now: Timestamp) {
+    async fn restore_one(&self, hpa: Arc<HpaView>, now: Monotonic) {
         let writer = Writer {
             cluster: &*self.cluster,
             telemetry: &self.telemetry,
@@ -81,4 +73,22 @@ impl<C: Cluster> Orphans<C> {
             self.failed().insert(hpa.uid.clone(), now);
         }
     }
+}
+
+/// The HPAs that claim to be adopted by an autoscaler of their own cluster.
+///
+/// Adopted ones only: a child that we created is garbage-collected by its owner reference. The adopter of one that a
+/// fleet adopted is in another cluster.
+pub(super) fn adopted<C: Cluster>(cluster: &C) -> Vec<Arc<HpaView>> {
+    let mut hpas = cluster.every_hpa();
+    hpas.retain(|hpa| {
+        child_hpa::adopted_by(hpa).is_some() && !child_hpa::is_adopted_by_a_fleet(hpa)
+    });
+    hpas
+}
+
+/// Whether the adopter of an HPA is in one of these sets of UIDs.
+pub(super) fn is_of_any(hpa: &HpaView, uids: &[&HashSet<String>]) -> bool {
+    let adopter = child_hpa::adopted_by(hpa);
+    adopter.is_some_and(|adopter| uids.iter().any(|uids| uids.contains(adopter)))
 }

@@ -10,6 +10,7 @@ mod events;
 mod fingerprint;
 mod queue;
 mod status;
+mod written;
 
 use std::collections::BTreeSet;
 
@@ -18,19 +19,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(super) use conditions::INVALID_SPEC;
 
-pub(super) use self::queue::Reports;
 use self::{
     fingerprint::StatusFingerprint,
-    queue::{NewStatus, WrittenStatus},
+    written::{NewStatus, WrittenStatus},
 };
+pub(super) use self::{queue::Reports, written::LedgerIntent};
 use super::{apply::Applied, target::TargetState};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
-        status::condition,
+        status::{condition, ledger_status},
         validation::Invalid,
     },
-    domain::{Replicas, autoscale::Decision, proposal::Source},
+    domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source},
     ports::{ClusterError, EventNote},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
@@ -111,13 +112,23 @@ impl ReportState {
         }
     }
 
+    /// The ledger of a fleet that is to be stored before members are written by it; none if its status has it already.
+    pub(super) fn intent(&self, ledger: &Ledger) -> Option<LedgerIntent> {
+        self.written.intent(ledger_status(ledger))
+    }
+
+    /// The ledger of a fleet that was stored last.
+    pub(super) fn ledger(&self) -> Option<String> {
+        self.written.ledger()
+    }
+
     /// A warning, unless the same was the last one, or status says it since before we were started.
     fn first_of(&mut self, warning: EventNote, autoscaler: &Autoscaler) -> Option<EventNote> {
         let before = self.warned.replace(warning.reason);
         let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
         // After a restart the status shows which warning was reported last.
         let is_known =
-            before == Some(warning.reason) || (self.written.is_of_before() && in_status());
+            before == Some(warning.reason) || (self.written.is_restored() && in_status());
         (!is_known).then_some(warning)
     }
 }
@@ -197,6 +208,8 @@ impl Reporter<'_> {
         troubles: &[Trouble],
     ) -> Report {
         let mut status = autoscaler.stored_status();
+        // The watch may still show the object with an older ledger.
+        status.fleet.ledger = state.ledger();
         let mut known = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
             known.retain(|condition| condition.type_ != *kind);

@@ -4,32 +4,37 @@
 //! quarantined: its state is dropped, and it waits longer after each panic in a row.
 
 use std::{
+    cell::LazyCell,
     collections::{HashMap, HashSet},
     future::Future,
     sync::Arc,
+    time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::{
     Setup, Shared, conflicts,
     kind::{Changed, Kind, StatesOf},
     report::{ReportState, Reports},
+    state::pause_from,
     sync::{DueObject, Next, SyncContext},
     work_queue::{Entry, WorkQueue},
 };
 use crate::{
     api::autoscaler::Autoscaler,
-    clock::Clock,
+    clock::{Clock, Monotonic},
     leadership::Leadership,
     ports::{Cluster, ObjectKey},
 };
 
-/// How often the loop looks whether the cluster has been listed for the first time, and whether it may act.
+/// How often the loop checks whether the cluster has been listed for the first time, and whether it may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that met a conflict.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
+/// How long nothing is decided after a pause of this process: what watches and probes deliver then is from after it.
+const AFTER_PAUSE: Duration = Duration::from_secs(2);
 /// How long an object waits after its first panic; doubles with each further one in a row.
 const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
 /// How often the time doubles at most: to 16 minutes.
@@ -45,6 +50,8 @@ pub(super) struct Controller<C, K: Kind> {
     syncs: Syncs,
     /// Releases and deletions of what is no longer needed, one run at a time.
     cleanup: JoinSet<()>,
+    /// When the loop turned last.
+    turned: Monotonic,
 }
 
 /// The syncs that run now, and what is known of the objects that panicked.
@@ -56,7 +63,7 @@ struct Syncs {
     /// The objects whose sync runs, by UID.
     running: HashMap<String, Running>,
     /// When the last sync of an object ended, by UID, as long as a watch may not show yet what it wrote.
-    ended: HashMap<String, Timestamp>,
+    ended: HashMap<String, Monotonic>,
     /// Panics in a row, by UID.
     panics: HashMap<String, u32>,
 }
@@ -65,7 +72,7 @@ struct Syncs {
 #[derive(Debug, Clone, Copy)]
 struct Running {
     /// Since when.
-    since: Timestamp,
+    since: Monotonic,
     /// Whether it has come due again.
     is_due_again: bool,
 }
@@ -95,6 +102,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             states: StatesOf::<K>::default(),
             syncs: Syncs::default(),
             cleanup: JoinSet::new(),
+            turned: clock.monotonic(),
             context: Arc::new(SyncContext {
                 kind,
                 clock,
@@ -115,6 +123,10 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let mut stop = std::pin::pin!(stop);
         let context = Arc::clone(&self.context);
         loop {
+            if self.has_paused() {
+                // Otherwise it would be decided from what the stores held before the pause.
+                tokio::time::sleep(AFTER_PAUSE).await;
+            }
             // Before the first lists are complete, every HPA would look missing and be created again.
             let synced = context.kind.is_synced();
             self.publish();
@@ -128,7 +140,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 self.start_due();
             }
             let wait = if acts {
-                self.queue.until_next(context.clock.now())
+                self.queue.until_next(context.clock.monotonic())
             } else {
                 FIRST_LOOK
             };
@@ -140,6 +152,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             }
         }
         self.release().await;
+    }
+
+    /// Whether more time passed since the last turn than the loop ever waits.
+    fn has_paused(&mut self) -> bool {
+        let now = self.context.clock.monotonic();
+        let before = std::mem::replace(&mut self.turned, now);
+        now.since(before) > pause_from(self.context.setup.sync_period).unsigned_abs()
     }
 
     /// Finishes syncs as they end, until one makes its object due before its regular time. Cancel safe.
@@ -170,7 +189,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
 
     /// Publishes by how much the loop is late, and what the last syncs found.
     fn publish(&self) {
-        let now = self.context.clock.now();
+        let now = self.context.clock.monotonic();
         let lag = self.queue.lateness(now).max(self.syncs.oldest(now));
         let telemetry = &self.context.shared.telemetry;
         telemetry.turned(K::KIND.resource(), lag.as_secs_f64());
@@ -181,7 +200,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     fn start_cleanup(&mut self) {
         while self.cleanup.try_join_next().is_some() {}
         if self.cleanup.is_empty() {
-            let now = self.context.clock.now();
+            let now = self.context.clock.monotonic();
             let busy = self.syncs.busy(now);
             let cleanup = self.context.kind.cleanup(&self.states, &busy, now);
             self.cleanup.spawn(cleanup);
@@ -195,14 +214,14 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
         self.forget_gone(&all);
         let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
-        let now = context.clock.now();
+        let now = context.clock.monotonic();
         let positions = self.queue.due(&entries, now);
         // Among all objects, not only those that are due: the oldest one on a target may be due later.
         let mut conflicts = conflicts::among(&all);
         let known: Vec<_> = objects.iter().zip(&all).collect();
-        let round = Arc::new(context.kind.round(now));
+        let round = Arc::new(context.kind.round(context.clock.now()));
         for &(object, autoscaler) in positions.into_iter().filter_map(|at| known.get(at)) {
-            let restore = || context.kind.restore(object);
+            let restore = |reported: &ReportState| context.kind.restore(object, reported);
             let due = DueObject {
                 object: Arc::clone(object),
                 autoscaler: autoscaler.clone(),
@@ -224,10 +243,11 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         if !self.context.kind.lists_all() {
             return;
         }
-        let existing = self.context.kind.uids();
+        // Listed only if one is missing among the decoded objects.
+        let existing = LazyCell::new(|| self.context.kind.uids());
         // One whose sync still runs is forgotten after it: its report would bring the metric series back.
         let exists = |uid: &str| {
-            uids.contains(uid) || existing.contains(uid) || self.syncs.running.contains_key(uid)
+            uids.contains(uid) || self.syncs.running.contains_key(uid) || existing.contains(uid)
         };
         for gone in self.states.retain(exists) {
             let gone = &mut gone.lock();
@@ -242,12 +262,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
 
     /// Makes changed objects due at once.
     fn requeue(&mut self, changed: &Changed) {
-        let now = self.context.clock.now();
+        let now = self.context.clock.monotonic();
         let objects = self.context.kind.objects();
         for autoscaler in objects.into_iter().map(K::autoscaler) {
             let is_changed = match changed {
                 Changed::Objects(keys) => keys.contains(&key_of(&autoscaler)),
-                Changed::All => true,
+                // One that panicked waits, unless it has changed itself.
+                Changed::All => !self.syncs.panics.contains_key(autoscaler.uid()),
             };
             if is_changed {
                 self.queue
@@ -265,11 +286,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         } = ended;
         self.syncs
             .ended
-            .insert(uid.clone(), self.context.clock.now());
+            .insert(uid.clone(), self.context.clock.monotonic());
         let delay = match outcome {
             // Not at once: the watch needs a moment to deliver what was written.
             Ok(Next::AfterConflict) => Some(AFTER_CONFLICT),
             Ok(Next::Regular) => is_due_again.then_some(SignedDuration::ZERO),
+            // The process ends.
+            Err(error) if error.is_cancelled() => return false,
             Err(error) => {
                 self.quarantine(&uid, &error);
                 return false;
@@ -277,7 +300,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         };
         self.syncs.panics.remove(&uid);
         if let Some(delay) = delay {
-            let now = self.context.clock.now();
+            let now = self.context.clock.monotonic();
             self.queue.again(&uid, now, delay);
         }
         delay.is_some()
@@ -288,19 +311,20 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let context = Arc::clone(&self.context);
         let delay = self.syncs.panicked(uid);
         context.shared.telemetry.panicked(K::KIND.resource());
-        // What the panic left may be half changed; the state is restored from status.
-        self.states.remove(uid);
-        self.queue.postpone(uid, context.clock.now(), delay);
+        self.queue.postpone(uid, context.clock.monotonic(), delay);
         let objects = context.kind.objects();
         let mut known = objects
             .iter()
             .map(|object| (object, K::autoscaler(Arc::clone(object))));
         let Some((object, autoscaler)) = known.find(|(_, known)| known.uid() == uid) else {
+            self.states.remove(uid);
             return;
         };
+        // What the panic left may be half changed; the state is restored from status.
+        let restore = |reported: &ReportState| context.kind.restore(object, reported);
+        let state = self.states.restart(&autoscaler, restore);
         let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-        tracing::error!(%namespace, %name, %error, ?delay, "the sync of the object panicked; it waits");
-        let state = self.states.of(&autoscaler, || context.kind.restore(object));
+        tracing::error!(%namespace, %name, %error, ?delay, "the sync of the object panicked; next attempt after the delay");
         let message = format!(
             "the controller panicked while it synced this object; next attempt in {delay:#}; \
              report the panic message of the controller's log as a bug"
@@ -326,7 +350,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             if held.is_empty() {
                 return;
             }
-            let now = self.context.clock.now();
+            let now = self.context.clock.monotonic();
             for uid in &held {
                 self.queue.again(uid, now, SignedDuration::ZERO);
             }
@@ -350,7 +374,7 @@ impl Syncs {
     fn start(
         &mut self,
         uid: &str,
-        now: Timestamp,
+        now: Monotonic,
         sync: impl Future<Output = Next> + Send + 'static,
     ) {
         if let Some(running) = self.running.get_mut(uid) {
@@ -393,21 +417,21 @@ impl Syncs {
     }
 
     /// The objects that must not be cleaned up yet: a sync of them runs, or may have written what no watch shows yet.
-    fn busy(&mut self, now: Timestamp) -> HashSet<String> {
-        // `abs`, so that a clock that is set back does not keep them.
-        self.ended
-            .retain(|_, ended| now.duration_since(*ended).abs() < AFTER_CONFLICT);
+    fn busy(&mut self, now: Monotonic) -> HashSet<String> {
+        let settles = AFTER_CONFLICT.unsigned_abs();
+        self.ended.retain(|_, ended| now.since(*ended) < settles);
         let busy = self.running.keys().chain(self.ended.keys());
         busy.cloned().collect()
     }
 
     /// How long the oldest sync that runs has been running.
-    fn oldest(&self, now: Timestamp) -> SignedDuration {
+    fn oldest(&self, now: Monotonic) -> SignedDuration {
         let ages = self
             .running
             .values()
-            .map(|running| now.duration_since(running.since));
-        ages.max().unwrap_or_default()
+            .map(|running| now.since(running.since));
+        let oldest = ages.max().unwrap_or_default();
+        SignedDuration::try_from(oldest).unwrap_or(SignedDuration::MAX)
     }
 
     /// Counts a panic; how long its object waits.

@@ -8,6 +8,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::{
     child_hpa::ChildSpec,
     report::{ReportInput, ReportState},
@@ -15,6 +17,7 @@ use super::{
 };
 use crate::{
     api::{autoscaler::Autoscaler, validation::Invalid},
+    clock::ClockReading,
     domain::lead_time::LeadTimes,
 };
 
@@ -26,9 +29,30 @@ pub(super) struct StateStore<S, O>(HashMap<String, StateCell<S, O>>);
 #[derive(Debug)]
 pub(super) struct StateCell<S, O>(Arc<Mutex<ObjectState<S, O>>>);
 
+/// Adjusts the times in the state that only one kind has.
+pub(super) trait KindState {
+    /// Shifts every time of our own clock by a step of the wall clock.
+    fn shift(&mut self, _step: SignedDuration) {}
+    /// Adjusts the state after a pause of the controller, in which nothing was observed.
+    fn resume(&mut self, _pause: SignedDuration) {}
+    /// Brings back the times of a restored state that are ahead of `now`.
+    fn put_back(&mut self, _now: Timestamp) {}
+}
+
+impl KindState for () {}
+
+/// From how long on a time in which nothing was synced was a pause of this process, where objects are synced with this
+/// period: four periods, and longer than a slow sync takes.
+pub(super) fn pause_from(period: SignedDuration) -> SignedDuration {
+    const SLOW_SYNC: SignedDuration = SignedDuration::from_secs(30);
+    SLOW_SYNC.max(period * 4)
+}
+
 /// The state of one object.
 #[derive(Debug)]
 pub(super) struct ObjectState<S, O> {
+    /// The reading of the clocks for which its times were adjusted last.
+    clocks: Option<ClockReading>,
     /// What was reported last.
     pub(super) report: ReportState,
     /// What the last valid spec means.
@@ -65,14 +89,30 @@ impl<S, O> StateStore<S, O> {
     pub(super) fn of(
         &mut self,
         autoscaler: &Autoscaler,
-        restore: impl FnOnce() -> O,
+        restore: impl FnOnce(&ReportState) -> O,
     ) -> StateCell<S, O> {
         let uid = autoscaler.uid().to_owned();
         let state = self.0.entry(uid).or_insert_with(|| {
-            let restored = ObjectState::restored(autoscaler, restore());
-            StateCell(Arc::new(Mutex::new(restored)))
+            let report = ReportState::new(autoscaler);
+            StateCell::of(ObjectState::restored(autoscaler, report, restore))
         });
         state.clone()
+    }
+
+    /// Restores the state of an object as if it were new to us, apart from what was reported of it.
+    pub(super) fn restart(
+        &mut self,
+        autoscaler: &Autoscaler,
+        restore: impl FnOnce(&ReportState) -> O,
+    ) -> StateCell<S, O> {
+        let new = ReportState::new(autoscaler);
+        let report = match self.0.remove(autoscaler.uid()) {
+            Some(before) => std::mem::replace(&mut before.lock().report, new),
+            None => new,
+        };
+        let state = StateCell::of(ObjectState::restored(autoscaler, report, restore));
+        self.0.insert(autoscaler.uid().to_owned(), state.clone());
+        state
     }
 
     /// The state of an object that is known.
@@ -106,6 +146,10 @@ impl<S, O> StateStore<S, O> {
 // === impl StateCell ===
 
 impl<S, O> StateCell<S, O> {
+    fn of(state: ObjectState<S, O>) -> Self {
+        Self(Arc::new(Mutex::new(state)))
+    }
+
     /// The state, for one step of a sync.
     pub(super) fn lock(&self) -> MutexGuard<'_, ObjectState<S, O>> {
         // A sync that panicked leaves a state that the loop drops.
@@ -134,11 +178,17 @@ impl<S> Clone for InForce<S> {
 
 impl<S, O> ObjectState<S, O> {
     /// The state of an object that is new to us: what its status holds.
-    fn restored(autoscaler: &Autoscaler, of_kind: O) -> Self {
+    fn restored(
+        autoscaler: &Autoscaler,
+        report: ReportState,
+        restore: impl FnOnce(&ReportState) -> O,
+    ) -> Self {
         let status = autoscaler.status();
         let last_scale = status.and_then(|status| status.last_scale_time.as_ref());
         Self {
-            report: ReportState::new(autoscaler),
+            clocks: None,
+            of_kind: restore(&report),
+            report,
             in_force: None,
             invalid: None,
             target: TargetState {
@@ -147,7 +197,28 @@ impl<S, O> ObjectState<S, O> {
                 ..TargetState::default()
             },
             lead_times: LeadTimes::default(),
-            of_kind,
+        }
+    }
+
+    /// Brings every time in it to the clocks as they are `now`, before it is used; `period` is that of its syncs.
+    ///
+    /// A step of the wall clock shifts all times, so that nothing ends or begins by it. A pause of this process is time
+    /// that passed, but in which no member was asked and nothing was seen to last.
+    pub(super) fn follow(&mut self, now: ClockReading, period: SignedDuration)
+    where
+        O: KindState,
+    {
+        let Some(before) = self.clocks.replace(now) else {
+            return self.of_kind.put_back(now.wall());
+        };
+        let step = now.step_since(before);
+        if !step.is_zero() {
+            self.target.shift(step);
+            self.of_kind.shift(step);
+        }
+        let passed = now.passed_since(before);
+        if passed > pause_from(period) {
+            self.of_kind.resume(passed.saturating_sub(period));
         }
     }
 

@@ -9,12 +9,14 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::{
     Setup, Shared,
     child_hpa::ChildSpec,
     conflicts::TargetConflicts,
     decide::DecideContext,
-    kind::{ItemOf, Kind, StateCellOf},
+    kind::{ItemOf, Kind, StateCellOf, StateOf},
     part::WorkItem,
     report::{INVALID_SPEC, Reporter, Reports, Trouble},
     state::InForce,
@@ -62,9 +64,9 @@ pub(super) enum Next {
 impl<C: Cluster, K: Kind> SyncContext<C, K> {
     /// One sync of one object.
     pub(super) async fn sync(&self, due: DueObject<K>) -> Next {
-        let started = self.clock.now();
+        let started = self.clock.monotonic();
         let next = self.steps(due).await;
-        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
+        let elapsed = self.clock.monotonic().since(started).as_secs_f64();
         self.kind.publish_sync(elapsed);
         next
     }
@@ -83,12 +85,12 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
             }
         };
         let decided = {
+            let state = &mut due.state.lock();
             let context = DecideContext {
                 settings: &self.setup.settings,
                 telemetry: &self.shared.telemetry,
-                now: self.clock.now(),
+                now: self.follow(state),
             };
-            let state = &mut due.state.lock();
             self.kind.decide(&context, state, item, observation)
         };
         let applied = self.kind.apply(decided).await;
@@ -132,10 +134,11 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
     }
 
     fn record_and_report(&self, state: &StateCellOf<K>, applied: K::Applied) -> Next {
-        let now = self.clock.now();
         let state = &mut state.lock();
-        let met_conflict = self.kind.record(state, &applied, now);
-        self.reports.submit(self.kind.report(state, applied, now));
+        let reporter = self.reporter(self.follow(state));
+        let met_conflict = self.kind.record(state, &applied, reporter.now);
+        self.reports
+            .submit(self.kind.report(state, applied, &reporter));
         if met_conflict {
             Next::AfterConflict
         } else {
@@ -150,12 +153,23 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
         state: &StateCellOf<K>,
         troubles: &[Trouble],
     ) {
-        let reporter = Reporter {
-            telemetry: &self.shared.telemetry,
-            now: self.clock.now(),
-        };
+        let reporter = self.reporter(self.clock.now());
         let report = reporter.trouble(&mut state.lock().report, autoscaler, troubles);
         self.reports.submit(report);
+    }
+
+    /// The time now, to which what is remembered of the object is brought.
+    fn follow(&self, state: &mut StateOf<K>) -> Timestamp {
+        let now = self.clock.reading();
+        state.follow(now, self.setup.sync_period);
+        now.wall()
+    }
+
+    fn reporter(&self, now: Timestamp) -> Reporter<'_> {
+        Reporter {
+            telemetry: &self.shared.telemetry,
+            now,
+        }
     }
 }
 

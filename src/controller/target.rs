@@ -9,10 +9,10 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
     ScaleEventStatus,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{child_hpa::as_child, conformance::Conformance};
+use super::{child_hpa::as_child, conformance::Conformance, foreign_writes::ForeignWrites};
 use crate::{
     domain::{
         Replicas,
@@ -39,6 +39,8 @@ pub(super) struct TargetState {
     pub(super) child: Option<Arc<HpaView>>,
     /// What the child is expected to answer.
     pub(super) conformance: Conformance,
+    /// The foreign writes of the replicas that we write.
+    pub(super) foreign_writes: ForeignWrites,
 }
 
 /// What the status of an object that is new to us holds of its history.
@@ -70,6 +72,18 @@ impl StoredHistory {
 // === impl TargetState ===
 
 impl TargetState {
+    /// Shifts every time of our own clock by a step of the wall clock.
+    pub(super) fn shift(&mut self, step: SignedDuration) {
+        self.history = std::mem::take(&mut self.history).shifted(step);
+        if let StoredHistory::Kept(kept) = &mut self.stored {
+            shift_kept(kept, step);
+        }
+        self.foreign_writes.shift(step);
+        self.last_scale = self.last_scale.map(|at| shifted(at, step));
+        // The child's clock may have been stepped too, or not: what was expected of it cannot be compared.
+        self.conformance = Conformance::default();
+    }
+
     /// Remembers how the child was left, and whether it was `changed`. A changed one may have read and logged what we
     /// did not: its results are not compared until it has settled again.
     pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>, changed: bool) {
@@ -107,7 +121,10 @@ impl TargetState {
         match self.target_uid.replace(target_uid.to_owned()) {
             Some(before) if before == target_uid => {}
             // Another object of the same name: the history is that of its predecessor.
-            Some(_) => self.history = History::default(),
+            Some(_) => {
+                self.history = History::default();
+                self.foreign_writes = ForeignWrites::default();
+            }
             None => {
                 let lost = || History::lost(now, behavior, settings);
                 match std::mem::take(&mut self.stored) {
@@ -117,6 +134,19 @@ impl TargetState {
                 }
             }
         }
+    }
+}
+
+fn shifted(at: Timestamp, step: SignedDuration) -> Timestamp {
+    at.saturating_add(step).unwrap_or(at)
+}
+
+fn shift_kept(kept: &mut HistoryStatus, step: SignedDuration) {
+    let recommendations = kept.recommendations.iter_mut().flatten();
+    let events = kept.events.iter_mut().flatten();
+    let times = recommendations.map(|entry| &mut entry.time);
+    for time in times.chain(events.map(|event| &mut event.time)) {
+        time.0 = shifted(time.0, step);
     }
 }
 

@@ -22,6 +22,7 @@ pub mod lead_time;
 pub mod observation;
 pub mod proposal;
 pub mod quantity;
+pub mod remembered;
 mod scale;
 mod selector;
 pub mod workload;

@@ -157,6 +157,38 @@ pub struct PodUsage {
     pub containers: Vec<ContainerUsage>,
 }
 
+/// The usage of the pods of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceUsage {
+    /// One entry per pod.
+    pub pods: Vec<Arc<PodUsage>>,
+    /// The pods whose only sample is too old, which are missing among `pods`.
+    pub stale: Vec<StaleSample>,
+}
+
+/// A sample that counts as missing because it is older than [`stale_after`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaleSample {
+    /// Name of the pod.
+    pub pod: Arc<str>,
+    /// How old it was when it was read.
+    pub age: SignedDuration,
+}
+
+/// How old a sample may be that was measured over `window`: `max(2 * window, 90 s)`; ten minutes without a window.
+///
+/// A metrics API that has stopped measuring goes on serving its last samples. A sample that is one window old when the
+/// next one is due may be late by another window. Adapters that give no window may serve values of monitoring services,
+/// which are published minutes after they were measured.
+#[must_use]
+pub fn stale_after(window: Option<SignedDuration>) -> SignedDuration {
+    const SHORTEST: SignedDuration = SignedDuration::from_secs(90);
+    const WITHOUT_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+    window.map_or(WITHOUT_WINDOW, |window| {
+        window.saturating_add(window).max(SHORTEST)
+    })
+}
+
 /// The usage of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerUsage {
@@ -190,6 +222,15 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
+    /// Only samples that are too old: `what` names them, and `age` is that of the newest.
+    #[must_use]
+    pub fn stale(what: &str, age: SignedDuration) -> Self {
+        let age = SignedDuration::from_secs(age.as_secs());
+        let message =
+            format!("the newest sample of {what} is {age:#} old, which is too old to count");
+        Self::new(Cause::StaleSamples, message)
+    }
+
     /// An unavailable metric, with its cause and a message for people.
     pub fn new(reason: Cause, message: impl Into<String>) -> Self {
         Self {
@@ -207,6 +248,8 @@ words! {
         NotRead = "MetricNotRead",
         /// The API returned no samples.
         NoSamples,
+        /// The API returned only samples that are older than [`stale_after`].
+        StaleSamples,
         /// The selector selects no pod.
         NoPods,
         /// No pod that counts has a sample: all are unready, missing or being deleted.

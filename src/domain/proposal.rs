@@ -193,6 +193,8 @@ words! {
         MetricNotRead,
         /// The metrics API returned no samples.
         NoSamples,
+        /// The metrics API returned only samples that are too old to count.
+        StaleSamples,
         /// The selector selects no pod.
         NoPods,
         /// No pod that counts has a sample.
@@ -215,6 +217,8 @@ words! {
         InsufficientHistory,
         /// The last sample is too old.
         StaleHistory,
+        /// The newest samples are the first ones after an outage: they may cover only some of the pods.
+        HistoryWarmingUp,
         /// Too many samples are missing.
         TooManyGaps,
         /// The history is zero throughout.
@@ -269,6 +273,7 @@ impl From<Cause> for Reason {
         match cause {
             Cause::NotRead => Self::MetricNotRead,
             Cause::NoSamples => Self::NoSamples,
+            Cause::StaleSamples => Self::StaleSamples,
             Cause::NoPods => Self::NoPods,
             Cause::NoReadyPods => Self::NoReadyPods,
             Cause::MissingRequest => Self::MissingRequest,
@@ -322,6 +327,7 @@ mod tests {
         for cause in [
             Cause::NotRead,
             Cause::NoSamples,
+            Cause::StaleSamples,
             Cause::NoPods,
             Cause::NoReadyPods,
             Cause::MissingRequest,

@@ -24,24 +24,29 @@ mod unit_change;
 mod workers;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use foretide_models::Forecast;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
 pub use self::series_key::SeriesKey;
 use self::{
     forecasts::Forecasts,
+    publish::Publisher,
     refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
     source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
     workers::Workers,
 };
 use crate::{
-    api::{autoscaler::Autoscaler, validation},
-    clock::Clock,
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, TargetRules},
+    },
+    clock::{Clock, ClockReading, Monotonic},
     domain::{
         cron::Zone,
         forecast::{Refused, forecast_length},
@@ -57,7 +62,7 @@ use crate::{
 /// The time between two passes.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How long a new series waits for the first sync of its object, which measures the lead time.
-const FIRST_SYNC: SignedDuration = SignedDuration::from_secs(20);
+const FIRST_SYNC: Duration = Duration::from_secs(20);
 
 /// Where history comes from.
 #[derive(Debug)]
@@ -75,8 +80,8 @@ pub struct ForecasterSetup {
     pub clock: Clock,
     /// The zone that `timezone: Local` names.
     pub local_zone: Zone,
-    /// Namespaces in which nothing is scaled, so nothing is forecast.
-    pub denied_namespaces: Arc<BTreeSet<String>>,
+    /// Which targets are scaled; the demand of others is not forecast.
+    pub targets: Arc<TargetRules>,
     /// Counts refusals and rejected samples.
     pub telemetry: Arc<Telemetry>,
 }
@@ -89,12 +94,15 @@ pub struct Forecaster<C, H, Q> {
     setup: ForecasterSetup,
     forecasts: Arc<Forecasts>,
     /// The autoscalers with predictions, by UID.
-    sources: HashMap<String, ForecastSource>,
+    sources: HashMap<String, Arc<ForecastSource>>,
     /// When each series was first asked for.
-    first_seen: HashMap<SeriesKey, Timestamp>,
+    first_seen: HashMap<SeriesKey, Monotonic>,
     /// What the request of each series was last built from, also where it was refused.
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: HashMap<SeriesKey, SeriesRefresh>,
+    publisher: Publisher,
+    /// The clocks at the last pass.
+    clocks: ClockReading,
     running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
     leadership: Leadership,
 }
@@ -126,12 +134,14 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         Self {
             cluster,
             workers: Arc::new(workers),
+            clocks: setup.clock.reading(),
             setup,
             forecasts,
             sources: HashMap::new(),
             first_seen: HashMap::new(),
             inputs: HashMap::new(),
             refreshes: HashMap::new(),
+            publisher: Publisher::default(),
             running: JoinSet::new(),
             leadership: Leadership::default(),
         }
@@ -156,23 +166,36 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and publishes.
     pub async fn pass(&mut self) {
-        let now = self.setup.clock.now();
+        let now = self.setup.clock.reading();
+        let before = std::mem::replace(&mut self.clocks, now);
+        if !now.step_since(before).is_zero() {
+            let refreshes = self.refreshes.values_mut();
+            refreshes.for_each(|refresh| refresh.expedite(now.monotonic()));
+        }
         let sources = self.update_sources();
-        self.update_series(&sources, now);
-        self.start_due(now);
+        self.update_series(&sources, now.monotonic());
+        self.start_due(now.monotonic());
         self.record_results().await;
         self.publish_circuits();
         if self.leadership.may_act() {
-            publish::publish(&*self.cluster, &self.forecasts, &sources, now).await;
+            let (cluster, forecasts) = (&*self.cluster, &self.forecasts);
+            self.publisher
+                .publish(cluster, forecasts, &sources, now.wall())
+                .await;
         }
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of
     /// its last valid spec.
-    fn update_sources(&mut self) -> Vec<ForecastSource> {
+    fn update_sources(&mut self) -> Vec<Arc<ForecastSource>> {
         let (existing, unreadable) = autoscalers(&*self.cluster);
-        let denied = Arc::clone(&self.setup.denied_namespaces);
-        let is_used = |one: &Autoscaler| !one.is_deleting() && !denied.contains(one.namespace());
+        let targets = Arc::clone(&self.setup.targets);
+        let is_scaled = |one: &Autoscaler| {
+            targets
+                .check(one.metadata(), &one.spec().scale_target_ref)
+                .is_ok()
+        };
+        let is_used = |one: &Autoscaler| !one.is_deleting() && is_scaled(one);
         let existing: Vec<_> = existing.filter(is_used).collect();
         let uids: HashSet<&str> = existing.iter().map(Autoscaler::uid).collect();
         let exists = |uid: &str| uids.contains(uid) || unreadable.contains(uid);
@@ -180,10 +203,18 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.forecasts.shares().retain(exists);
         for autoscaler in existing {
             let predicts = autoscaler.spec().prediction.is_some();
+            // An object is validated when it is new or has changed, and not with every pass.
+            let is_known = match self.sources.get(autoscaler.uid()) {
+                Some(source) => source.is_of(&autoscaler),
+                None => !predicts,
+            };
+            if is_known {
+                continue;
+            }
             let uid = autoscaler.uid().to_owned();
             if let Some(source) = ForecastSource::of(autoscaler, &self.setup.local_zone) {
                 if predicts {
-                    self.sources.insert(uid, source);
+                    self.sources.insert(uid, Arc::new(source));
                 } else {
                     self.sources.remove(&uid);
                 }
@@ -193,7 +224,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     /// Updates the refresh of every series that the sources need, and drops everything of other series.
-    fn update_series(&mut self, sources: &[ForecastSource], now: Timestamp) {
+    fn update_series(&mut self, sources: &[Arc<ForecastSource>], now: Monotonic) {
         let mut needed = HashSet::new();
         for source in sources {
             for series in source.series(&self.forecasts) {
@@ -212,13 +243,15 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.workers.history.retain(|key| read.contains(key));
     }
 
-    fn update_one(&mut self, source: &ForecastSource, series: &SourceSeries<'_>, now: Timestamp) {
+    fn update_one(&mut self, source: &ForecastSource, series: &SourceSeries<'_>, now: Monotonic) {
         let key = series.key.clone();
         let first_seen = *self.first_seen.entry(key.clone()).or_insert(now);
         let facts = self.forecasts.demand_history().workload_facts(&key);
-        let give_up_at = first_seen.saturating_add(FIRST_SYNC).unwrap_or(first_seen);
         // A forecast for the default lead time would be replaced seconds later.
-        if facts.is_none() && now < give_up_at && !self.refreshes.contains_key(&key) {
+        if facts.is_none()
+            && now.since(first_seen) < FIRST_SYNC
+            && !self.refreshes.contains_key(&key)
+        {
             return;
         }
         let inputs = self.inputs_of(source, series, facts.unwrap_or_default());
@@ -243,7 +276,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         key: &SeriesKey,
         request: RefreshRequest,
         forecaster: Box<dyn foretide_models::Forecaster>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> Result<(), Refused> {
         match self.refreshes.get_mut(key) {
             Some(refresh) if refresh.serves(&request) => refresh.update(request),
@@ -320,7 +353,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     /// Starts every refresh that is due.
-    fn start_due(&mut self, now: Timestamp) {
+    fn start_due(&mut self, now: Monotonic) {
         for (key, refresh) in &mut self.refreshes {
             let (workers, running) = (&self.workers, &mut self.running);
             refresh.start_if_due(now, |refresher| {
@@ -371,7 +404,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         for rejection in result.rejected {
             self.setup.telemetry.rejected(rejection.as_str());
         }
-        refresh.schedule_next(&result.outcome, result.now);
+        refresh.schedule_next(&result.outcome, self.setup.clock.monotonic());
         let lead_time = refresh.lead_time();
         if let Some(refresher) = result.refresher {
             refresh.set_idle(refresher);
@@ -421,6 +454,7 @@ fn unread_reason(error: &HistoryError) -> Reason {
             _ => Reason::PartialHistory,
         },
         HistoryError::Empty => Reason::NoData,
+        HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
         HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
         HistoryError::Partial { .. } => Reason::PartialHistory,
         _ => Reason::QueryError,

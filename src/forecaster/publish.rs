@@ -2,8 +2,8 @@
 //! forecasts.
 //!
 //! A status is written when the readiness or the reason of a metric changed, and otherwise once per prediction window:
-//! when the published samples no longer reach a window ahead. An object that no autoscaler owns gets the reason
-//! `NotManaged`, once, and is not touched otherwise.
+//! when the published samples no longer reach a window ahead; only then are samples formatted. An object that no
+//! autoscaler owns gets the reason `NotManaged`, once, and is not touched otherwise.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use foretide_crds::{
     PredictedSample, PredictedSeries, PredictionMetricStatus, TimeSeriesPrediction,
     TimeSeriesPredictionStatus,
 };
-use foretide_models::Forecast;
+use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -31,7 +31,11 @@ use crate::{
         ownership::is_part_of,
         status::{condition, forecast_status, with_transition_times},
     },
-    domain::hpa::MetricSpec,
+    domain::{
+        forecast::Refused,
+        hpa::MetricSpec,
+        proposal::{ForecastDetails, Reason},
+    },
     ports::{Cluster, ClusterError},
 };
 
@@ -39,57 +43,204 @@ use crate::{
 /// n-th is published, so that they reach as far.
 const MAX_SAMPLES: usize = 1_000;
 
-/// Creates, updates and deletes predictions as the autoscalers require.
-pub(super) async fn publish<C: Cluster>(
-    cluster: &C,
-    forecasts: &Forecasts,
-    sources: &[ForecastSource],
-    now: Timestamp,
-) {
-    let existing = cluster.every_prediction();
-    let existing: HashMap<_, _> = existing
-        .iter()
-        .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
-        .collect();
-    for source in sources {
-        let (uid, name) = (source.uid(), source.prediction_name());
-        let namespace = &source.workload.target.namespace;
-        let ours = existing.get(&(namespace.clone(), name.clone())).copied();
-        // An object of this name that a user created is never written.
-        if ours.is_some_and(|tsp| controller_uid(tsp) != Some(uid)) {
-            continue;
-        }
-        if let Err(error) = update(cluster, forecasts, source, ours, now).await {
-            tracing::warn!(%namespace, %name, %error, "could not write TimeSeriesPrediction");
-        }
-    }
-    clean_up(cluster, now).await;
+/// Writes the predictions of one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Publisher {
+    /// The specs that are as wanted, by UID of their autoscaler.
+    up_to_date: HashMap<String, UpToDate>,
 }
 
-async fn update<C: Cluster>(
-    cluster: &C,
-    forecasts: &Forecasts,
-    source: &ForecastSource,
-    live: Option<&Arc<TimeSeriesPrediction>>,
+/// What a spec was compared for: while it is the same, the spec is as wanted.
+#[derive(Debug)]
+struct UpToDate {
+    source: Arc<ForecastSource>,
+    live: Arc<TimeSeriesPrediction>,
+    series: Vec<SeriesKey>,
+}
+
+/// An autoscaler whose prediction is published.
+struct Publication<'a> {
+    source: &'a Arc<ForecastSource>,
+    series: Vec<SourceSeries<'a>>,
+    live: Option<&'a Arc<TimeSeriesPrediction>>,
     now: Timestamp,
-) -> Result<(), ClusterError> {
-    let series = source.series(forecasts);
-    let mut uid = live.and_then(|tsp| tsp.uid()).unwrap_or_default();
-    let manifest = manifest(source, &series, &uid);
-    let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
-    let wanted = manifest.get("spec").unwrap_or(&Value::Null);
-    if !written.is_some_and(|spec| is_part_of(wanted, &spec)) {
-        uid = cluster.apply_prediction(&manifest).await?;
+}
+
+/// What is known of one series now.
+struct SeriesOutcome {
+    identifier: String,
+    outcome: Result<(Arc<Forecast>, ForecastDetails), Refused>,
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// Creates, updates and deletes predictions as the autoscalers require.
+    pub(super) async fn publish<C: Cluster>(
+        &mut self,
+        cluster: &C,
+        forecasts: &Forecasts,
+        sources: &[Arc<ForecastSource>],
+        now: Timestamp,
+    ) {
+        let existing = cluster.every_prediction();
+        let existing: HashMap<_, _> = existing
+            .iter()
+            .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
+            .collect();
+        let uids: HashSet<&str> = sources.iter().map(|source| source.uid()).collect();
+        self.up_to_date.retain(|uid, _| uids.contains(&**uid));
+        for source in sources {
+            let (uid, name) = (source.uid(), source.prediction_name());
+            let namespace = &source.workload.target.namespace;
+            let ours = existing.get(&(namespace.clone(), name.clone())).copied();
+            // An object of this name that a user created is never written.
+            if ours.is_some_and(|tsp| controller_uid(tsp) != Some(uid)) {
+                continue;
+            }
+            let publication = Publication {
+                source,
+                series: source.series(forecasts),
+                live: ours,
+                now,
+            };
+            if let Err(error) = self.write(cluster, forecasts, &publication).await {
+                tracing::warn!(%namespace, %name, %error, "could not write TimeSeriesPrediction");
+            }
+        }
+        clean_up(cluster, now).await;
     }
-    let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
-    let after = status(forecasts, source, &series, &before, now);
-    if needs_write(&before, &after, source.window(), now) {
-        let namespace = &source.workload.target.namespace;
+
+    async fn write<C: Cluster>(
+        &mut self,
+        cluster: &C,
+        forecasts: &Forecasts,
+        publication: &Publication<'_>,
+    ) -> Result<(), ClusterError> {
+        let uid = self.write_spec(cluster, publication).await?;
+        let outcomes = publication.outcomes(forecasts);
+        let Some(status) = publication.status(outcomes) else {
+            return Ok(());
+        };
+        let source = publication.source;
+        let (namespace, name) = (&source.workload.target.namespace, source.prediction_name());
         cluster
-            .write_prediction_status(namespace, &source.prediction_name(), &uid, &after)
-            .await?;
+            .write_prediction_status(namespace, &name, &uid, &status)
+            .await
     }
-    Ok(())
+
+    /// Writes the spec if it is not as wanted; returns the UID of the object.
+    async fn write_spec<C: Cluster>(
+        &mut self,
+        cluster: &C,
+        publication: &Publication<'_>,
+    ) -> Result<String, ClusterError> {
+        let Publication {
+            source,
+            series,
+            live,
+            ..
+        } = publication;
+        let uid = live.and_then(|tsp| tsp.uid()).unwrap_or_default();
+        let known = self.up_to_date.get(source.uid());
+        if known.is_some_and(|known| known.is_for(publication)) {
+            return Ok(uid);
+        }
+        let manifest = manifest(source, series, &uid);
+        let wanted = manifest.get("spec").unwrap_or(&Value::Null);
+        let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
+        match live.filter(|_| written.is_some_and(|spec| is_part_of(wanted, &spec))) {
+            None => cluster.apply_prediction(&manifest).await,
+            Some(live) => {
+                let up_to_date = UpToDate {
+                    source: Arc::clone(source),
+                    live: Arc::clone(live),
+                    series: series.iter().map(|series| series.key.clone()).collect(),
+                };
+                self.up_to_date.insert(source.uid().to_owned(), up_to_date);
+                Ok(uid)
+            }
+        }
+    }
+}
+
+// === impl UpToDate ===
+
+impl UpToDate {
+    fn is_for(&self, publication: &Publication<'_>) -> bool {
+        let series = publication.series.iter().map(|series| &series.key);
+        Arc::ptr_eq(&self.source, publication.source)
+            && (publication.live).is_some_and(|live| Arc::ptr_eq(&self.live, live))
+            && self.series.iter().eq(series)
+    }
+}
+
+// === impl Publication ===
+
+impl Publication<'_> {
+    fn outcomes(&self, forecasts: &Forecasts) -> Vec<SeriesOutcome> {
+        let outcomes = self.series.iter().map(|series| SeriesOutcome {
+            identifier: self.source.identifier(&series.key),
+            outcome: forecasts.with_details(&series.key, self.now),
+        });
+        outcomes.collect()
+    }
+
+    /// The status that is to be written, if one is.
+    fn status(&self, outcomes: Vec<SeriesOutcome>) -> Option<TimeSeriesPredictionStatus> {
+        let none = TimeSeriesPredictionStatus::default();
+        let before = self
+            .live
+            .and_then(|tsp| tsp.status.as_ref())
+            .unwrap_or(&none);
+        let (window, now) = (self.source.window(), self.now);
+        let is_due = needs_write(before, &outcomes, window, now);
+        is_due.then(|| status(outcomes, before, window, now))
+    }
+}
+
+// === impl SeriesOutcome ===
+
+impl SeriesOutcome {
+    /// Whether there is a forecast, and the reason that its status shows.
+    fn readiness(&self) -> (bool, Option<&str>) {
+        match &self.outcome {
+            Ok((_, details)) => (true, details.remark.map(Reason::as_str)),
+            Err(refused) => (false, Some(refused.reason.as_str())),
+        }
+    }
+
+    /// The last sample that would be published now, as seconds since the epoch.
+    fn last_sample(&self, window: SignedDuration, now: Timestamp) -> Option<i64> {
+        let (forecast, _) = self.outcome.as_ref().ok()?;
+        let last = published(forecast, window, now).last()?;
+        Some(last.at.as_second())
+    }
+
+    fn into_status(self, window: SignedDuration, now: Timestamp) -> PredictionMetricStatus {
+        let status = PredictionMetricStatus {
+            resource_identifier: Some(self.identifier),
+            ..PredictionMetricStatus::default()
+        };
+        match self.outcome {
+            Ok((forecast, details)) => PredictionMetricStatus {
+                ready: true,
+                prediction: Some(vec![PredictedSeries {
+                    samples: Some(samples(&forecast, window, now)),
+                    ..PredictedSeries::default()
+                }]),
+                reason: details.remark.map(|remark| remark.as_str().to_owned()),
+                message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
+                forecast: Some(forecast_status(&details)),
+                ..status
+            },
+            Err(refused) => PredictionMetricStatus {
+                reason: Some(refused.reason.as_str().to_owned()),
+                message: Some(refused.message),
+                ..status
+            },
+        }
+    }
 }
 
 /// Deletes predictions that their autoscaler no longer asks for, and marks those that no autoscaler owns.
@@ -200,19 +351,13 @@ fn described(metric: &MetricSpec, identifier: &str) -> Value {
 }
 
 fn status(
-    forecasts: &Forecasts,
-    source: &ForecastSource,
-    series: &[SourceSeries<'_>],
+    outcomes: Vec<SeriesOutcome>,
     before: &TimeSeriesPredictionStatus,
+    window: SignedDuration,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let metrics: Vec<PredictionMetricStatus> = series
-        .iter()
-        .map(|series| PredictionMetricStatus {
-            resource_identifier: Some(source.identifier(&series.key)),
-            ..metric_status(forecasts, &series.key, source.window(), now)
-        })
-        .collect();
+    let metrics = outcomes.into_iter();
+    let metrics: Vec<_> = metrics.map(|one| one.into_status(window, now)).collect();
     let missing = metrics.iter().find(|metric| !metric.ready);
     let condition = match missing {
         None => ready(true, "PredictSucceed", "every metric has a forecast"),
@@ -236,49 +381,24 @@ fn partial(metric: &PredictionMetricStatus) -> String {
     )
 }
 
-fn metric_status(
-    forecasts: &Forecasts,
-    key: &SeriesKey,
+/// The samples of a forecast that a status carries.
+fn published(
+    forecast: &Forecast,
     window: SignedDuration,
     now: Timestamp,
-) -> PredictionMetricStatus {
-    let mut status = PredictionMetricStatus {
-        resource_identifier: Some(key.metric.clone()),
-        ..PredictionMetricStatus::default()
+) -> impl Iterator<Item = Prediction> + '_ {
+    // Twice the window, so that the status is written once per window and not with every refresh.
+    let end = now.saturating_add(window + window).unwrap_or(now);
+    let within = move || {
+        let samples = forecast.samples();
+        samples.filter(move |sample| sample.at >= now && sample.at <= end)
     };
-    match forecasts.with_details(key, now) {
-        Ok((forecast, details)) => {
-            status.ready = true;
-            let samples = samples(
-                &forecast,
-                now,
-                // Twice the window, so that the status is written once per window and not with every refresh.
-                now.saturating_add(window + window).unwrap_or(now),
-            );
-            status.prediction = Some(vec![PredictedSeries {
-                samples: Some(samples),
-                ..PredictedSeries::default()
-            }]);
-            status.reason = details.remark.map(|remark| remark.as_str().to_owned());
-            status.message = Some(details.notes.clone()).filter(|notes| !notes.is_empty());
-            status.forecast = Some(forecast_status(&details));
-        }
-        Err(refused) => {
-            status.reason = Some(refused.reason.as_str().to_owned());
-            status.message = Some(refused.message);
-        }
-    }
-    status
+    within().step_by(within().count().div_ceil(MAX_SAMPLES).max(1))
 }
 
-fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<PredictedSample> {
+fn samples(forecast: &Forecast, window: SignedDuration, now: Timestamp) -> Vec<PredictedSample> {
     let number = |value: f64| format!("{value:.5}");
-    let within = || {
-        let samples = forecast.samples();
-        samples.filter(|sample| sample.at >= from && sample.at <= to)
-    };
-    within()
-        .step_by(within().count().div_ceil(MAX_SAMPLES).max(1))
+    published(forecast, window, now)
         .map(|sample| PredictedSample {
             value: Some(number(sample.value)),
             timestamp: Some(sample.at.as_second()),
@@ -290,23 +410,28 @@ fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<Predicted
 /// Whether readiness or a reason changed, or the published samples end within a window and there are later ones.
 fn needs_write(
     before: &TimeSeriesPredictionStatus,
-    after: &TimeSeriesPredictionStatus,
+    outcomes: &[SeriesOutcome],
     window: SignedDuration,
     now: Timestamp,
 ) -> bool {
-    let readiness = |status: &TimeSeriesPredictionStatus| {
-        metrics_of(status)
-            .map(|m| (m.resource_identifier.clone(), m.ready, m.reason.clone()))
-            .collect::<Vec<_>>()
-    };
-    if readiness(before) != readiness(after) {
+    let known = metrics_of(before);
+    let known = known.map(|m| {
+        (
+            m.resource_identifier.as_deref(),
+            (m.ready, m.reason.as_deref()),
+        )
+    });
+    let found = outcomes.iter();
+    let found = found.map(|one| (Some(&*one.identifier), one.readiness()));
+    if !known.eq(found) {
         return true;
     }
     let window_end = now.saturating_add(window).unwrap_or(now).as_second();
-    let metrics = |status| metrics_of(status).filter(|metric| metric.ready);
-    metrics(before).zip(metrics(after)).any(|(before, after)| {
+    metrics_of(before).zip(outcomes).any(|(before, series)| {
         let last = last_sample(before);
-        last.is_none_or(|last| last < window_end) && last < last_sample(after)
+        before.ready
+            && last.is_none_or(|last| last < window_end)
+            && last < series.last_sample(window, now)
     })
 }
 
@@ -355,9 +480,11 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+    const MORE: SignedDuration = SignedDuration::from_mins(20);
 
-    fn status_at(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
-        let points = usize::try_from((window + window).as_secs() / 60 + 20).unwrap();
+    /// Of a forecast that reaches two windows and `more` ahead.
+    fn outcomes(window: SignedDuration, more: SignedDuration) -> Vec<SeriesOutcome> {
+        let points = usize::try_from((window + window + more).as_secs() / 60 + 1).unwrap();
         let forecast =
             Forecast::new("test", NOW, MINUTE, vec![1.0; points], Timestamp::MAX).unwrap();
         let forecasts = Forecasts::default();
@@ -366,10 +493,19 @@ mod tests {
             metric: "resource.cpu".into(),
         };
         forecasts.replace(key.clone(), forecast, LeadTime::of(None, None));
-        TimeSeriesPredictionStatus {
-            prediction_metrics: Some(vec![metric_status(&forecasts, &key, window, now)]),
-            conditions: None,
-        }
+        vec![SeriesOutcome {
+            identifier: key.metric.clone(),
+            outcome: forecasts.with_details(&key, NOW),
+        }]
+    }
+
+    fn status_at(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
+        status(
+            outcomes(window, MORE),
+            &TimeSeriesPredictionStatus::default(),
+            window,
+            now,
+        )
     }
 
     #[test]
@@ -387,9 +523,8 @@ mod tests {
                 (window + MINUTE, true),
             ] {
                 let now = NOW + later;
-                let after = status_at(window, now);
                 assert_eq!(
-                    needs_write(&before, &after, window, now),
+                    needs_write(&before, &outcomes(window, MORE), window, now),
                     due,
                     "{window:#} {later:#}"
                 );
@@ -401,6 +536,7 @@ mod tests {
     fn samples_that_reach_no_further_are_not_rewritten() {
         let window = MINUTE * 30;
         let before = status_at(window, NOW);
-        assert!(!needs_write(&before, &before, window, NOW + MINUTE * 50));
+        let outcomes = outcomes(window, SignedDuration::ZERO);
+        assert!(!needs_write(&before, &outcomes, window, NOW + MINUTE * 50));
     }
 }

@@ -20,6 +20,7 @@ use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadC
 use super::ingest::{self, Rejection};
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
+    clock::Monotonic,
     domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason},
     error::chain,
     ports::{HistoryError, HistoryReader},
@@ -50,7 +51,7 @@ pub(super) struct RefreshRequest {
 pub(super) struct SeriesRefresh {
     request: RefreshRequest,
     query: RangeQuery,
-    due_at: Timestamp,
+    due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
     state: RefreshState,
@@ -105,8 +106,6 @@ pub(super) struct RefreshResult {
     pub(super) outcome: Result<Forecast, RefreshError>,
     /// Why samples were rejected, each counted once.
     pub(super) rejected: Vec<Rejection>,
-    /// The time that it was computed for.
-    pub(super) now: Timestamp,
 }
 
 // === impl SeriesRefresh ===
@@ -119,7 +118,7 @@ impl SeriesRefresh {
     pub(super) fn new(
         request: RefreshRequest,
         forecaster: Box<dyn Forecaster>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> Result<Self, Refused> {
         let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
         let query = RangeQuery::new(request.parts.clone(), step, span)
@@ -178,21 +177,22 @@ impl SeriesRefresh {
 
     /// When the next refresh is due.
     #[cfg(test)]
-    pub(super) fn due_at(&self) -> Timestamp {
+    pub(super) fn due_at(&self) -> Monotonic {
         self.due_at
+    }
+
+    /// Makes the next refresh due at once: the forecast in force was made for another time of day.
+    pub(super) fn expedite(&mut self, now: Monotonic) {
+        self.due_at = self.due_at.min(now);
     }
 
     /// Starts a refresh if one is due and none is running.
     pub(super) fn start_if_due(
         &mut self,
-        now: Timestamp,
+        now: Monotonic,
         spawn: impl FnOnce(Box<Refresher>) -> Id,
     ) {
-        // A due time further ahead than the longest wait was set before the clock was set back.
-        let latest = now
-            .saturating_add(self.refresh_period)
-            .unwrap_or(Timestamp::MAX);
-        if self.due_at > now && self.due_at <= latest {
+        if self.due_at > now {
             return;
         }
         self.state = match std::mem::replace(&mut self.state, RefreshState::Starting) {
@@ -218,7 +218,7 @@ impl SeriesRefresh {
     pub(super) fn schedule_next(
         &mut self,
         outcome: &Result<Forecast, RefreshError>,
-        now: Timestamp,
+        now: Monotonic,
     ) {
         self.failures = match outcome {
             Err(RefreshError::Unread(_)) => self.failures.saturating_add(1),
@@ -230,13 +230,10 @@ impl SeriesRefresh {
             n => (FIRST_RETRY * 2_i32.saturating_pow((n - 1).min(8))).min(self.refresh_period),
         };
         // Counted from due time to due time: passes are seconds apart, and that delay must not add up.
-        let late = now.duration_since(self.due_at);
-        let from = if !late.is_negative() && late < wait {
-            self.due_at
-        } else {
-            now
-        };
-        self.due_at = from.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        let wait = wait.unsigned_abs();
+        let is_on_time = self.due_at <= now && now.since(self.due_at) < wait;
+        let from = if is_on_time { self.due_at } else { now };
+        self.due_at = from + wait;
     }
 }
 
@@ -297,7 +294,6 @@ impl Refresher {
                     refresher: Some(self),
                     outcome: Err(RefreshError::Unread(error)),
                     rejected: Vec::new(),
-                    now,
                 };
             }
         };
@@ -308,7 +304,6 @@ impl Refresher {
                 refresher: Some(self),
                 outcome: outcome.map_err(RefreshError::Refused),
                 rejected,
-                now,
             }
         });
         work.await.unwrap_or_else(|_| RefreshResult {
@@ -318,7 +313,6 @@ impl Refresher {
                 "the forecaster panicked; the series was reset",
             ))),
             rejected: Vec::new(),
-            now,
         })
     }
 

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// An autoscaler with a prediction, in its last valid version.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct ForecastSource {
     autoscaler: Autoscaler,
     pub(super) workload: Workload,
@@ -39,7 +39,7 @@ pub(super) struct ForecastSource {
 }
 
 /// The parts of a fleet's spec that decide which series it needs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct FleetMetrics {
     duplicated: bool,
     /// Identifiers of the metrics that are measured once for the fleet.
@@ -106,6 +106,15 @@ impl ForecastSource {
             workload,
             fleet,
         })
+    }
+
+    /// Whether it was read from this version of an object.
+    pub(super) fn is_of(&self, autoscaler: &Autoscaler) -> bool {
+        match (&self.autoscaler, autoscaler) {
+            (Autoscaler::Effective(one), Autoscaler::Effective(other)) => Arc::ptr_eq(one, other),
+            (Autoscaler::Federated(one), Autoscaler::Federated(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 
     pub(super) fn uid(&self) -> &str {

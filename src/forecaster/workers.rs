@@ -2,10 +2,7 @@
 //! servers that they query, so that a slow Prometheus delays only the series that need it. When each series is due is
 //! `refresh`'s.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -17,14 +14,13 @@ use super::{
     refresh::{RefreshResult, Refresher},
     series_key::SeriesKey,
 };
-use crate::{clock::Clock, ports::HistoryReader};
+use crate::{clock::Clock, ports::HistoryReader, shared_map::SharedMap};
 
 /// How many series query the same servers at once. Each keeps its permit until its forecast is computed, so that
 /// histories do not pile up in memory.
 const CONCURRENT_QUERIES: usize = 4;
-/// How many sets of servers are known at once; those without a query are forgotten before more are added.
+/// How many sets of servers are known at once.
 const MAX_KNOWN: usize = 64;
-
 /// How many forecasts are computed at once for series that need no query.
 const CONCURRENT_COMPUTATIONS: usize = 4;
 
@@ -35,7 +31,7 @@ pub(super) struct Workers<H, Q> {
     pub(super) forecasts: Arc<Forecasts>,
     pub(super) history: HistoryCache,
     clock: Clock,
-    queries: Mutex<HashMap<Servers, Arc<Semaphore>>>,
+    queries: SharedMap<Servers, Semaphore>,
     computations: Semaphore,
 }
 
@@ -52,20 +48,9 @@ impl<H, Q> Workers<H, Q> {
             forecasts,
             history: HistoryCache::default(),
             clock,
-            queries: Mutex::default(),
+            queries: SharedMap::new(MAX_KNOWN),
             computations: Semaphore::new(CONCURRENT_COMPUTATIONS),
         }
-    }
-
-    fn queries_of(&self, servers: Servers) -> Arc<Semaphore> {
-        let mut known = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_KNOWN && !known.contains_key(&servers) {
-            known.retain(|_, queries| Arc::strong_count(queries) > 1);
-        }
-        let queries = known
-            .entry(servers)
-            .or_insert_with(|| Arc::new(Semaphore::new(CONCURRENT_QUERIES)));
-        Arc::clone(queries)
     }
 }
 
@@ -85,7 +70,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
                 return Some(refresher.finish(Ok(samples), now).await);
             }
         }
-        let queries = self.queries_of(refresher.servers());
+        let new = || Semaphore::new(CONCURRENT_QUERIES);
+        let queries = self.queries.get_or_insert_with(refresher.servers(), new);
         let _permit = queries.acquire().await.ok()?;
         let now = self.clock.now();
         let read = (refresher.read(reader, &self.history, &minutes(now), now)).await;

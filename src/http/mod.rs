@@ -1,10 +1,12 @@
 //! Probes and metrics on one port: functions that return a router, so that tests need no socket.
 //!
-//! A scrape within a second of another returns the same text.
+//! A scrape within a second of another returns the same text. Where the port is open to others, a scrape needs a token
+//! (`access`); the probes need none, because the kubelet has none.
 //!
 //! Liveness: the loops of the controllers turn. Readiness: the first lists of the Kubernetes API were received, no watch
 //! is silent, and no autoscaler is late by a minute.
 
+mod access;
 mod serve;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +15,19 @@ use axum::{
     Router,
     body::Bytes,
     extract::State,
-    http::{StatusCode, header},
-    response::IntoResponse,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
     routing::get,
 };
-
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::serve::serve;
-use crate::{clock::Clock, telemetry::Telemetry};
+pub use self::{access::MetricsAccess, serve::serve};
+use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds, and anybody who
-/// reaches the port may ask.
+/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
 const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// The text of `/metrics`, and when it was rendered.
@@ -56,18 +56,29 @@ impl Metrics {
     }
 }
 
-/// `/healthz`, `/readyz` and `/metrics`.
-pub fn router(telemetry: Arc<Telemetry>, clock: Clock) -> Router {
-    let metrics_state = Metrics {
+/// `/metrics`, and who may read it.
+struct GuardedMetrics<R> {
+    metrics: Metrics,
+    access: Option<MetricsAccess<R>>,
+}
+
+/// `/healthz`, `/readyz` and `/metrics`; without an `access`, the metrics need no token.
+pub fn router<R: AccessReviewer>(
+    telemetry: Arc<Telemetry>,
+    clock: Clock,
+    access: Option<MetricsAccess<R>>,
+) -> Router {
+    let metrics = Metrics {
         telemetry: Arc::clone(&telemetry),
         clock,
         rendered: Mutex::default(),
     };
+    let guarded = Arc::new(GuardedMetrics { metrics, access });
     Router::new()
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .with_state(telemetry)
-        .route("/metrics", get(metrics).with_state(Arc::new(metrics_state)))
+        .route("/metrics", get(scrape::<R>).with_state(guarded))
 }
 
 async fn alive(State(telemetry): State<Arc<Telemetry>>) -> (StatusCode, String) {
@@ -86,8 +97,17 @@ fn probe(problem: Option<String>) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text())
+async fn scrape<R: AccessReviewer>(
+    State(guarded): State<Arc<GuardedMetrics<R>>>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(access) = &guarded.access
+        && let Err(denied) = access.check(&headers).await
+    {
+        return denied.into_response();
+    }
+    let text = guarded.metrics.text();
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Serves connections: each may take so long to send a request, and only so many are open at a time.
+//! Serves connections, with a limit on the time that each may take to send a request, and on how many are open at a time.
 //!
-//! The port has no authentication, so any pod that reaches it may open connections. At the limit, the oldest one is
+//! Any pod that reaches the port may open connections. At the limit, the oldest one is
 //! closed for a new one: idle connections do not keep the probes of the kubelet out.
 
 use std::{collections::VecDeque, io, time::Duration};

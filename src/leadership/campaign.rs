@@ -104,8 +104,11 @@ impl<L: LeaseStore> Campaign<L> {
             }
             led |= token.is_some();
             self.announce(token);
-            let next = started + self.timing.retry_period;
-            let until = token.map_or(next, |token| next.min(token.valid_until));
+            let renewal = started + self.timing.retry_period;
+            let until = match token {
+                Some(token) => renewal.min(token.valid_until),
+                None => self.elector.next_look(started),
+            };
             reached(&self.clock, until).await;
         }
     }

@@ -21,6 +21,9 @@ use crate::{
 
 /// How long others wait before they take a lease that was released; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);
+/// The longest time between two looks of a standby at the lease. It counts the lease from when it saw the last renewal:
+/// with a second for that, and one for its own requests, it leads within the lease duration and two seconds.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The least by which two renewals differ, so that every one changes the record, also with a wall clock that stands.
 const RENEWAL_STEP: Duration = Duration::from_micros(1);
 
@@ -31,7 +34,8 @@ pub struct Timing {
     pub lease_duration: Duration,
     /// How long a leader may act after the start of its last renewal that succeeded.
     pub renew_deadline: Duration,
-    /// Time from the start of one attempt to that of the next.
+    /// Time from the start of one attempt of a leader to that of the next. Others look at the lease twice in that time,
+    /// and at least once per second.
     pub retry_period: Duration,
 }
 
@@ -155,6 +159,16 @@ impl Elector {
         self.seen.as_ref().map(|seen| &*seen.lease.record.holder)
     }
 
+    /// When a standby whose last attempt began then begins the next one: at the latest when the lease that it has seen
+    /// expires, so that nobody waits for a whole period more.
+    pub(super) fn next_look(&self, began: Monotonic) -> Monotonic {
+        let next = began + (self.timing.retry_period / 2).min(LONGEST_LOOK);
+        let expires = self.seen.as_ref().map(|seen| self.expiry(seen));
+        expires
+            .filter(|at| *at > began)
+            .map_or(next, |at| next.min(at))
+    }
+
     /// Begins an attempt to take or to renew the lease.
     pub(super) fn start(&mut self, now: Moment) -> Request {
         self.attempt.has_read = false;
@@ -212,7 +226,7 @@ impl Elector {
         (!self.attempt.has_read).then(|| self.read())
     }
 
-    /// Remembers a version of the lease; only a change starts its time anew.
+    /// Remembers a version of the lease; only a change restarts its time.
     fn see(&mut self, lease: StoredLease, at: Monotonic) {
         if lease.record.holder != self.identity {
             self.token = None;
@@ -226,11 +240,16 @@ impl Elector {
     /// Whether another process may still be the leader.
     fn is_held_by_another(&self, now: Monotonic) -> bool {
         self.seen.as_ref().is_some_and(|seen| {
-            let record = &seen.lease.record;
-            let duration = record.duration.unwrap_or(self.timing.lease_duration);
-            let by_another = !record.holder.is_empty() && record.holder != self.identity;
-            by_another && now.since(seen.at) < duration
+            let holder = &seen.lease.record.holder;
+            let by_another = !holder.is_empty() && *holder != self.identity;
+            by_another && now < self.expiry(seen)
         })
+    }
+
+    /// From when on a lease that did not change since may be taken.
+    fn expiry(&self, seen: &Seen) -> Monotonic {
+        let duration = seen.lease.record.duration;
+        seen.at + duration.unwrap_or(self.timing.lease_duration)
     }
 
     fn take(&mut self, now: Moment) -> Option<Request> {

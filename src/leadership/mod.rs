@@ -27,7 +27,7 @@ pub use self::{
 };
 use crate::clock::Clock;
 
-/// The longest that one write to a cluster may take. A write starts only if the token lasts so long.
+/// The longest that one write to a cluster may take. A write starts only if the token lasts at least that long.
 pub const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// An identity that no other process has: the name of this host, which is the pod's, and a random number, because a

@@ -140,7 +140,11 @@ impl Running {
 
 /// Lets this time pass in small steps, with all tasks running.
 async fn pass(seconds: u64) {
-    for _tenth in 0..seconds * 10 {
+    pass_tenths(seconds * 10).await;
+}
+
+async fn pass_tenths(tenths: u64) {
+    for _tenth in 0..tenths {
         advance(Duration::from_millis(100)).await;
         for _turn in 0..20 {
             tokio::task::yield_now().await;
@@ -169,6 +173,21 @@ async fn one_of_two_candidates_leads_and_the_other_takes_over_when_it_stops() {
     let taken = lease.stored().unwrap().record;
     assert_eq!((&*taken.holder, taken.transitions), ("b", 1));
     assert!(second.leadership.may_act() && second.shows(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_leads_within_the_lease_duration_and_two_seconds_after_the_leader_died() {
+    // Whenever between two renewals the standby began, and the leader dies.
+    for (began, died) in (0..20).flat_map(|began| (0..20).map(move |died| (began, died))) {
+        let lease = FakeLease::default();
+        let leader = Running::start(&lease, "a");
+        pass_tenths(10 + began).await;
+        let _standby = Running::start(&lease, "b");
+        pass_tenths(40 + died).await;
+        leader.task.abort();
+        pass_tenths(170).await;
+        assert_eq!(lease.holder(), "b", "began {began}, died {died}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

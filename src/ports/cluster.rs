@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::domain::{
     Replicas, ScaleTarget,
     hpa::ObjectRef,
-    observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
+    observation::{Container, NamespaceUsage, Pod, PodSample, Scale, Unavailable},
 };
 
 /// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
@@ -40,11 +40,12 @@ pub trait Workloads: Send + Sync + 'static {
         &self,
         target: &ScaleTarget,
     ) -> impl Future<Output = Result<ScaleView, ClusterError>> + Send;
-    /// Usage of every pod of a namespace, from `metrics.k8s.io`.
+    /// Usage of every pod of a namespace, from `metrics.k8s.io`; a sample that is too old counts as missing, as in every
+    /// other metric.
     fn usage(
         &self,
         namespace: &str,
-    ) -> impl Future<Output = Result<Vec<Arc<PodUsage>>, Unavailable>> + Send;
+    ) -> impl Future<Output = Result<NamespaceUsage, Unavailable>> + Send;
     /// A custom metric of the pods that `selector` selects.
     fn pods_metric(
         &self,
@@ -169,6 +170,16 @@ pub trait Cluster: Workloads {
         &self,
         about: &FederatedHPA,
         status: &FederatedHPAStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Replaces the ledger in the status of a federated autoscaler, if the object is still the same one; the other fields
+    /// stay.
+    ///
+    /// # Errors
+    /// Whenever it is not known to be stored.
+    fn write_ledger(
+        &self,
+        about: &FederatedHPA,
+        ledger: &str,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// JSON patch of a federated autoscaler's metadata, for its finalizer.
     fn patch_federated(

@@ -181,6 +181,16 @@ pub enum HistoryError {
         /// The newest sample of any other cluster.
         others: Timestamp,
     },
+    /// The newest samples are the first ones after an outage, or of a new series: they may cover only some of the pods.
+    #[error(
+        "the history begins again at {since}, and its first samples may not cover all pods; they count from {until}"
+    )]
+    WarmingUp {
+        /// The first of these samples.
+        since: Timestamp,
+        /// When they count.
+        until: Timestamp,
+    },
     /// The query names an endpoint that is not configured.
     #[error(
         "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL"
@@ -205,6 +215,7 @@ impl HistoryError {
             Self::Malformed { .. } => "Malformed",
             Self::Empty => "NoData",
             Self::Stopped { .. } => "Stopped",
+            Self::WarmingUp { .. } => "WarmingUp",
             Self::MultiSeries(_) => "MultiSeries",
             Self::Partial { .. } | Self::Member { .. } => "Partial",
             Self::UnknownEndpoint { .. } => "UnknownEndpoint",

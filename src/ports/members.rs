@@ -19,13 +19,14 @@ pub trait Member: Workloads {
     ///
     /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
-    /// The unschedulable pods of a selector: how many, and since when the oldest has been waiting.
+    /// The pods of a target, which has this selector, that are unschedulable or cannot be created: how many, and since
+    /// when the oldest has been waiting.
     ///
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.
     fn unschedulable(
         &self,
-        namespace: &str,
+        target: &ScaleTarget,
         selector: &str,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError>;
     /// The field manager that last wrote `spec.replicas` of a target, if it is neither the HPA controller nor Foretide.

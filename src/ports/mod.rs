@@ -1,14 +1,16 @@
 //! The traits between the controller and the forecaster on one side and the adapters on the other.
 //!
 //! A port takes and returns domain values, and its errors say whether to try again. How an answer is fetched is up to
-//! the adapter: `adapters::kube` implements [`Workloads`], [`Cluster`], [`Member`] and [`LeaseStore`], `adapters::members`
-//! implements [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
+//! the adapter: `adapters::kube` implements [`Workloads`], [`Cluster`], [`Member`], [`LeaseStore`] and [`AccessReviewer`],
+//! `adapters::members` implements [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
 
+mod access;
 mod cluster;
 mod history;
 mod lease;
 mod members;
 
+pub use access::{AccessReviewer, BearerToken, Verdict};
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
     ScaleView, Workloads,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 const CONTROLLER: &str = include_str!("../../deploy/30-controller.yaml");
 const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
 const ROLES: &str = include_str!("../../deploy/21-user-rbac.yaml");
+const POLICY: &str = include_str!("../../deploy/admission/targets.yaml");
 
 #[derive(Deserialize)]
 struct Role {
@@ -104,4 +105,37 @@ fn the_controller_may_create_leases_and_write_only_its_own() {
     for object in [&role, &binding] {
         assert_eq!(object["metadata"]["namespace"], "foretide-system");
     }
+}
+
+#[test]
+fn the_policy_is_asked_about_every_object_that_scales_and_refuses() {
+    let [policy, binding]: [Value; 2] = serde_saphyr::from_multiple(POLICY)
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let spec = &policy["spec"];
+    assert_eq!(spec["failurePolicy"], "Fail");
+    let rule = |group: &str, resource: &str| {
+        json!({
+            "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": [resource],
+        })
+    };
+    assert_eq!(
+        spec["matchConstraints"]["resourceRules"],
+        json!([
+            rule("autoscaling.crane.io", "effectivehorizontalpodautoscalers"),
+            rule("autoscaling.foretide.io", "federatedhpas"),
+        ])
+    );
+    let condition = spec["matchConditions"][0]["expression"].as_str().unwrap();
+    for changed in [
+        "object.spec != oldObject.spec",
+        foretide::api::ownership::ADOPT,
+    ] {
+        assert!(condition.contains(changed), "{condition}");
+    }
+    assert_eq!(
+        binding["spec"],
+        json!({"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]})
+    );
 }

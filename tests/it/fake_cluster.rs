@@ -9,13 +9,17 @@ use std::{
 };
 
 use foretide::{
+    api::validation::TargetRules,
+    clock::Clock,
+    controller::Setup,
     domain::{
         Replicas, Scale, ScaleTarget,
+        cron::Zone,
         federate::{Estimate, PodShape},
-        hpa::ObjectRef,
+        hpa::{ObjectRef, Settings},
         observation::{
-            Cause, Container, ContainerUsage, Phase, Pod, PodSample, PodUsage, Readiness, Status,
-            Unavailable,
+            Cause, Container, ContainerUsage, NamespaceUsage, Phase, Pod, PodSample, PodUsage,
+            Readiness, StaleSample, Status, Unavailable,
         },
     },
     ports::{
@@ -31,6 +35,74 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use crate::process::Process;
+
+/// Starts the pods of every workload: they become ready after a while, and those that are not ready end first.
+pub(crate) struct Kubelet {
+    /// How long a pod takes to become ready.
+    start_up: SignedDuration,
+    /// When the pods of each workload were created, the oldest first.
+    created: BTreeMap<String, Vec<Timestamp>>,
+    /// How many ready pods have ended.
+    pub(crate) ended: u32,
+}
+
+impl Kubelet {
+    /// One that has started no pods.
+    pub(crate) fn new(start_up: SignedDuration) -> Self {
+        Self {
+            start_up,
+            created: BTreeMap::new(),
+            ended: 0,
+        }
+    }
+
+    /// Starts and ends pods until each workload has its count.
+    pub(crate) fn settle(&mut self, replicas: &BTreeMap<String, u32>, now: Timestamp) {
+        for (name, created) in &mut self.created {
+            let count = replicas.get(name).copied().unwrap_or_default();
+            let kept = created.len().min(usize::try_from(count).unwrap());
+            let ended = created.drain(kept..);
+            let is_ready = |created: &Timestamp| now.duration_since(*created) >= self.start_up;
+            self.ended += u32::try_from(ended.filter(is_ready).count()).unwrap();
+        }
+        for (name, count) in replicas {
+            let created = self.created.entry(name.clone()).or_default();
+            created.resize(usize::try_from(*count).unwrap(), now);
+        }
+    }
+
+    /// The number of ready pods of a workload with this number of replicas.
+    pub(crate) fn ready(&self, name: &str, replicas: u32, now: Timestamp) -> u32 {
+        let created = self.created.get(name).into_iter().flatten();
+        let kept = created.take(usize::try_from(replicas).unwrap());
+        let ready = kept.filter(|created| now.duration_since(**created) >= self.start_up);
+        u32::try_from(ready.count()).unwrap()
+    }
+
+    fn pods(&self, name: &str, replicas: u32, now: Timestamp) -> Vec<Arc<Pod>> {
+        let created = self.created.get(name).into_iter().flatten().copied();
+        let created = created.chain(std::iter::repeat(now));
+        let created = created.take(usize::try_from(replicas).unwrap());
+        let pods = created.enumerate().map(|(n, created)| {
+            let is_ready = now.duration_since(created) >= self.start_up;
+            let (status, since) = if is_ready {
+                (Status::True, created + self.start_up)
+            } else {
+                (Status::False, created)
+            };
+            let pod = FakeCluster::pod(&format!("{name}-{n:03}"), 0);
+            Arc::new(Pod {
+                created: Some(created),
+                started: Some(created),
+                ready: Some(Readiness { status, since }),
+                ..Pod::clone(&pod)
+            })
+        });
+        pods.collect()
+    }
+}
+
 /// Objects by name, and every write in order.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
@@ -39,6 +111,8 @@ pub(crate) struct State {
     /// UIDs of those of them that fail to parse.
     pub(crate) undecoded: BTreeSet<String>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
+    /// Federated autoscalers as a watch that is late shows them.
+    pub(crate) late: Option<BTreeMap<String, FederatedHPA>>,
     /// Federated autoscalers that fail to parse, which lists leave out.
     pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
@@ -46,9 +120,11 @@ pub(crate) struct State {
     /// Complete objects, for workloads that are read or placed as such.
     pub(crate) objects: BTreeMap<String, Value>,
     pub(crate) millicores: i64,
+    /// How old the samples of all pods are, if that is too old.
+    pub(crate) stale_for: Option<SignedDuration>,
     /// The series of every external metric, in milli-units.
     pub(crate) external: Option<i64>,
-    /// So many writes of scales and HPAs are conflicts.
+    /// The number of writes of scales and HPAs that meet a conflict.
     pub(crate) conflicts: u32,
     /// The last `resourceVersion` of an HPA.
     versions: u32,
@@ -64,6 +140,8 @@ pub(crate) struct State {
     pub(crate) hanging: BTreeSet<String>,
     /// Targets for which every call panics.
     pub(crate) poison: BTreeSet<String>,
+    /// Whether writes of HPAs panic.
+    pub(crate) poisons_writes: bool,
     /// The number of calls that need a request.
     pub(crate) calls: u32,
     /// The number of replicas that its nodes can run.
@@ -73,6 +151,10 @@ pub(crate) struct State {
     /// The last writer of the replicas, unless it is an HPA or Foretide.
     pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
+    /// HPAs and workloads that were created and deleted, in order.
+    pub(crate) lifecycle: Vec<String>,
+    /// What starts pods; without one they are ready at once.
+    pub(crate) kubelet: Option<Kubelet>,
     /// The problem that its connection reports.
     pub(crate) problem: Option<String>,
     /// Whether the problem is an unusable Secret.
@@ -89,6 +171,26 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Sets the replicas of a workload; its pods start and end.
+    pub(crate) fn scale(&mut self, name: &str, replicas: u32) {
+        self.replicas.insert(name.to_owned(), replicas);
+        self.settle();
+    }
+
+    /// Starts and ends pods until each workload has its count, where there is a kubelet.
+    pub(crate) fn settle(&mut self) {
+        if let Some(kubelet) = &mut self.kubelet {
+            kubelet.settle(&self.replicas, self.now);
+        }
+    }
+
+    /// The number of ready pods of a workload.
+    pub(crate) fn ready(&self, name: &str) -> u32 {
+        let replicas = self.replicas.get(name).copied().unwrap_or_default();
+        let kubelet = self.kubelet.as_ref();
+        kubelet.map_or(replicas, |kubelet| kubelet.ready(name, replicas, self.now))
+    }
+
     /// The next version of an HPA; a conflict unless the manifest names the version that is there.
     fn version_for(
         &mut self,
@@ -107,14 +209,212 @@ impl State {
         self.versions += 1;
         Ok(())
     }
+
+    fn accept_scale(
+        &mut self,
+        target: &ScaleTarget,
+        replicas: Replicas,
+    ) -> Result<(), ClusterError> {
+        let what = target.name.clone();
+        self.permit(&what)?;
+        if self.conflicts > 0 {
+            self.conflicts -= 1;
+            return Err(ClusterError::Conflict { what });
+        }
+        self.scale(&target.name, replicas.get());
+        Ok(())
+    }
+
+    /// Stores an applied HPA.
+    pub(crate) fn accept_hpa(&mut self, manifest: &Value) -> Result<HpaView, ClusterError> {
+        self.permit("horizontalpodautoscaler")?;
+        let text = |path: &str| {
+            manifest
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let name = text("/metadata/name").to_owned();
+        let before = self.hpas.get(&name).cloned();
+        self.version_for(manifest, before.as_ref())?;
+        let merged = |path: &str, before: Option<&Value>| {
+            let mut all = before.and_then(Value::as_object).cloned();
+            let more = manifest.pointer(path).and_then(Value::as_object).cloned();
+            let all = all.get_or_insert_default();
+            all.extend(more.into_iter().flatten());
+            Value::Object(std::mem::take(all))
+        };
+        let view = HpaView {
+            namespace: text("/metadata/namespace").to_owned(),
+            uid: before
+                .as_ref()
+                .map_or_else(|| format!("uid-{name}"), |hpa| hpa.uid.clone()),
+            resource_version: self.versions.to_string(),
+            controller_uid: manifest
+                .pointer("/metadata/ownerReferences/0/uid")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
+            annotations: merged(
+                "/metadata/annotations",
+                before.as_ref().map(|hpa| &hpa.annotations),
+            ),
+            target: ScaleTarget {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                namespace: "shop".into(),
+                name: text("/spec/scaleTargetRef/name").to_owned(),
+            },
+            spec: manifest["spec"].clone(),
+            status: before.map(|hpa| hpa.status).unwrap_or_default(),
+            generation: Some(1),
+            last_scale: None,
+            name: name.clone(),
+        };
+        if self.hpas.insert(name.clone(), view.clone()).is_none() {
+            self.lifecycle.push(format!("create hpa {name}"));
+        }
+        Ok(view)
+    }
+
+    fn accept_patch(&mut self, name: &str, operations: &Value) -> Result<HpaView, ClusterError> {
+        self.versions += 1;
+        let version = self.versions.to_string();
+        if self.refuses {
+            self.writes.push(format!("refused patch hpa {name}"));
+            return Err(ClusterError::Refused {
+                what: name.to_owned(),
+                message: "quota".into(),
+            });
+        }
+        let hpa = self.hpas.get_mut(name);
+        let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
+            what: name.to_owned(),
+        })?;
+        hpa.resource_version = version;
+        for operation in operations.as_array().unwrap() {
+            let path = operation["path"].as_str().unwrap();
+            let field = path.rsplit('/').next().unwrap().replace("~1", "/");
+            match (operation["op"].as_str().unwrap(), path) {
+                ("replace", "/spec") => hpa.spec = operation["value"].clone(),
+                ("remove", path) if path.starts_with("/metadata/annotations/") => {
+                    hpa.annotations.as_object_mut().unwrap().remove(&field);
+                }
+                ("remove", path) if path.starts_with("/metadata/labels/") => {
+                    hpa.labels.as_object_mut().unwrap().remove(&field);
+                }
+                _ => {}
+            }
+        }
+        Ok(hpa.clone())
+    }
+
+    fn accept_deletion(&mut self, name: &str) -> Result<(), ClusterError> {
+        self.permit(name)?;
+        if self.hpas.remove(name).is_some() {
+            self.lifecycle.push(format!("delete hpa {name}"));
+        }
+        Ok(())
+    }
+
+    fn accept_finalizers(&mut self, name: &str, value: Option<Value>) {
+        let Some(fdhpa) = self.federated.get_mut(name) else {
+            return;
+        };
+        fdhpa.metadata.finalizers = value.and_then(|value| serde_json::from_value(value).ok());
+        if fdhpa.metadata.finalizers.iter().flatten().next().is_none()
+            && fdhpa.metadata.deletion_timestamp.is_some()
+        {
+            self.federated.remove(name);
+        }
+    }
+
+    fn accept_workload(&mut self, name: &str, manifest: &Value) {
+        // A workload without replicas starts with the API's default.
+        self.replicas.entry(name.to_owned()).or_insert(1);
+        self.settle();
+        let before = self.objects.insert(name.to_owned(), manifest.clone());
+        if before.is_none() {
+            self.lifecycle.push(format!("create workload {name}"));
+        }
+    }
+
+    fn accept_removal(&mut self, name: &str) {
+        self.replicas.remove(name);
+        self.settle();
+        if self.objects.remove(name).is_some() {
+            self.lifecycle.push(format!("delete workload {name}"));
+        }
+    }
+
+    /// Refuses a write while the cluster refuses them all.
+    fn permit(&self, what: &str) -> Result<(), ClusterError> {
+        if self.refuses {
+            return Err(ClusterError::Refused {
+                what: what.to_owned(),
+                message: "quota".into(),
+            });
+        }
+        Ok(())
+    }
 }
 
+/// A controller of objects that are synced every 15 s, with the default settings.
+pub(crate) fn setup(targets: Arc<TargetRules>) -> Setup {
+    Setup {
+        sync_period: SignedDuration::from_secs(15),
+        local_zone: Zone::utc(),
+        settings: Settings::default(),
+        targets,
+        read_deadline: Setup::READ_DEADLINE,
+        member_deadline: Setup::MEMBER_DEADLINE,
+    }
+}
+
+/// Rules by which only Deployments are scaled, and not in `kube-system`.
+pub(crate) fn targets() -> Arc<TargetRules> {
+    Arc::new(TargetRules {
+        denied_namespaces: ["kube-system".to_owned()].into(),
+        allowed_kinds: ["Deployment.apps".parse().unwrap()].into(),
+    })
+}
+
+/// A cluster as one process sees it; clones share the cluster and the process.
 #[derive(Clone, Default)]
-pub(crate) struct FakeCluster(Arc<Mutex<State>>);
+pub(crate) struct FakeCluster {
+    state: Arc<Mutex<State>>,
+    process: Process,
+    /// Its name among the writes of the process.
+    name: Arc<str>,
+}
+
+/// Lets a stopped clock run to a later time; to an earlier one it is set.
+pub(crate) fn run_to(clock: &Clock, at: Timestamp) {
+    match Duration::try_from(at.duration_since(clock.now())) {
+        Ok(passes) => clock.advance(passes),
+        Err(_) => clock.set(at, 0.0),
+    }
+}
 
 impl FakeCluster {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
+    }
+
+    /// The same cluster, called `name`, as another process sees it.
+    pub(crate) fn seen_by(&self, process: &Process, name: &str) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            process: process.clone(),
+            name: name.into(),
+        }
+    }
+
+    /// Records a write that was accepted; its answer may be lost.
+    async fn answer(&self, write: String) -> Result<(), ClusterError> {
+        let at = format!("{}: {write}", self.name);
+        self.state().writes.push(write);
+        self.process.answer(at).await
     }
 
     /// Adds an autoscaler of Deployment `name` with this number of replicas.
@@ -206,6 +506,7 @@ impl FakeCluster {
 
     /// Never returns while calls hang.
     async fn call(&self) {
+        self.process.request().await;
         let hangs = {
             let mut state = self.state();
             state.calls += 1;
@@ -227,14 +528,20 @@ impl FakeCluster {
 
     /// Returns when reports do not hang any more; needs paused time.
     async fn report_call(&self) {
+        self.process.request().await;
         while self.state().reports_hang {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
-        let count = self.state().replicas.get(name).copied().unwrap_or_default();
-        let start_up = self.state().start_up;
+        let state = self.state();
+        if let Some(kubelet) = &state.kubelet {
+            let count = state.replicas.get(name).copied().unwrap_or_default();
+            return kubelet.pods(name, count, state.now);
+        }
+        let count = state.replicas.get(name).copied().unwrap_or_default();
+        let start_up = state.start_up;
         (0..count)
             .map(|n| Self::pod(&format!("{name}-{n:03}"), start_up))
             .collect()
@@ -290,7 +597,7 @@ impl Workloads for FakeCluster {
         })
     }
 
-    async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
+    async fn usage(&self, _: &str) -> Result<NamespaceUsage, Unavailable> {
         self.metrics_call().await;
         let (names, total, now) = {
             let state = self.state();
@@ -303,11 +610,25 @@ impl Workloads for FakeCluster {
         if total < 0 {
             return Err(Unavailable::new(Cause::NotRead, "no metrics today"));
         }
-        let mut usage = Vec::new();
+        let stale_for = self.state().stale_for;
+        let mut usage = NamespaceUsage::default();
         for name in names {
             let pods = self.pods_of(&name);
+            let is_ready = |pod: &&Arc<Pod>| {
+                pod.ready
+                    .as_ref()
+                    .is_some_and(|ready| ready.status == Status::True)
+            };
+            let pods: Vec<_> = pods.iter().filter(is_ready).collect();
             let share = total / i64::try_from(pods.len().max(1)).unwrap();
-            usage.extend(pods.iter().map(|pod| {
+            if let Some(age) = stale_for {
+                usage.stale.extend(pods.iter().map(|pod| StaleSample {
+                    pod: Arc::clone(&pod.name),
+                    age,
+                }));
+                continue;
+            }
+            usage.pods.extend(pods.iter().map(|pod| {
                 Arc::new(PodUsage {
                     pod: Arc::clone(&pod.name),
                     at: now,
@@ -346,82 +667,23 @@ impl Workloads for FakeCluster {
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
         self.call().await;
-        let mut state = self.state();
-        if state.refuses {
-            return Err(ClusterError::Refused {
-                what: target.name.clone(),
-                message: "quota".into(),
-            });
-        }
-        if state.conflicts > 0 {
-            state.conflicts -= 1;
-            return Err(ClusterError::Conflict {
-                what: target.name.clone(),
-            });
-        }
-        state
-            .writes
-            .push(format!("scale {} {replicas}", target.name));
-        state.replicas.insert(target.name.clone(), replicas.get());
+        self.state().accept_scale(target, replicas)?;
+        self.answer(format!("scale {} {replicas}", target.name))
+            .await?;
         Ok(replicas)
     }
 
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
-        if self.state().refuses {
-            return Err(ClusterError::Refused {
-                what: "horizontalpodautoscaler".into(),
-                message: "quota".into(),
-            });
-        }
-        let text = |path: &str| {
-            manifest
-                .pointer(path)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
-        let name = text("/metadata/name").to_owned();
-        let mut state = self.state();
-        let before = state.hpas.get(&name).cloned();
-        state.version_for(manifest, before.as_ref())?;
-        let merged = |path: &str, before: Option<&Value>| {
-            let mut all = before.and_then(Value::as_object).cloned();
-            let more = manifest.pointer(path).and_then(Value::as_object).cloned();
-            let all = all.get_or_insert_default();
-            all.extend(more.into_iter().flatten());
-            Value::Object(std::mem::take(all))
-        };
-        let view = HpaView {
-            namespace: text("/metadata/namespace").to_owned(),
-            uid: before
-                .as_ref()
-                .map_or_else(|| format!("uid-{name}"), |hpa| hpa.uid.clone()),
-            resource_version: state.versions.to_string(),
-            controller_uid: manifest
-                .pointer("/metadata/ownerReferences/0/uid")
-                .and_then(Value::as_str)
-                .map(str::to_owned),
-            labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
-            annotations: merged(
-                "/metadata/annotations",
-                before.as_ref().map(|hpa| &hpa.annotations),
-            ),
-            target: ScaleTarget {
-                api_version: "apps/v1".into(),
-                kind: "Deployment".into(),
-                namespace: "shop".into(),
-                name: text("/spec/scaleTargetRef/name").to_owned(),
-            },
-            spec: manifest["spec"].clone(),
-            status: before.map(|hpa| hpa.status).unwrap_or_default(),
-            generation: Some(1),
-            last_scale: None,
-            name: name.clone(),
-        };
-        state
-            .writes
-            .push(format!("hpa {name} min {}", view.spec["minReplicas"]));
-        state.hpas.insert(name, view.clone());
+        // Read first: a panic must not poison the state.
+        let panics = self.state().poisons_writes;
+        assert!(!panics, "poison");
+        let view = self.state().accept_hpa(manifest)?;
+        self.answer(format!(
+            "hpa {} min {}",
+            view.name, view.spec["minReplicas"]
+        ))
+        .await?;
         Ok(Arc::new(view))
     }
 
@@ -432,52 +694,15 @@ impl Workloads for FakeCluster {
         operations: &Value,
     ) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
-        let mut state = self.state();
-        state.versions += 1;
-        let version = state.versions.to_string();
-        if state.refuses {
-            state.writes.push(format!("refused patch hpa {name}"));
-            return Err(ClusterError::Refused {
-                what: name.to_owned(),
-                message: "quota".into(),
-            });
-        }
-        let hpa = state.hpas.get_mut(name);
-        let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
-            what: name.to_owned(),
-        })?;
-        hpa.resource_version = version;
-        for operation in operations.as_array().unwrap() {
-            let path = operation["path"].as_str().unwrap();
-            let field = path.rsplit('/').next().unwrap().replace("~1", "/");
-            match (operation["op"].as_str().unwrap(), path) {
-                ("replace", "/spec") => hpa.spec = operation["value"].clone(),
-                ("remove", path) if path.starts_with("/metadata/annotations/") => {
-                    hpa.annotations.as_object_mut().unwrap().remove(&field);
-                }
-                ("remove", path) if path.starts_with("/metadata/labels/") => {
-                    hpa.labels.as_object_mut().unwrap().remove(&field);
-                }
-                _ => {}
-            }
-        }
-        let patched = Arc::new(hpa.clone());
-        state.writes.push(format!("patch hpa {name}"));
-        Ok(patched)
+        let patched = self.state().accept_patch(name, operations)?;
+        self.answer(format!("patch hpa {name}")).await?;
+        Ok(Arc::new(patched))
     }
 
     async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
         self.call().await;
-        let mut state = self.state();
-        if state.refuses {
-            return Err(ClusterError::Refused {
-                what: name.to_owned(),
-                message: "quota".into(),
-            });
-        }
-        state.writes.push(format!("delete hpa {name}"));
-        state.hpas.remove(name);
-        Ok(())
+        self.state().accept_deletion(name)?;
+        self.answer(format!("delete hpa {name}")).await
     }
 }
 
@@ -531,20 +756,16 @@ impl Cluster for FakeCluster {
     ) -> Result<(), ClusterError> {
         let name = &about.name_any();
         self.report_call().await;
-        let mut state = self.state();
-        state.writes.push(format!("status {name}"));
-        if let Some(ehpa) = state.autoscalers.get_mut(name) {
+        if let Some(ehpa) = self.state().autoscalers.get_mut(name) {
             ehpa.status = Some(status.clone());
         }
-        Ok(())
+        self.answer(format!("status {name}")).await
     }
 
     async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
         self.report_call().await;
-        self.state()
-            .writes
-            .push(format!("event {} {}", about.name_any(), event.reason));
-        Ok(())
+        self.answer(format!("event {} {}", about.name_any(), event.reason))
+            .await
     }
 
     async fn identity(&self) -> Result<String, ClusterError> {
@@ -561,7 +782,8 @@ impl Cluster for FakeCluster {
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         let state = self.state();
-        state.federated.values().cloned().map(Arc::new).collect()
+        let shown = state.late.as_ref().unwrap_or(&state.federated);
+        shown.values().cloned().map(Arc::new).collect()
     }
 
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
@@ -574,9 +796,9 @@ impl Cluster for FakeCluster {
         about: &FederatedHPA,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        let note = format!("event {} {}", about.name_any(), event.reason);
-        self.state().writes.push(note);
-        Ok(())
+        self.report_call().await;
+        self.answer(format!("event {} {}", about.name_any(), event.reason))
+            .await
     }
 
     async fn write_federated_status(
@@ -585,12 +807,22 @@ impl Cluster for FakeCluster {
         status: &FederatedHPAStatus,
     ) -> Result<(), ClusterError> {
         let name = &about.name_any();
-        let mut state = self.state();
-        state.writes.push(format!("status {name}"));
-        if let Some(fdhpa) = state.federated.get_mut(name) {
+        self.report_call().await;
+        if let Some(fdhpa) = self.state().federated.get_mut(name) {
             fdhpa.status = Some(status.clone());
         }
-        Ok(())
+        self.answer(format!("status {name}")).await
+    }
+
+    async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
+        let name = &about.name_any();
+        self.call().await;
+        self.state().permit(&format!("status of {name}"))?;
+        if let Some(fdhpa) = self.state().federated.get_mut(name) {
+            let status = fdhpa.status.get_or_insert_default();
+            status.ledger = Some(ledger.to_owned());
+        }
+        self.answer(format!("ledger {name}")).await
     }
 
     async fn patch_federated(
@@ -599,23 +831,14 @@ impl Cluster for FakeCluster {
         name: &str,
         operations: &Value,
     ) -> Result<(), ClusterError> {
-        let mut state = self.state();
-        state.writes.push(format!("finalizers {name}"));
+        self.process.request().await;
         let finalizers = operations.as_array().unwrap().iter().rfind(|operation| {
             let path = operation["path"].as_str().unwrap();
             path.starts_with("/metadata/finalizers") && operation["op"] != "test"
         });
-        let Some(fdhpa) = state.federated.get_mut(name) else {
-            return Ok(());
-        };
         let value = finalizers.map(|operation| operation["value"].clone());
-        fdhpa.metadata.finalizers = value.and_then(|value| serde_json::from_value(value).ok());
-        if fdhpa.metadata.finalizers.iter().flatten().next().is_none()
-            && fdhpa.metadata.deletion_timestamp.is_some()
-        {
-            state.federated.remove(name);
-        }
-        Ok(())
+        self.state().accept_finalizers(name, value);
+        self.answer(format!("finalizers {name}")).await
     }
 
     async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
@@ -636,7 +859,7 @@ impl Member for FakeCluster {
 
     fn unschedulable(
         &self,
-        _: &str,
+        _: &ScaleTarget,
         _: &str,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
         let (count, since) = self.state().unschedulable;
@@ -660,20 +883,13 @@ impl Member for FakeCluster {
     async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
         self.call().await;
         let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
-        let mut state = self.state();
-        state.writes.push(format!("place {name}"));
-        // A workload without replicas starts with the API's default.
-        state.replicas.entry(name.clone()).or_insert(1);
-        state.objects.insert(name, manifest.clone());
-        Ok(())
+        self.state().accept_workload(&name, manifest);
+        self.answer(format!("place {name}")).await
     }
 
     async fn remove(&self, target: &ScaleTarget, _: &str) -> Result<(), ClusterError> {
         self.call().await;
-        let mut state = self.state();
-        state.writes.push(format!("remove {}", target.name));
-        state.replicas.remove(&target.name);
-        state.objects.remove(&target.name);
-        Ok(())
+        self.state().accept_removal(&target.name);
+        self.answer(format!("remove {}", target.name)).await
     }
 }

@@ -2,22 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use foretide::{
     clock::Clock,
     controller::{FleetController, Setup, Shared},
-    domain::{
-        cron::Zone,
-        federate::{Health, Profile},
-        hpa::Settings,
-    },
+    domain::federate::Health,
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
-    ports::{Fleet, MemberView, Workloads},
+    ports::Workloads,
     telemetry::Telemetry,
 };
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
@@ -25,71 +18,20 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::fake_cluster::FakeCluster;
+use crate::{
+    fake_cluster::{FakeCluster, run_to, setup, targets},
+    fake_members::{LOST_AFTER, Members},
+};
 
+mod clock;
 mod deletion;
+mod intent;
+mod quarantine;
 mod reporting;
 mod scale_down;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
                    {type: Utilization, averageUtilization: 50}}}]";
-
-/// A member that does not answer for this long counts as lost.
-const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
-
-/// The members, and whether they can be reached.
-#[derive(Clone, Default)]
-struct Members(
-    Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
-    /// Whether they have not been listed.
-    Arc<AtomicBool>,
-);
-
-impl Fleet for Members {
-    type Member = FakeCluster;
-
-    fn is_synced(&self) -> bool {
-        !self.1.load(Ordering::Acquire)
-    }
-
-    fn members(&self) -> Vec<Arc<MemberView<FakeCluster>>> {
-        if !self.is_synced() {
-            return Vec::new();
-        }
-        let members = self.0.lock().unwrap();
-        let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
-            let (refused, unusable, problem) = {
-                let state = fake.state();
-                (
-                    state.rejects_credentials,
-                    state.unusable,
-                    state.problem.clone(),
-                )
-            };
-            Arc::new(MemberView {
-                profile: Profile {
-                    name: name.clone(),
-                    ..Profile::default()
-                },
-                taints: Vec::new(),
-                prometheus: None,
-                health: *health,
-                cluster: (!unusable).then(|| Arc::new(fake.clone())),
-                refused,
-                problem,
-            })
-        };
-        members.iter().map(view).collect()
-    }
-
-    fn lost_after(&self) -> SignedDuration {
-        LOST_AFTER
-    }
-
-    async fn changed(&self) {
-        std::future::pending::<()>().await;
-    }
-}
 
 /// A hub and its members, under a clock that the test sets.
 struct World {
@@ -113,7 +55,7 @@ impl World {
             fake.state().replicas.insert("web".into(), *replicas);
             fake.state().capacity = Some(100);
             fake.state().millicores = i64::from(*replicas) * 100;
-            let mut all = fleet.0.lock().unwrap();
+            let mut all = fleet.clusters.lock().unwrap();
             all.insert((*name).to_owned(), (fake, Health::Ready));
         }
         let hub = FakeCluster::default();
@@ -138,14 +80,7 @@ impl World {
         clock: &Clock,
         (forecasts, telemetry): (&Arc<Forecasts>, &Arc<Telemetry>),
     ) -> FleetController<FakeCluster, Members> {
-        let setup = Setup {
-            sync_period: SignedDuration::from_secs(15),
-            local_zone: Zone::utc(),
-            settings: Settings::default(),
-            read_deadline: Setup::READ_DEADLINE,
-            denied_namespaces: Arc::default(),
-            member_deadline: Setup::MEMBER_DEADLINE,
-        };
+        let setup = setup(targets());
         let shared = Shared {
             forecasts: Arc::clone(forecasts),
             telemetry: Arc::clone(telemetry),
@@ -183,18 +118,24 @@ impl World {
     }
 
     fn member(&self, name: &str) -> FakeCluster {
-        self.members.0.lock().unwrap()[name].0.clone()
+        self.members.clusters.lock().unwrap()[name].0.clone()
     }
 
     fn health(&self, name: &str, health: Health) {
-        self.members.0.lock().unwrap().get_mut(name).unwrap().1 = health;
+        self.members
+            .clusters
+            .lock()
+            .unwrap()
+            .get_mut(name)
+            .unwrap()
+            .1 = health;
     }
 
     /// Runs one sync at this second after the start, and returns what it wrote, by cluster.
     async fn sync(&mut self, second: i64) -> Vec<String> {
         let now = self.start + SignedDuration::from_secs(second);
-        self.clock.set(now, 0.0);
-        let members = self.members.0.lock().unwrap().clone();
+        run_to(&self.clock, now);
+        let members = self.members.clusters.lock().unwrap().clone();
         for (fake, _) in members.values() {
             fake.state().now = now;
         }
@@ -210,7 +151,7 @@ impl World {
 
     /// Scales each member by its load, as an HPA controller does.
     fn autoscale(&self) {
-        for (fake, _) in self.members.0.lock().unwrap().values() {
+        for (fake, _) in self.members.clusters.lock().unwrap().values() {
             let mut state = fake.state();
             let Some(hpa) = state.hpas.values().next().cloned() else {
                 continue;
@@ -247,7 +188,7 @@ impl World {
 
     /// The bounds of the members' HPAs, by member.
     fn bounds(&self) -> BTreeMap<String, (u64, u64)> {
-        let members = self.members.0.lock().unwrap();
+        let members = self.members.clusters.lock().unwrap();
         let bounds = members.iter().filter_map(|(name, (fake, _))| {
             let state = fake.state();
             let hpa = state.hpas.values().next()?;
@@ -526,6 +467,36 @@ async fn a_restart_restores_the_counts_of_an_unreachable_member() {
         (Some(8), Some(4), Some(4))
     );
     assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_whose_target_the_flags_do_not_allow_is_not_reconciled() {
+    for (namespace, kind, field) in [
+        (
+            "kube-system",
+            "Deployment",
+            "metadata.namespace is kube-system",
+        ),
+        (
+            "shop",
+            "StatefulSet",
+            "spec.scaleTargetRef is StatefulSet.apps",
+        ),
+    ] {
+        let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+        world.put(&weighted(""));
+        world.edit(|fdhpa| {
+            fdhpa.metadata.namespace = Some(namespace.into());
+            fdhpa.spec.autoscaling.scale_target_ref.kind = kind.into();
+        });
+        let writes = [world.sync(0).await, world.sync(15).await].concat();
+        let of_hub = |write: &String| write.starts_with("hub: ");
+        assert!(writes.iter().all(of_hub), "{writes:?}");
+        let refused = ("False".to_owned(), "InvalidSpec".to_owned());
+        assert_eq!(world.condition("Ready"), refused);
+        let message = message(&world, "Ready");
+        assert!(message.starts_with(field), "{message}");
+    }
 }
 
 async fn add_foreign_hpa(world: &World, member: &str) {
@@ -1007,14 +978,7 @@ async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
         ));
         let own = FakeCluster::default();
         own.put("web", 3, &spec);
-        let setup = Setup {
-            sync_period: SignedDuration::from_secs(15),
-            local_zone: Zone::utc(),
-            settings: Settings::default(),
-            read_deadline: Setup::READ_DEADLINE,
-            denied_namespaces: Arc::default(),
-            member_deadline: Setup::MEMBER_DEADLINE,
-        };
+        let setup = setup(Arc::default());
         let shared = Shared {
             forecasts: Arc::default(),
             telemetry: Arc::default(),

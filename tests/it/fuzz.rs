@@ -6,7 +6,7 @@ use foretide::{
         AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
     },
     api::validation,
-    domain::{cron::Zone, hpa::Settings},
+    domain::{Requirement, Selector, cron::Zone, federate::Ledger, hpa::Settings},
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::SignedDuration;
@@ -85,7 +85,7 @@ fn read_fleet(object: Value) -> bool {
 }
 
 /// Walks down by the first bytes, and puts the value that the last byte names there.
-fn alter(object: &mut Value, change: &[u8]) {
+pub(crate) fn alter(object: &mut Value, change: &[u8]) {
     let Some((last, walk)) = change.split_last() else {
         return;
     };
@@ -205,5 +205,96 @@ fn ask(config: &str, word: &str) {
                 assert!(!error.to_string().is_empty());
             }
         }
+    }
+}
+
+/// A ledger in which every field has a value.
+const LEDGER: &str = r#"{
+    "generation": 3, "unassigned": 2, "landing": 10, "landingServed": 6, "optimized": 11, "shrunk": 12,
+    "excessSince": 13, "idleSince": 14, "handover": 5, "woken": 15,
+    "members": {
+        "m1": {
+            "tenure": 2, "min": 1, "max": 7, "written": 8,
+            "standing": {"weight": 5, "priority": -2, "lo": 1, "hi": 9, "elastic": true},
+            "capacity": 9, "weight": 3, "rank": 2, "mark": [4, 6, 900, 600], "local": [900, 600], "held": true,
+            "moved": 1, "shrunk": 2, "saturatedSince": 3, "idleSince": 4, "woken": 5, "slept": 6,
+            "needed": [900, 600], "recovered": 7, "tainted": 8
+        },
+        "m2": {"min": 0, "max": 0}
+    }
+}"#;
+
+#[test]
+fn ledger_json() {
+    fuzz(LEDGER, read_ledger);
+}
+
+/// Reads the ledger of a fleet; one that is accepted is written and read back as the same.
+fn read_ledger(value: Value) -> bool {
+    let Ok(ledger) = serde_json::from_value::<Ledger>(value) else {
+        return false;
+    };
+    let text = serde_json::to_string(&ledger).unwrap();
+    assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
+    true
+}
+
+#[test]
+fn label_selectors() {
+    bolero::check!()
+        .with_iterations(4_000)
+        .with_type::<Vec<u8>>()
+        .for_each(|bytes| {
+            select(&String::from_utf8_lossy(bytes));
+            for bytes in bytes.chunks(4).take(64) {
+                let piece = |byte: &u8| SELECTOR_PIECES[usize::from(*byte) % SELECTOR_PIECES.len()];
+                select(&bytes.iter().map(piece).collect::<String>());
+            }
+        });
+}
+
+/// What label selectors are made of.
+const SELECTOR_PIECES: &[&str] = &[
+    "a",
+    "b/c",
+    "=",
+    "=b",
+    "!=c",
+    "!",
+    ",",
+    " in (b,c)",
+    " notin (b)",
+    " notin (,c)",
+    " in (",
+    ")",
+    " ",
+    ">1",
+    "<-7",
+    "\u{e4}",
+];
+
+/// Parses a selector; one that is accepted is written and parsed back as the same.
+fn select(text: &str) {
+    let selector = match text.parse::<Selector>() {
+        Ok(selector) => selector,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let requirements = selector.requirements();
+    assert_eq!(requirements.is_empty(), text.trim().is_empty(), "{text:?}");
+    let written: Vec<_> = requirements.iter().map(requirement).collect();
+    let written = written.join(",");
+    assert_eq!(written.parse(), Ok(selector), "{text:?} as {written:?}");
+}
+
+fn requirement(one: &Requirement) -> String {
+    match one {
+        Requirement::Equal(key, value) => format!("{key}={value}"),
+        Requirement::NotEqual(key, value) => format!("{key}!={value}"),
+        Requirement::In(key, values) => format!("{key} in ({})", values.join(",")),
+        Requirement::NotIn(key, values) => format!("{key} notin ({})", values.join(",")),
+        Requirement::Exists(key) => key.clone(),
+        Requirement::DoesNotExist(key) => format!("!{key}"),
+        Requirement::GreaterThan(key, number) => format!("{key}>{number}"),
+        Requirement::LessThan(key, number) => format!("{key}<{number}"),
     }
 }

@@ -7,9 +7,13 @@ mod circles;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod crash_points;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod fake_cluster;
+#[cfg(test)]
+mod fake_members;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
@@ -19,6 +23,8 @@ mod hpa_controller;
 mod members;
 #[cfg(test)]
 mod pictures;
+#[cfg(test)]
+mod process;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]

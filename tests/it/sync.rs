@@ -9,18 +9,20 @@ use std::{
 
 use foretide::{
     clock::Clock,
-    controller::{EffectiveController, Setup, Shared},
-    domain::{cron::Zone, hpa::Settings},
+    controller::{EffectiveController, Shared},
+    domain::cron::Zone,
     forecaster::forecasts::Forecasts,
     leadership::{Leadership, Token},
     telemetry::Telemetry,
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::fake_cluster::FakeCluster;
+use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
 
+mod clock;
 mod forecasts;
 mod isolation;
+mod stored_status;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
                    {type: Utilization, averageUtilization: 50}}}]";
@@ -62,21 +64,14 @@ impl World {
         clock: &Clock,
         shared: Shared,
     ) -> EffectiveController<FakeCluster> {
-        let setup = Setup {
-            sync_period: SignedDuration::from_secs(15),
-            local_zone: Zone::utc(),
-            settings: Settings::default(),
-            read_deadline: Setup::READ_DEADLINE,
-            denied_namespaces: Arc::new(["kube-system".to_owned()].into()),
-            member_deadline: Setup::MEMBER_DEADLINE,
-        };
+        let setup = setup(targets());
         EffectiveController::new(Arc::new(fake.clone()), clock.clone(), setup, shared)
     }
 
     /// Runs one sync at this second after the start, and returns what it wrote.
     async fn sync(&mut self, second: i64) -> Vec<String> {
         let now = self.start + SignedDuration::from_secs(second);
-        self.clock.set(now, 0.0);
+        run_to(&self.clock, now);
         self.fake.state().now = now;
         self.controller.sync().await;
         self.fake.writes()
@@ -300,6 +295,89 @@ async fn a_restarted_controller_does_not_scale_down_without_enough_observations(
 }
 
 #[tokio::test]
+async fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() {
+    let fake = FakeCluster::default();
+    fake.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 100;
+    fake.state().stale_for = Some(SignedDuration::from_secs(620));
+    let mut world = World::new(fake);
+    for pass in 0..40 {
+        world.sync(pass * 15).await;
+        assert_eq!(world.fake.state().replicas["web"], 8, "{pass}");
+    }
+    let status = world.fake.status("web");
+    let proposal = &status.decision.unwrap().proposals.unwrap()[0];
+    assert_eq!(proposal.reason.as_deref(), Some("StaleSamples"));
+    let conditions = status.conditions.unwrap();
+    let active = conditions
+        .iter()
+        .find(|c| c.type_ == "ScalingActive")
+        .unwrap();
+    assert_eq!(active.reason, "FailedGetResourceMetric");
+    assert!(
+        active.message.contains("is 10m 20s old"),
+        "{}",
+        active.message
+    );
+    world.fake.state().stale_for = None;
+    world.sync(615).await;
+    world.sync(630).await;
+    assert_eq!(world.fake.state().replicas["web"], 1);
+}
+
+#[tokio::test]
+async fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_fought() {
+    let fake = FakeCluster::default();
+    fake.put("web", 4, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 400;
+    let mut world = World::new(fake);
+    let mut written = Vec::new();
+    let mut events = 0;
+    for second in (0..600).step_by(15) {
+        if second > 0 {
+            // Somebody else wants two.
+            world.fake.state().replicas.insert("web".into(), 2);
+        }
+        let writes = world.sync(second).await;
+        let is_scale = writes.iter().any(|write| write.starts_with("scale"));
+        written.extend(is_scale.then_some(second));
+        let warned = |write: &&String| *write == "event web ExternalWriter";
+        events += writes.iter().filter(warned).count();
+    }
+    // At first each change is undone by the decision; from the third one on, one write per minute.
+    assert_eq!(written[..4], [15, 30, 90, 150], "{written:?}");
+    assert!(written.windows(2).skip(1).all(|two| two[1] - two[0] >= 60));
+    assert_eq!(events, 1);
+    let ready = world.fake.ready("web");
+    assert_eq!(ready, ("False".to_owned(), "ExternalWriter".to_owned()));
+    // It stops: its last change is forgotten after ten minutes.
+    for second in (600..1_300).step_by(15) {
+        world.sync(second).await;
+    }
+    assert_eq!(world.fake.ready("web").0, "True");
+    assert_eq!(world.fake.state().replicas["web"], 4);
+}
+
+#[tokio::test]
+async fn a_single_change_of_the_replicas_is_the_new_current_count() {
+    let fake = FakeCluster::default();
+    fake.put("web", 4, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 400;
+    let mut world = World::new(fake);
+    world.sync(0).await;
+    // In time for a load that grows, so that seven are right.
+    world.fake.state().replicas.insert("web".into(), 7);
+    world.fake.state().millicores = 700;
+    let writes = world.sync(15).await;
+    assert!(
+        !writes.iter().any(|write| write.starts_with("scale")),
+        "{writes:?}"
+    );
+    assert_eq!(world.fake.ready("web").0, "True");
+    assert_eq!(world.fake.status("web").current_replicas, Some(7));
+}
+
+#[tokio::test]
 async fn unreadable_metrics_never_scale_down() {
     let fake = FakeCluster::default();
     fake.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
@@ -371,6 +449,31 @@ async fn nothing_is_scaled_in_a_denied_namespace() {
 }
 
 #[tokio::test]
+async fn only_kinds_of_the_flag_are_scaled() {
+    let fake = FakeCluster::default();
+    fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+    fake.put("api", 2, &format!("maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 400;
+    fake.edit("web", |ehpa| {
+        ehpa.spec.scale_target_ref.api_version = Some("argoproj.io/v1alpha1".into());
+        ehpa.spec.scale_target_ref.kind = "Rollout".into();
+    });
+    let mut world = World::new(fake);
+    let writes = [world.sync(0).await, world.sync(15).await].concat();
+    let of_web: Vec<_> = writes.iter().filter(|it| it.contains("web")).collect();
+    assert_eq!(of_web, ["event web InvalidSpec", "status web"]);
+    let of_web = ("False".into(), "InvalidSpec".into());
+    assert_eq!(world.fake.ready("web"), of_web);
+    let conditions = world.fake.status("web").conditions.unwrap();
+    assert_eq!(
+        conditions[0].message,
+        "spec.scaleTargetRef is Rollout.argoproj.io, expected a kind of --allow-target-kinds: Deployment.apps; not \
+         reconciled until the spec is fixed"
+    );
+    assert_eq!(world.fake.ready("api").0, "True");
+}
+
+#[tokio::test]
 async fn preview_deletes_the_child_despite_its_annotations_and_writes_no_scale() {
     for annotations in [
         serde_json::json!({}),
@@ -426,14 +529,7 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
         forecasts: Arc::default(),
         telemetry: Arc::clone(&telemetry),
     };
-    let setup = Setup {
-        sync_period: SignedDuration::from_secs(15),
-        local_zone: Zone::utc(),
-        settings: Settings::default(),
-        denied_namespaces: Arc::default(),
-        read_deadline: Setup::READ_DEADLINE,
-        member_deadline: Setup::MEMBER_DEADLINE,
-    };
+    let setup = setup(Arc::default());
     // A clock that runs, for the loop; the token is of one that stands.
     let clock = Clock::starting_at(world.start, 1.0);
     let controller = EffectiveController::new(Arc::new(fake.clone()), clock.clone(), setup, shared);

@@ -6,7 +6,6 @@
 //! request is answered. Reads of a metrics API that does not answer at all fail at once, by a [`Breaker`].
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -20,12 +19,17 @@ use tokio::{
 };
 
 use super::error::CallError;
-use crate::{adapters::breaker::Breaker, clock::Contact};
+use crate::{
+    adapters::breaker::Breaker,
+    clock::{Clock, Monotonic},
+    shared_map::SharedMap,
+};
 
 /// The slots of one namespace, if its group has as many.
 const NAMESPACE_SLOTS: usize = 8;
-/// How many groups, and namespaces of one, are known at once; idle ones are forgotten before more are added. Both come
-/// from objects that users write.
+/// How long a request must have waited for its answer for the server to be at fault when the caller gives it up.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+/// How many groups, and namespaces of one, are known at once. Both come from objects that users write.
 const MAX_KNOWN: usize = 256;
 
 /// What answers a request.
@@ -41,7 +45,7 @@ struct Dependency {
 pub(super) struct Budgets {
     /// The slots of each group.
     slots: usize,
-    groups: Mutex<HashMap<Dependency, Arc<Budget>>>,
+    groups: SharedMap<Dependency, Budget>,
 }
 
 /// The slots of one API group.
@@ -49,7 +53,7 @@ pub(super) struct Budgets {
 struct Budget {
     slots: Arc<Semaphore>,
     breaker: Mutex<Breaker>,
-    namespaces: Mutex<HashMap<String, Arc<NamespaceBudget>>>,
+    namespaces: SharedMap<String, NamespaceBudget>,
 }
 
 /// The part of a group's slots that one namespace may use.
@@ -67,7 +71,14 @@ pub(super) struct Slot {
     budget: Arc<Budget>,
     namespace: Option<Arc<NamespaceBudget>>,
     has_circuit: bool,
+    /// Since when the request has been in flight; none once its outcome is recorded.
+    since: Option<Monotonic>,
     _permits: Vec<OwnedSemaphorePermit>,
+}
+
+/// Whether an aggregated API answers requests to this path, and not the API server itself.
+pub(super) fn is_aggregated(path: &str) -> bool {
+    Dependency::of(path, false).0.is_aggregated()
 }
 
 // === impl Dependency ===
@@ -90,7 +101,12 @@ impl Dependency {
 
     /// Whether reads may fail at once: only metrics, without which there still is a decision.
     fn has_circuit(&self) -> bool {
-        !self.writes && self.group.ends_with("metrics.k8s.io")
+        !self.writes && self.is_aggregated()
+    }
+
+    /// Whether an aggregated API answers: a metrics server or an adapter.
+    fn is_aggregated(&self) -> bool {
+        self.group.ends_with("metrics.k8s.io")
     }
 
     fn name(&self) -> &str {
@@ -108,7 +124,7 @@ impl Budgets {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots,
-            groups: Mutex::default(),
+            groups: SharedMap::new(MAX_KNOWN),
         }
     }
 
@@ -133,7 +149,7 @@ impl Budgets {
             permits.extend(Arc::clone(&budget.slots).acquire_owned().await.ok());
             (namespace, permits)
         };
-        budget.admit(&dependency)?;
+        budget.circuit(&dependency, |breaker, now| breaker.check(now))?;
         let Ok((namespace, permits)) = timeout(queue, acquire).await else {
             return Err(CallError::NoSlot {
                 dependency: dependency.name().to_owned(),
@@ -141,76 +157,59 @@ impl Budgets {
             });
         };
         // Again: what answers it may have hung while it waited.
-        budget.admit(&dependency)?;
+        budget.circuit(&dependency, Breaker::admit)?;
         Ok(Slot {
             budget: Arc::clone(&budget),
             namespace,
             has_circuit: dependency.has_circuit(),
+            since: Some(Clock::system().monotonic()),
             _permits: permits,
         })
     }
 
     /// The metrics APIs whose reads fail at once.
     pub(super) fn open_circuits(&self) -> Vec<String> {
-        let groups = self.groups();
-        let open = groups
-            .iter()
-            .filter(|(_, budget)| budget.breaker().is_open());
-        open.map(|(dependency, _)| dependency.name().to_owned())
-            .collect()
+        let open = self.groups.keys_where(|budget| budget.breaker().is_open());
+        let names = open.iter().map(Dependency::name);
+        names.map(str::to_owned).collect()
     }
 
     fn budget(&self, dependency: &Dependency) -> Arc<Budget> {
-        let mut groups = self.groups();
-        if groups.len() >= MAX_KNOWN && !groups.contains_key(dependency) {
-            groups.retain(|_, budget| Arc::strong_count(budget) > 1);
-        }
-        let budget = groups.entry(dependency.clone()).or_insert_with(|| {
-            Arc::new(Budget {
+        self.groups
+            .get_or_insert_with(dependency.clone(), || Budget {
                 slots: Arc::new(Semaphore::new(self.slots)),
                 breaker: Mutex::default(),
-                namespaces: Mutex::default(),
+                namespaces: SharedMap::new(MAX_KNOWN),
             })
-        });
-        Arc::clone(budget)
-    }
-
-    fn groups(&self) -> MutexGuard<'_, HashMap<Dependency, Arc<Budget>>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl Budget ===
 
 impl Budget {
-    /// Whether the circuit lets a request through, if there is one.
-    fn admit(&self, dependency: &Dependency) -> Result<(), CallError> {
+    /// Asks the circuit of a dependency about a request. One without a circuit has no objection.
+    fn circuit(
+        &self,
+        dependency: &Dependency,
+        ask: impl FnOnce(&mut Breaker, Monotonic) -> Result<(), Duration>,
+    ) -> Result<(), CallError> {
         if !dependency.has_circuit() {
             return Ok(());
         }
-        let admitted = self.breaker().admit(Contact::now().monotonic());
-        admitted.map_err(|retry_in| CallError::CircuitOpen {
+        let answer = ask(&mut self.breaker(), Clock::system().monotonic());
+        answer.map_err(|retry_in| CallError::CircuitOpen {
             dependency: dependency.name().to_owned(),
             retry_in,
         })
     }
 
     fn namespace(&self, namespace: &str, slots: usize) -> Arc<NamespaceBudget> {
-        let mut known = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_KNOWN && !known.contains_key(namespace) {
-            known.retain(|_, budget| Arc::strong_count(budget) > 1);
-        }
-        let budget = known.entry(namespace.to_owned()).or_insert_with(|| {
-            Arc::new(NamespaceBudget {
+        self.namespaces
+            .get_or_insert_with(namespace.to_owned(), || NamespaceBudget {
                 slots: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS))),
                 single: Arc::new(Semaphore::new(1)),
                 times_out: AtomicBool::new(false),
             })
-        });
-        Arc::clone(budget)
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -235,14 +234,29 @@ impl NamespaceBudget {
 
 impl Slot {
     /// Records what became of the request.
-    pub(super) fn record<T>(&self, outcome: &Result<T, CallError>) {
-        let answered = !matches!(outcome, Err(CallError::Timeout(_)));
+    pub(super) fn record<T>(mut self, outcome: &Result<T, CallError>) {
+        self.since = None;
+        self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))));
+    }
+
+    fn record_answer(&self, answered: bool) {
         if let Some(namespace) = &self.namespace {
             namespace.times_out.store(!answered, Ordering::Relaxed);
         }
         if self.has_circuit {
-            let now = Contact::now().monotonic();
+            let now = Clock::system().monotonic();
             self.budget.breaker().record(answered, now);
+        }
+    }
+}
+
+/// A request that its caller gave up is one without an answer, if the server had time for it: deadlines of callers may
+/// be shorter than that of the request.
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let waited = |since| Clock::system().monotonic().since(since);
+        if self.since.is_some_and(|since| waited(since) >= GIVEN_UP) {
+            self.record_answer(false);
         }
     }
 }
@@ -250,6 +264,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::breaker;
 
     const METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces";
     const QUEUE: Duration = Duration::from_secs(10);
@@ -299,7 +314,6 @@ mod tests {
         let slot = |path| budgets.slot(path, false, QUEUE);
         let first = slot(&shop).await.unwrap();
         first.record::<()>(&Err(CallError::Timeout(QUEUE)));
-        drop(first);
         let single = slot(&shop).await.unwrap();
         assert!(slot(&shop).await.is_err(), "a second one");
         let mut others = Vec::new();
@@ -336,12 +350,41 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_given_up_counts_only_if_the_server_had_time_for_it() {
+        let path = format!("{METRICS}/shop/pods/*/queue");
+        let long_ago = Monotonic::after_origin(Duration::ZERO);
+        for (since, is_open) in [(None, false), (Some(long_ago), true)] {
+            let budgets = Budgets::new(32);
+            for _request in 0..breaker::FAILURES {
+                let mut given_up = budgets.slot(&path, false, QUEUE).await.unwrap();
+                given_up.since = since.or(given_up.since);
+            }
+            assert_eq!(!budgets.open_circuits().is_empty(), is_open, "{since:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_metrics_api_that_answers_again_is_read_again() {
+        let budgets = Budgets::new(32);
+        let path = format!("{METRICS}/shop/pods/*/queue");
+        let slot = || budgets.slot(&path, false, QUEUE);
+        let (dependency, _) = Dependency::of(&path, false);
+        let budget = budgets.budget(&dependency);
+        *budget.breaker() = Breaker::Open(Clock::system().monotonic());
+        let attempt = slot().await.unwrap();
+        assert!(slot().await.is_err(), "only one attempt at a time");
+        attempt.record(&Ok(()));
+        assert!(slot().await.is_ok());
+        assert_eq!(budgets.open_circuits(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn groups_that_users_make_up_are_forgotten() {
         let budgets = Budgets::new(2);
         for n in 0..3 * MAX_KNOWN {
             let path = format!("/apis/made-up-{n}/v1");
             drop(budgets.slot(&path, false, QUEUE).await.unwrap());
         }
-        assert!(budgets.groups().len() <= MAX_KNOWN);
+        assert!(budgets.groups.keys_where(|_| true).len() <= MAX_KNOWN);
     }
 }

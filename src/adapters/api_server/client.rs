@@ -12,6 +12,7 @@ use std::{
 };
 
 use http::{HeaderValue, Method, Request, header};
+use jiff::SignedDuration;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -20,10 +21,15 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    budgets::Budgets, error::CallError, redact::Redactor, resource::ObjectPath, response,
-    skew::ClockSkew, write_gate::WriteGate,
+    budgets::{self, Budgets},
+    error::CallError,
+    redact::Redactor,
+    resource::ObjectPath,
+    response,
+    skew::ClockSkew,
+    write_gate::WriteGate,
 };
-use crate::{clock::Contact, leadership, ports::ClusterError};
+use crate::{clock::Clock, leadership, ports::ClusterError};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -243,14 +249,21 @@ impl Calls {
         Connection::over(client).calls_within(limits, WriteGate::default())
     }
 
+    /// As if the API server had dated a response so.
+    #[cfg(test)]
+    pub(in crate::adapters) fn date(&self, date: &'static str) {
+        let headers = http::HeaderMap::from_iter([(header::DATE, HeaderValue::from_static(date))]);
+        self.skew.observe(&headers, Clock::system().reading());
+    }
+
     /// The metrics APIs that hang: their reads fail at once.
     pub(in crate::adapters) fn open_circuits(&self) -> Vec<String> {
         self.budgets.open_circuits()
     }
 
-    /// How far the server's clock is ahead of ours, in seconds.
-    pub(in crate::adapters) fn clock_skew(&self) -> i64 {
-        self.skew.seconds()
+    /// How far the server's clock is ahead of ours, in whole seconds.
+    pub(in crate::adapters) fn clock_skew(&self) -> SignedDuration {
+        self.skew.at(Clock::system().reading())
     }
 
     /// Gets one object.
@@ -338,7 +351,10 @@ impl Calls {
         loop {
             match response::headers_and_text(&self.client, request.clone()).await {
                 Ok((headers, text)) => {
-                    self.skew.observe(&headers, Contact::now().at());
+                    // The API server forwards the headers of aggregated APIs, which run on other machines.
+                    if !budgets::is_aggregated(request.uri().path()) {
+                        self.skew.observe(&headers, Clock::system().reading());
+                    }
                     return Ok(text);
                 }
                 Err(error) if left > 0 && error.is_transient() => {

@@ -7,21 +7,25 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError},
+    time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
 use super::{client::Calls, error::CallError, resource};
-use crate::{clock::Clock, domain::ScaleTarget, ports::ClusterError};
+use crate::{
+    clock::{Clock, Monotonic},
+    domain::ScaleTarget,
+    ports::ClusterError,
+};
 
 /// How long a list is used for a kind that it has.
-const MAX_AGE: SignedDuration = SignedDuration::from_mins(10);
+const MAX_AGE: Duration = Duration::from_mins(10);
 /// How many lists are kept; the one used longest ago is dropped before another is added. Users write apiVersions.
 const MAX_LISTS: usize = 128;
 /// How long a list, or a failure to fetch it, is used for a kind that it lacks.
-const MAX_AGE_MISSING: SignedDuration = SignedDuration::from_secs(30);
+const MAX_AGE_MISSING: Duration = Duration::from_secs(30);
 
 /// One kind of one group and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +60,7 @@ type List = Mutex<Option<CachedList>>;
 
 #[derive(Debug, Clone)]
 struct CachedList {
-    fetched: Timestamp,
+    fetched: Monotonic,
     kinds: Result<Vec<ApiKind>, CallError>,
 }
 
@@ -123,7 +127,7 @@ impl Discovery {
     ) -> Result<Option<ApiKind>, CallError> {
         let list = self.list(api_version);
         let mut list = list.lock().await;
-        let now = Clock::system().now();
+        let now = Clock::system().monotonic();
         if let Some(cached) = list.as_ref().filter(|cached| cached.is_current(kind, now)) {
             return cached.find(kind);
         }
@@ -188,8 +192,8 @@ impl Lists {
 
 impl CachedList {
     /// Whether the list is new enough to look up `kind`.
-    fn is_current(&self, kind: &str, now: Timestamp) -> bool {
-        let age = now.duration_since(self.fetched);
+    fn is_current(&self, kind: &str, now: Monotonic) -> bool {
+        let age = now.since(self.fetched);
         let has = self
             .kinds
             .as_ref()
@@ -246,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_list_is_current_longer_for_a_kind_it_has_than_for_one_it_lacks() {
-        let fetched: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let fetched = Monotonic::after_origin(Duration::from_hours(1));
         let kind = ApiKind {
             kind: "Queue".into(),
             plural: "queues".into(),
@@ -269,7 +273,7 @@ mod tests {
             (&bad, "Queue", 29, true),
             (&bad, "Queue", 30, false),
         ] {
-            let now = fetched + SignedDuration::from_secs(seconds);
+            let now = fetched + Duration::from_secs(seconds);
             assert_eq!(list.is_current(kind, now), want, "{kind} after {seconds} s");
         }
     }

@@ -33,6 +33,8 @@ pub(in crate::adapters) struct Sent {
 pub(in crate::adapters) enum Reply {
     /// 200 and a body.
     Ok(Value),
+    /// 200 and a body, with this `Date`.
+    Dated(Value, &'static str),
     /// An error status, as a `Status` object.
     Fail(u16, &'static str),
     /// A stream of watch events, then its end.
@@ -116,8 +118,12 @@ impl FakeServer {
 }
 
 async fn respond(reply: Reply) -> Response {
+    let mut response = Response::builder();
+    if let Reply::Dated(_, date) = &reply {
+        response = response.header("date", *date);
+    }
     let (code, body) = match reply {
-        Reply::Ok(value) => (200, Body::from(value.to_string())),
+        Reply::Ok(value) | Reply::Dated(value, _) => (200, Body::from(value.to_string())),
         Reply::Fail(code, message) => (code, Body::from(failure(code, message).to_string())),
         Reply::Events(events) => (200, Body::from_stream(lines(events))),
         Reply::EventsAndSilence(events) => (
@@ -131,7 +137,7 @@ async fn respond(reply: Reply) -> Response {
         }
         Reply::Hang => pending().await,
     };
-    Response::builder().status(code).body(body).unwrap()
+    response.status(code).body(body).unwrap()
 }
 
 fn lines(events: Vec<Value>) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {

@@ -6,6 +6,8 @@ use std::fmt::{self, Write as _};
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet, StatefulSet},
+    authentication::v1::TokenReview,
+    authorization::v1::SubjectAccessReview,
     autoscaling::v2::HorizontalPodAutoscaler,
     coordination::v1::Lease,
     core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
@@ -59,6 +61,7 @@ impl Resource {
         kind: "ClusterProfile",
         plural: "clusterprofiles",
     };
+    pub(in crate::adapters) const ACCESS_REVIEW: Self = Self::of::<SubjectAccessReview>();
     pub(in crate::adapters) const CONFIG_MAP: Self = Self::of::<ConfigMap>();
     pub(in crate::adapters) const DEPLOYMENT: Self = Self::of::<Deployment>();
     pub(in crate::adapters) const EVENT: Self = Self::of::<Event>();
@@ -70,6 +73,7 @@ impl Resource {
     pub(in crate::adapters) const REPLICA_SET: Self = Self::of::<ReplicaSet>();
     pub(in crate::adapters) const SECRET: Self = Self::of::<Secret>();
     pub(in crate::adapters) const STATEFUL_SET: Self = Self::of::<StatefulSet>();
+    pub(in crate::adapters) const TOKEN_REVIEW: Self = Self::of::<TokenReview>();
 
     const fn of<K: k8s_openapi::Resource>() -> Self {
         Self {

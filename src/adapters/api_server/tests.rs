@@ -34,7 +34,7 @@ fn standby() -> (Leadership, Clock) {
     (Leadership::standby(clock.clone()), clock)
 }
 
-/// A token until so many seconds after the start of that clock.
+/// A token that ends this many seconds after the start of the clock.
 fn token(seconds: u64) -> Token {
     Token {
         epoch: 1,

@@ -29,7 +29,7 @@ impl WriteGate {
     /// The time for a write that takes at most `deadline` and starts now.
     ///
     /// # Errors
-    /// [`CallError::NotLeader`] if the process does not lead for so long: another one may lead before the write ends.
+    /// [`CallError::NotLeader`] if the process does not lead for that long: another one may lead before the write ends.
     pub(in crate::adapters) fn admit(&self, deadline: Duration) -> Result<Duration, CallError> {
         let left = self.0.time_left().filter(|left| *left >= deadline);
         left.map(|left| left.min(deadline))

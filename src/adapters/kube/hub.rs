@@ -12,7 +12,10 @@ use foretide_crds::{
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
-use super::{Hub, KubeCluster, Options, WatchTimeouts, writes};
+use super::{
+    Hub, KubeCluster, Options, WatchTimeouts,
+    writes::{self, StatusField},
+};
 use crate::{
     adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
@@ -177,6 +180,24 @@ impl Cluster for KubeCluster<Hub> {
             ..status.clone()
         };
         writes::write_status(&self.calls, object, uid, status).await
+    }
+
+    async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
+        let (namespace, name, uid) = address(about);
+        let object = Resource::FEDERATED_HPA.object(namespace, name);
+        if about.status.is_some() {
+            let field = StatusField {
+                name: "ledger",
+                value: ledger,
+            };
+            return writes::write_status_field(&self.calls, object, uid, field).await;
+        }
+        // JSON patch adds no field to a status that is not there. The watch may not show one yet that was just written.
+        let status = FederatedHPAStatus {
+            ledger: Some(ledger.to_owned()),
+            ..FederatedHPAStatus::default()
+        };
+        writes::write_first_status(&self.calls, object, uid, &status).await
     }
 
     async fn patch_federated(

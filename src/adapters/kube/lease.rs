@@ -122,7 +122,7 @@ impl LeaseStore for KubeLease {
     }
 }
 
-fn spec(record: &LeaseRecord) -> Value {
+pub(super) fn spec(record: &LeaseRecord) -> Value {
     // A MicroTime has six decimals.
     let time = |at: Option<Timestamp>| at.map(|at| format!("{at:.6}"));
     json!({
@@ -135,7 +135,7 @@ fn spec(record: &LeaseRecord) -> Value {
 }
 
 /// An object as it was read; without a version a replacement would not be conditional, so one is required.
-fn stored(object: Value) -> Result<StoredLease, CallError> {
+pub(super) fn stored(object: Value) -> Result<StoredLease, CallError> {
     let LeaseObject { metadata, spec } = read(object.clone()).map_err(CallError::Response)?;
     if metadata.resource_version.is_empty() {
         let expected = "expected a metadata.resourceVersion".to_owned();

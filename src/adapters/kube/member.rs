@@ -84,18 +84,12 @@ impl KubeMember {
         Ok(object.metadata)
     }
 
-    /// How many pods of the workload with this selector cannot be created, because of a quota or admission, and since
-    /// when. A `StatefulSet` has no condition for it.
-    fn missing(
-        &self,
-        namespace: &str,
-        selector: &str,
-        pods: &[Arc<StoredPod>],
-    ) -> (u32, Option<Timestamp>) {
-        let stores = self.stores.workloads.iter();
-        let mut all = stores.flat_map(|store| store.in_namespace(namespace));
-        let failing = all.find(|w| w.replica_failure.is_some() && w.view.selector == selector);
-        let Some(workload) = failing else {
+    /// How many pods of a workload cannot be created, because of a quota or admission, and since when. A `StatefulSet`
+    /// has no condition for it, and of a kind that is not watched it is unknown.
+    fn missing(&self, target: &ScaleTarget, pods: &[Arc<StoredPod>]) -> (u32, Option<Timestamp>) {
+        let store = self.store_of(target);
+        let workload = store.and_then(|store| store.get(&target.namespace, &target.name));
+        let Some(workload) = workload.filter(|workload| workload.replica_failure.is_some()) else {
             return (0, None);
         };
         let existing = pods.iter().filter(|pod| !pod.pod.deleting).count();
@@ -127,15 +121,19 @@ impl Member for KubeMember {
 
     fn unschedulable(
         &self,
-        namespace: &str,
+        target: &ScaleTarget,
         selector: &str,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
-        let pods = self.selected(namespace, selector)?;
+        let pods = self.selected(&target.namespace, selector)?;
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
-        let (missing, replica_failure) = self.missing(namespace, selector, &pods);
+        let (missing, replica_failure) = self.missing(target, &pods);
         let count = u32::try_from(since.len()).unwrap_or(u32::MAX);
         since.extend(replica_failure);
-        let oldest = since.into_iter().min().map(|at| self.clock.from_wall(at));
+        // The server's clock shows these times, and the rules compare them with ours.
+        let skew = self.calls.clock_skew();
+        let on_ours = |at: Timestamp| at.saturating_sub(skew).unwrap_or(at);
+        let oldest = since.into_iter().min().map(on_ours);
+        let oldest = oldest.map(|at| self.clock.from_wall(at));
         Ok((Replicas::new(count.saturating_add(missing)), oldest))
     }
 

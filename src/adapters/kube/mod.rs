@@ -11,6 +11,7 @@
 //! the copies. Replicas are written through the scale subresource only, and our own objects by server-side apply.
 //! Decisions are left to `domain`.
 
+mod access;
 mod changes;
 mod decode;
 mod get;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 pub use self::{
+    access::KubeAccessReviewer,
     changes::Changes,
     lease::KubeLease,
     member::KubeMember,
@@ -135,7 +137,7 @@ impl<R: Role> KubeCluster<R> {
     /// How far the clock of the API server is ahead of ours, in seconds.
     #[must_use]
     pub fn clock_skew(&self) -> i64 {
-        self.calls.clock_skew()
+        self.calls.clock_skew().as_secs()
     }
 
     /// The state of every watch, one report per kind.

@@ -112,7 +112,9 @@ struct Undecoded {
     expected: String,
 }
 
-struct NamespaceIndex<V> {
+/// The objects of one namespace by name, with an index by label.
+#[derive(Debug)]
+pub(super) struct NamespaceIndex<V> {
     objects: BTreeMap<Arc<str>, Arc<V>>,
     by_label: HashMap<Label, BTreeSet<Arc<str>>>,
 }
@@ -247,22 +249,8 @@ impl<V: Stored> Store<V> {
     /// The objects of a namespace that a selector selects, by name.
     pub(super) fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<V>> {
         let indexes = self.read();
-        let Some(inside) = indexes.by_namespace.get(namespace) else {
-            return Vec::new();
-        };
-        let is_selected = |object: &&Arc<V>| object.is_selected_by(selector);
-        match inside.candidates(selector) {
-            None => {
-                let all = inside.objects.values();
-                all.filter(is_selected).cloned().collect()
-            }
-            Some(names) => names
-                .iter()
-                .filter_map(|name| inside.objects.get(name))
-                .filter(is_selected)
-                .cloned()
-                .collect(),
-        }
+        let inside = indexes.by_namespace.get(namespace);
+        inside.map_or_else(Vec::new, |index| index.select(selector))
     }
 
     /// Replaces all objects of a scope by a complete list.
@@ -420,12 +408,7 @@ impl Counts {
 
 impl<V: Stored> NamespaceIndexes<V> {
     fn index(&mut self, namespace: Arc<str>) -> &mut NamespaceIndex<V> {
-        self.by_namespace
-            .entry(namespace)
-            .or_insert_with(|| NamespaceIndex {
-                objects: BTreeMap::new(),
-                by_label: HashMap::new(),
-            })
+        self.by_namespace.entry(namespace).or_default()
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<V>> {
@@ -463,12 +446,38 @@ impl<V: Stored> NamespaceIndexes<V> {
 
 // === impl NamespaceIndex ===
 
+impl<V> Default for NamespaceIndex<V> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            by_label: HashMap::new(),
+        }
+    }
+}
+
 impl<V: Stored> NamespaceIndex<V> {
     fn all(&self) -> impl Iterator<Item = Arc<V>> + '_ {
         self.objects.values().cloned()
     }
 
-    fn insert(&mut self, name: Arc<str>, object: Arc<V>) {
+    /// The objects that a selector selects, by name.
+    pub(super) fn select(&self, selector: &Selector) -> Vec<Arc<V>> {
+        let is_selected = |object: &&Arc<V>| object.is_selected_by(selector);
+        match self.candidates(selector) {
+            None => {
+                let all = self.objects.values();
+                all.filter(is_selected).cloned().collect()
+            }
+            Some(names) => names
+                .iter()
+                .filter_map(|name| self.objects.get(name))
+                .filter(is_selected)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, name: Arc<str>, object: Arc<V>) {
         for label in object.labels() {
             self.by_label
                 .entry(label.clone())

@@ -16,7 +16,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use http::Request;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube::{Client, core::WatchEvent};
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,7 +29,7 @@ use crate::{
         CallError, Connection, Redactor, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query,
         response,
     },
-    clock::{Clock, Contact},
+    clock::{Clock, Contact, Monotonic},
 };
 
 /// After this many failures in a row without progress, the kind is listed again.
@@ -278,7 +278,7 @@ impl<V: Stored> Watch<V> {
         // A kind without changes may send neither events nor bookmarks, so the response itself counts as contact.
         self.contacted();
         let mut events = pin!(events);
-        let opened = Clock::system().now();
+        let opened = Clock::system().monotonic();
         let mut has_events = false;
         loop {
             let event = match timeout(silence, events.next()).await {
@@ -375,8 +375,8 @@ impl<V: Stored> Watch<V> {
 const CLOSED: &str = "the server closed the watch at once, without any event";
 
 /// Whether a watch without events lasted so long that its end is regular.
-fn lasted(opened: Timestamp) -> bool {
-    Clock::system().now().duration_since(opened) >= SignedDuration::from_secs(1)
+fn lasted(opened: Monotonic) -> bool {
+    Clock::system().monotonic().since(opened) >= Duration::from_secs(1)
 }
 
 // === impl WatchEnd ===

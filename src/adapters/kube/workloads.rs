@@ -12,7 +12,7 @@ use crate::{
     domain::{
         ParseSelectorError, Replicas, ScaleTarget, Selector,
         hpa::ObjectRef,
-        observation::{Pod, PodSample, PodUsage, Unavailable},
+        observation::{NamespaceUsage, Pod, PodSample, Unavailable},
     },
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
@@ -62,7 +62,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
         }
     }
 
-    async fn usage(&self, namespace: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
+    async fn usage(&self, namespace: &str) -> Result<NamespaceUsage, Unavailable> {
         self.metrics.usage(namespace).await
     }
 

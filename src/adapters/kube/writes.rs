@@ -29,6 +29,15 @@ const MANAGER: &str = "foretide";
 /// Maximum size of the `note` of an event in events.k8s.io/v1.
 const NOTE_MAX: usize = 1024;
 
+/// A field of a status that is a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StatusField<'a> {
+    /// As the API spells it.
+    pub(super) name: &'a str,
+    /// What it is to hold.
+    pub(super) value: &'a str,
+}
+
 /// Gets a scale subresource.
 pub(super) async fn read_scale(calls: &Calls, path: &str) -> Result<ScaleView, CallError> {
     calls.read(path).await.map(scale_view)
@@ -84,10 +93,45 @@ pub(super) async fn write_status(
     uid: &str,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
-    let operations = json!([
-        {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "add", "path": "/status", "value": status},
-    ]);
+    let change = json!({"op": "add", "path": "/status", "value": status});
+    patch_status(calls, object, uid, vec![change]).await
+}
+
+/// Replaces one field of the status of an object that has a status, if it still has this UID.
+pub(super) async fn write_status_field(
+    calls: &Calls,
+    object: ObjectPath<'_>,
+    uid: &str,
+    field: StatusField<'_>,
+) -> Result<(), ClusterError> {
+    let StatusField { name, value } = field;
+    let path = format!("/status/{name}");
+    let change = json!({"op": "add", "path": path, "value": value});
+    patch_status(calls, object, uid, vec![change]).await
+}
+
+/// Gives an object its first status, if it has none and still has this UID.
+pub(super) async fn write_first_status(
+    calls: &Calls,
+    object: ObjectPath<'_>,
+    uid: &str,
+    status: &(impl Serialize + Sync),
+) -> Result<(), ClusterError> {
+    // A missing field equals null.
+    let missing = json!({"op": "test", "path": "/status", "value": null});
+    let change = json!({"op": "add", "path": "/status", "value": status});
+    patch_status(calls, object, uid, vec![missing, change]).await
+}
+
+async fn patch_status(
+    calls: &Calls,
+    object: ObjectPath<'_>,
+    uid: &str,
+    changes: Vec<Value>,
+) -> Result<(), ClusterError> {
+    let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+    operations.extend(changes);
+    let operations = Value::from(operations);
     let written = async {
         let parameters = query(&[("fieldManager", MANAGER)]);
         let url = format!("{}/status{parameters}", object.path()?);

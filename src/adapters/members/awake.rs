@@ -10,7 +10,7 @@ use crate::clock::Monotonic;
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// A longer time between two readings was a pause, from this much after the first one on.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
-/// So many pauses are remembered; earlier ones count as time awake.
+/// Maximum number of pauses that are remembered; earlier ones count as time awake.
 const PAUSES: usize = 16;
 
 /// The pauses of this process.

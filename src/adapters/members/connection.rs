@@ -69,8 +69,8 @@ struct HealthProbe {
 struct ProbeState {
     /// When the member last answered, or when the probe started.
     answered: Contact,
-    /// Since when, by the wall clock, it reports that it is not ready, and its message.
-    unready: Option<(Timestamp, String)>,
+    /// Since when it reports that it is not ready, and its message.
+    unready: Option<(Contact, String)>,
     /// Why the last probe had no answer.
     unanswered: Option<String>,
     /// Whether the last answer was HTTP 401.
@@ -251,7 +251,7 @@ impl ProbeState {
             }) => {
                 self.answered(now);
                 // Since the first such report, not the latest.
-                let since = self.unready.take().map_or(now.at(), |(since, _)| since);
+                let since = self.unready.take().map_or(now, |(since, _)| since);
                 // A server may send a page of HTML, and this goes into a status.
                 let message: String = message.chars().take(200).collect();
                 self.unready = Some((since, format!("not ready (HTTP {code}): {message}")));
@@ -298,7 +298,11 @@ impl ProbeState {
                 unknown(heard, timeouts.watch_silence, problem, cause)
             }
             Some(_) if watches.synced => match self.unready {
-                Some((since, problem)) => (Health::NotReady { since }, Some(problem)),
+                Some((first, problem)) => {
+                    // By the age, like the time since which a member is lost.
+                    let since = now.checked_sub(silence(&first)).unwrap_or(now);
+                    (Health::NotReady { since }, Some(problem))
+                }
                 // Ready so far; the problem is shown before the member counts as lost.
                 None => (Health::Ready, self.unanswered.or(watches.failing)),
             },
@@ -523,6 +527,18 @@ mod tests {
         state.record(status(503), contact(20));
         let not_ready = Health::NotReady { since: at(10) };
         assert_eq!(health(&state, 21, Some(21), true), not_ready);
+        for moved in [-3_600, 3_600] {
+            let watches = WatchState {
+                heard: Some(contact(21)),
+                synced: true,
+                failing: None,
+            };
+            let timeouts = Timeouts::new(SignedDuration::from_secs(45));
+            let stepped = state.clone();
+            let stepped = stepped.report(watches, &timeouts, at(21 + moved), silence(21));
+            let since = at(10 + moved);
+            assert_eq!(stepped.health, Health::NotReady { since }, "{moved}");
+        }
         state.record(Ok(()), contact(30));
         assert_eq!(health(&state, 31, Some(31), true), Health::Ready);
     }

@@ -30,7 +30,7 @@ use crate::{
         api_server::{ConnectError, Connection, Limits, WriteGate},
         kube::{Changes, KubeMember, Options, WatchTimeouts},
     },
-    clock::Clock,
+    clock::{Clock, ClockReading},
     domain::federate::{Health, Taint},
     error::chain,
     ports::{Fleet, MemberView},
@@ -73,13 +73,24 @@ pub struct MemberReport {
 /// One member.
 struct RegistryEntry {
     info: MemberInfo,
-    /// Since when its `ClusterProfile` reports that it is not healthy.
-    unhealthy: Option<Timestamp>,
+    /// That its `ClusterProfile` reports that it is not healthy.
+    unhealthy: Option<Unhealthy>,
     /// Why there is no connection, and since when.
-    failed: Option<(Timestamp, String)>,
+    failed: Option<(ClockReading, String)>,
     connection: Option<MemberConnection>,
     /// A connection with newer credentials, which replaces the other when its stores are complete.
     pending: Option<MemberConnection>,
+}
+
+/// The report of a `ClusterProfile` that its member is not healthy.
+#[derive(Debug, Clone, Copy)]
+struct Unhealthy {
+    /// The time of the report, by another clock.
+    reported: Timestamp,
+    /// The same on our clock, as it was then.
+    since: Timestamp,
+    /// Our clocks when it was seen first.
+    seen: ClockReading,
 }
 
 // === impl MemberRegistry ===
@@ -127,10 +138,11 @@ impl MemberRegistry {
     /// The state of every member, by name.
     #[must_use]
     pub fn reports(&self) -> Vec<MemberReport> {
+        let (now, lost_after) = (self.clock.reading(), self.settings.timeouts.lost_after);
         let entries = self.read();
         let report = |(name, entry): (&String, &RegistryEntry)| {
             let serving = entry.serving();
-            let report = entry.report(self.settings.timeouts.lost_after);
+            let report = entry.report(lost_after, now);
             MemberReport {
                 name: name.clone(),
                 ready: report.health == Health::Ready && !report.unauthorized,
@@ -173,11 +185,21 @@ impl MemberRegistry {
             taints,
             ..member.info
         };
-        entry.unhealthy = member.unhealthy.map(|at| self.clock.from_wall(at));
+        let now = self.clock.reading();
+        let before = entry.unhealthy;
+        entry.unhealthy = member.unhealthy.map(|reported| {
+            let known = before.filter(|known| known.reported == reported);
+            known.unwrap_or_else(|| Unhealthy {
+                reported,
+                // A report does not come from the future.
+                since: self.clock.from_wall(reported).min(now.wall()),
+                seen: now,
+            })
+        });
         match member.access {
             Ok(access) if entry.uses(&access) => {}
             Ok(access) => self.reconnect(name, &mut entry, access),
-            Err(problem) => entry.fail(problem, self.clock.now()),
+            Err(problem) => entry.fail(problem, now),
         }
         entry
     }
@@ -189,7 +211,7 @@ impl MemberRegistry {
                 tracing::info!(member = name, server, "connecting to a member");
                 entry.replace(self.open(name, access, connection));
             }
-            Err(error) => entry.fail(chain(&error), self.clock.now()),
+            Err(error) => entry.fail(chain(&error), self.clock.reading()),
         }
     }
 
@@ -266,10 +288,9 @@ impl Fleet for MemberRegistry {
 
     fn members(&self) -> Vec<Arc<MemberView<KubeMember>>> {
         let entries = self.read();
-        entries
-            .values()
-            .map(|entry| Arc::new(entry.view(self.settings.timeouts.lost_after)))
-            .collect()
+        let (now, lost_after) = (self.clock.reading(), self.settings.timeouts.lost_after);
+        let views = entries.values().map(|entry| entry.view(lost_after, now));
+        views.map(Arc::new).collect()
     }
 
     fn lost_after(&self) -> SignedDuration {
@@ -279,6 +300,20 @@ impl Fleet for MemberRegistry {
     async fn changed(&self) {
         self.changed.notified().await;
     }
+}
+
+// === impl Unhealthy ===
+
+impl Unhealthy {
+    /// Since when, on the wall clock as it is now.
+    fn since(self, now: ClockReading) -> Timestamp {
+        after_steps(self.since, self.seen, now)
+    }
+}
+
+/// A time of our wall clock that was noted `then`, on the clock as it is now.
+fn after_steps(at: Timestamp, then: ClockReading, now: ClockReading) -> Timestamp {
+    at.saturating_add(now.step_since(then)).unwrap_or(at)
 }
 
 // === impl RegistryEntry ===
@@ -311,7 +346,7 @@ impl RegistryEntry {
     }
 
     /// Closes the connections, because the credentials were removed or cannot be used.
-    fn fail(&mut self, problem: String, now: Timestamp) {
+    fn fail(&mut self, problem: String, now: ClockReading) {
         let since = self.failed.as_ref().map_or(now, |(since, _)| *since);
         if self
             .failed
@@ -342,13 +377,17 @@ impl RegistryEntry {
 
     /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does
     /// not answer.
-    fn report(&self, lost_after: SignedDuration) -> HealthReport {
+    fn report(&self, lost_after: SignedDuration, now: ClockReading) -> HealthReport {
         let report = self.serving().map(MemberConnection::report);
         match (report, self.unhealthy) {
-            (Some(known), Some(since)) if known.health == Health::Ready && !known.unauthorized => {
+            (Some(known), Some(reported))
+                if known.health == Health::Ready && !known.unauthorized =>
+            {
                 let problem = "its ClusterProfile reports ControlPlaneHealthy=False";
                 HealthReport {
-                    health: Health::NotReady { since },
+                    health: Health::NotReady {
+                        since: reported.since(now),
+                    },
                     problem: Some(problem.to_owned()),
                     unauthorized: false,
                 }
@@ -357,7 +396,9 @@ impl RegistryEntry {
             (None, _) => {
                 let (since, problem) = self.failed.clone().unzip();
                 // Without a connection and without a failure nothing is known: lost from the beginning.
-                let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
+                let since = since.map_or(Timestamp::UNIX_EPOCH, |then| {
+                    after_steps(then.wall(), then, now)
+                });
                 let since = since.saturating_add(lost_after).unwrap_or(since);
                 HealthReport {
                     health: Health::Unknown { since },
@@ -368,12 +409,12 @@ impl RegistryEntry {
         }
     }
 
-    fn view(&self, lost_after: SignedDuration) -> MemberView<KubeMember> {
+    fn view(&self, lost_after: SignedDuration, now: ClockReading) -> MemberView<KubeMember> {
         let HealthReport {
             health,
             problem,
             unauthorized,
-        } = self.report(lost_after);
+        } = self.report(lost_after, now);
         MemberView {
             profile: self.info.profile.clone(),
             taints: self.info.taints.clone(),

@@ -2,6 +2,8 @@
 //!
 //! The versions differ only in the name of the window. Discovery finds the version that is served, once a minute.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDiscovery};
 use serde::Deserialize;
@@ -22,7 +24,7 @@ const GROUP: &str = "custom.metrics.k8s.io";
 /// Supported versions, the best first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// How long a discovered version is used.
-const VERSION_MAX_AGE: SignedDuration = SignedDuration::from_secs(60);
+const VERSION_MAX_AGE: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
 struct ValueList {
@@ -34,7 +36,7 @@ struct ValueList {
 #[serde(rename_all = "camelCase")]
 struct Item {
     described_object: DescribedObject,
-    timestamp: Timestamp,
+    timestamp: Option<Timestamp>,
     #[serde(alias = "window")]
     window_seconds: Option<i64>,
     value: Amount,
@@ -67,7 +69,19 @@ impl MetricsApi {
         let mut pairs = vec![("labelSelector", request.pod_selector)];
         pairs.extend(request.metric_selector.map(|s| ("metricLabelSelector", s)));
         let items = non_empty(&what, self.values(path(), &pairs).await)?;
-        Ok(items.into_iter().map(|item| item.on(&self.clock)).collect())
+        let mut ages = Vec::new();
+        let (mut samples, count) = (Vec::new(), items.len());
+        for item in items {
+            match self.stale_age(item.timestamp, item.window()) {
+                None => samples.push(item.on(&self.clock)),
+                Some(age) => ages.push(age),
+            }
+        }
+        match ages.into_iter().min() {
+            Some(age) if samples.is_empty() && count > 0 => Err(Unavailable::stale(&what, age)),
+            // A pod whose sample is too old is missing.
+            _ => Ok(samples),
+        }
     }
 
     /// A metric of one object.
@@ -88,12 +102,10 @@ impl MetricsApi {
             .collect();
         let items = non_empty(&what, self.values(path, &pairs).await)?;
         match items.as_slice() {
-            [
-                Item {
-                    value: Amount(milli),
-                    ..
-                },
-            ] => Ok(*milli),
+            [item] => match self.stale_age(item.timestamp, item.window()) {
+                None => Ok(item.value.0),
+                Some(age) => Err(Unavailable::stale(&what, age)),
+            },
             many => {
                 let message = format!(
                     "expected one value of {what}, the server sent {}",
@@ -154,9 +166,9 @@ impl MetricsApi {
     /// The server's preferred version if it is supported, else the best of those it serves.
     async fn version(&self) -> Result<&'static str, CallError> {
         let mut cached = self.version.lock().await;
-        let now = Clock::system().now();
+        let now = Clock::system().monotonic();
         if let Some((discovered, version)) = *cached
-            && now.duration_since(discovered) < VERSION_MAX_AGE
+            && now.since(discovered) < VERSION_MAX_AGE
         {
             return Ok(version);
         }
@@ -186,14 +198,16 @@ fn supported_version(group: &APIGroup) -> Option<&'static str> {
 // === impl Item ===
 
 impl Item {
+    fn window(&self) -> Option<SignedDuration> {
+        self.window_seconds.map(SignedDuration::from_secs)
+    }
+
     fn on(self, clock: &Clock) -> PodSample {
         PodSample {
+            window: self.window().unwrap_or(DEFAULT_WINDOW),
             pod: self.described_object.name.into(),
             value: self.value.0,
-            at: clock.from_wall(self.timestamp),
-            window: self
-                .window_seconds
-                .map_or(DEFAULT_WINDOW, SignedDuration::from_secs),
+            at: clock.from_wall(self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH)),
         }
     }
 }

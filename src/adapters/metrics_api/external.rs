@@ -1,5 +1,6 @@
 //! `external.metrics.k8s.io`: metrics that belong to no object of the cluster.
 
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::{Amount, MetricsApi, non_empty};
@@ -15,7 +16,12 @@ struct ValueList {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Item {
+    timestamp: Option<Timestamp>,
+    /// `window` in the API, in seconds.
+    #[serde(alias = "window")]
+    window_seconds: Option<i64>,
     value: Amount,
 }
 
@@ -36,14 +42,15 @@ impl MetricsApi {
             Err(error) => Err(error),
         };
         let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
-        Ok(items
-            .into_iter()
-            .map(
-                |Item {
-                     value: Amount(milli),
-                 }| milli,
-            )
-            .collect())
+        let values = items.iter().map(|item| {
+            let window = item.window_seconds.map(SignedDuration::from_secs);
+            match self.stale_age(item.timestamp, window) {
+                None => Ok(item.value.0),
+                // Without this series the sum would be a part of the total.
+                Some(age) => Err(Unavailable::stale(&what, age)),
+            }
+        });
+        values.collect()
     }
 }
 

@@ -25,9 +25,9 @@ use tokio::sync::Mutex;
 
 use super::api_server::{CallError, Calls, Discovery};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Monotonic},
     domain::{
-        observation::{Cause, Unavailable},
+        observation::{Cause, Unavailable, stale_after},
         quantity::Quantity,
     },
 };
@@ -41,7 +41,7 @@ pub(super) struct MetricsApi {
     discovery: Arc<Discovery>,
     clock: Clock,
     /// The version of the custom metrics API, and when it was discovered.
-    version: Mutex<Option<(Timestamp, &'static str)>>,
+    version: Mutex<Option<(Monotonic, &'static str)>>,
 }
 
 /// A quantity in milli-units, rounded up.
@@ -58,6 +58,20 @@ impl MetricsApi {
             clock,
             version: Mutex::new(None),
         }
+    }
+
+    /// The age of a sample, if it is too old to count. One without a time is as new as its response.
+    ///
+    /// Measured by the clock of the API server, because the controller may run in another cluster.
+    fn stale_age(
+        &self,
+        at: Option<Timestamp>,
+        window: Option<SignedDuration>,
+    ) -> Option<SignedDuration> {
+        let now = Clock::system().now();
+        let now = now.saturating_add(self.calls.clock_skew()).unwrap_or(now);
+        let age = now.duration_since(at.filter(|at| *at > Timestamp::UNIX_EPOCH)?);
+        (age > stale_after(window)).then_some(age)
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Amount, MetricsApi, non_empty};
 use crate::{
     adapters::api_server::{root, segment},
     clock::Clock,
-    domain::observation::{ContainerUsage, PodUsage, Unavailable},
+    domain::observation::{ContainerUsage, NamespaceUsage, PodUsage, StaleSample, Unavailable},
 };
 
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ struct UsageList {
 #[derive(Deserialize)]
 struct PodMetrics {
     metadata: PodName,
-    timestamp: Timestamp,
+    timestamp: Option<Timestamp>,
     window: SignedDuration,
     containers: Option<Vec<ContainerMetrics>>,
 }
@@ -44,7 +44,7 @@ impl MetricsApi {
     pub(in crate::adapters) async fn usage(
         &self,
         namespace: &str,
-    ) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
+    ) -> Result<NamespaceUsage, Unavailable> {
         let what = format!("pod usage in namespace {namespace} from metrics.k8s.io");
         let path = root("metrics.k8s.io/v1beta1").and_then(|root| {
             segment(namespace).map(|namespace| format!("{root}/namespaces/{namespace}/pods"))
@@ -54,10 +54,17 @@ impl MetricsApi {
             Err(error) => Err(error),
         };
         let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
-        Ok(items
-            .into_iter()
-            .map(|item| Arc::new(item.on(&self.clock)))
-            .collect())
+        let mut usage = NamespaceUsage::default();
+        for item in items {
+            match self.stale_age(item.timestamp, Some(item.window)) {
+                None => usage.pods.push(Arc::new(item.on(&self.clock))),
+                Some(age) => usage.stale.push(StaleSample {
+                    pod: item.metadata.name.into(),
+                    age,
+                }),
+            }
+        }
+        Ok(usage)
     }
 }
 
@@ -79,7 +86,7 @@ impl PodMetrics {
             });
         PodUsage {
             pod: self.metadata.name.into(),
-            at: clock.from_wall(self.timestamp),
+            at: clock.from_wall(self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH)),
             window: self.window,
             containers: containers.collect(),
         }

@@ -19,13 +19,25 @@ use crate::{
     ports::MetricQuery,
 };
 
+/// The time of the API server, by its own responses.
+const NOW: &str = "Thu, 01 Jan 2026 00:01:00 GMT";
+
 fn api(reply: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> (FakeServer, MetricsApi) {
-    let (server, client) = FakeServer::new(move |sent, _before| reply(sent));
+    let dated = move |sent: &Sent| match reply(sent) {
+        // The machine of the metrics APIs has a wrong clock.
+        Reply::Ok(value) if sent.line.contains("metrics.k8s.io") => {
+            Reply::Dated(value, "Fri, 01 Jan 2027 00:01:00 GMT")
+        }
+        Reply::Ok(value) => Reply::Dated(value, NOW),
+        other => other,
+    };
+    let (server, client) = FakeServer::new(move |sent, _before| dated(sent));
     let limits = Limits {
         backoff: std::time::Duration::ZERO,
         ..Limits::default()
     };
     let calls = Arc::new(Calls::new(client, limits));
+    calls.date(NOW);
     let discovery = Arc::new(Discovery::new(calls.clone()));
     (server, MetricsApi::new(calls, discovery, Clock::system()))
 }
@@ -84,7 +96,7 @@ async fn pod_usage_keeps_every_container_and_every_resource() {
             "containers": null,
         }]}))
     });
-    let usage = api.usage("shop").await.unwrap();
+    let usage = api.usage("shop").await.unwrap().pods;
     let container = |name: &str, usage: &[(&str, i64)]| ContainerUsage {
         name: name.into(),
         usage: usage
@@ -252,6 +264,84 @@ async fn an_external_metric_has_one_value_per_series() {
             format!("{root}/queue")
         ]
     );
+}
+
+#[tokio::test]
+async fn a_sample_older_than_twice_its_window_and_90_seconds_is_missing() {
+    for (at, window, age) in [
+        (json!("2025-12-31T23:59:35Z"), 30, None),
+        (json!("2025-12-31T23:59:29Z"), 30, Some(91)),
+        (json!("2025-12-31T23:57:10Z"), 120, Some(230)),
+        (json!("2025-12-31T23:56:59Z"), 120, Some(241)),
+        // Without a time, and with the zero time.
+        (json!(null), 30, None),
+        (json!("0001-01-01T00:00:00Z"), 30, None),
+        // Ahead of the server.
+        (json!("2026-01-01T01:00:00Z"), 30, None),
+    ] {
+        let stale = age.filter(|age| *age > 90.max(2 * window));
+        let (usage_at, value_at) = (at.clone(), at.clone());
+        let (_server, usage) = api(move |_| {
+            Reply::Ok(json!({"items": [{
+                "metadata": {"name": "web-1"}, "timestamp": usage_at,
+                "window": format!("{window}s"), "containers": [],
+            }]}))
+        });
+        let usage = usage.usage("shop").await.unwrap();
+        let seconds = usage.stale.iter().map(|sample| sample.age.as_secs());
+        // The clock runs on between two responses.
+        let is_near = |(found, want): (i64, i64)| (found - want).abs() <= 2;
+        let found: Vec<i64> = seconds.collect();
+        assert_eq!(found.len(), usize::from(stale.is_some()), "{at}");
+        assert!(found.into_iter().zip(stale).all(is_near), "{at}");
+        assert_eq!(usage.pods.len(), usize::from(stale.is_none()), "{at}");
+
+        let mut item = value("web-1", &("windowSeconds", json!(window)), "5");
+        item["timestamp"] = value_at;
+        let (_server, custom) = custom(&["v1beta2"], json!([item]));
+        let metric = query("rps", None);
+        let pods = custom.pods(&metric).await.map(|samples| samples.len());
+        assert_eq!(
+            pods.clone().map_err(|error| error.reason),
+            match stale {
+                None => Ok(1),
+                Some(_) => Err(Cause::StaleSamples),
+            }
+        );
+        let external = custom.external(&metric).await;
+        assert_eq!(external.is_err(), stale.is_some(), "{at}");
+        if let (Err(error), Some(241)) = (pods, stale) {
+            let message = "the newest sample of pods metric rps in namespace shop is 4m";
+            assert!(error.message.starts_with(message), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stale_series_leaves_no_part_of_an_external_total() {
+    let (_server, api) = api(|_| {
+        Reply::Ok(json!({"items": [
+            {"timestamp": "2026-01-01T00:00:30Z", "value": "5"},
+            {"timestamp": "2025-12-31T23:00:00Z", "value": "7"},
+        ]}))
+    });
+    let error = api.external(&query("queue", None)).await.unwrap_err();
+    assert_eq!(error.reason, Cause::StaleSamples);
+}
+
+#[tokio::test]
+async fn a_sample_without_a_window_may_be_ten_minutes_old() {
+    for (at, is_stale) in [
+        ("2025-12-31T23:51:05Z", false),
+        ("2025-12-31T23:50:59Z", true),
+    ] {
+        let mut item = value("web-1", &("windowSeconds", json!(null)), "5");
+        item["timestamp"] = json!(at);
+        let (_server, api) = custom(&["v1beta2"], json!([item]));
+        let metric = query("rps", None);
+        assert_eq!(api.pods(&metric).await.is_err(), is_stale, "{at}");
+        assert_eq!(api.external(&metric).await.is_err(), is_stale, "{at}");
+    }
 }
 
 #[tokio::test]

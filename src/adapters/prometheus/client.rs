@@ -18,7 +18,7 @@ use reqwest::{Response, Url, redirect};
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use crate::adapters::breaker::Breaker;
-use crate::clock::Contact;
+use crate::clock::Clock;
 use crate::ports::HistoryError;
 
 /// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
@@ -158,13 +158,13 @@ impl Prometheus {
         self.admit()?;
         let response = self.read(request.post_raw().await).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
-        self.breaker().record(answered, Contact::now().monotonic());
+        self.breaker().record(answered, Clock::system().monotonic());
         only_series(response?)
     }
 
     /// Whether a request may be sent: not while the server hangs, which every other series would have to wait for.
     fn admit(&self) -> Result<(), HistoryError> {
-        let admitted = self.breaker().admit(Contact::now().monotonic());
+        let admitted = self.breaker().admit(Clock::system().monotonic());
         admitted.map_err(|retry_in| HistoryError::CircuitOpen {
             endpoint: self.endpoint.clone(),
             retry_in,

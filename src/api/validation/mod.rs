@@ -9,8 +9,9 @@ mod duration;
 mod fleet;
 mod limits;
 mod metric;
+mod targets;
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use foretide_crds::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
@@ -23,6 +24,7 @@ pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, lead_time};
 pub use duration::duration;
 pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
+pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 
 use crate::domain::{
     ReplicaBounds, Replicas, ScaleTarget,
@@ -97,24 +99,6 @@ fn sentence(violations: &[Violation]) -> String {
         listed.push(format!("and {} more", violations.len() - LISTED_MAX));
     }
     listed.join("; ")
-}
-
-/// Checks that workloads of the object's namespace may be scaled.
-///
-/// # Errors
-/// The namespace is among `denied`.
-pub fn target_namespace(metadata: &ObjectMeta, denied: &BTreeSet<String>) -> Result<(), Invalid> {
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    if !denied.contains(namespace) {
-        return Ok(());
-    }
-    let expected = "a namespace in which the controller scales: it does not in its own and in those of \
-                    --deny-target-namespaces";
-    Err(Invalid(vec![Violation::new(
-        "metadata.namespace",
-        namespace,
-        expected,
-    )]))
 }
 
 /// Converts the spec of an autoscaler.

@@ -5,6 +5,7 @@ use super::{
     observe::FleetObservation,
 };
 use crate::{
+    controller::report::LedgerIntent,
     domain::federate::{self, FleetDecision},
     ports::ClusterError,
 };
@@ -24,6 +25,8 @@ pub(in crate::controller) struct FleetDecided<M> {
     pub(super) decision: FleetDecision,
     /// What is to be done in each member.
     pub(super) plans: Vec<MemberPlan>,
+    /// The ledger that is to be stored before a member is written, where it changed and members are written by it.
+    pub(super) intent: Option<LedgerIntent>,
 }
 
 /// What became of a decision about one fleet.

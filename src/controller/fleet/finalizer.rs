@@ -13,13 +13,13 @@ use std::{
 
 use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
 use futures::future::{join, join_all};
-use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
+    clock::Monotonic,
     controller::{apply::Writer, child_hpa},
     domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
@@ -29,9 +29,9 @@ use crate::{
 /// Our finalizer.
 const FINALIZER: &str = "autoscaling.foretide.io/fleet";
 /// How long an unreachable member delays the deletion.
-const MAX_DELAY: SignedDuration = SignedDuration::from_mins(5);
+const MAX_DELAY: Duration = Duration::from_mins(5);
 /// How often members are searched for HPAs of deleted fleets.
-const COLLECT_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+const COLLECT_PERIOD: Duration = Duration::from_mins(1);
 
 /// What the cleanup does with an HPA of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,9 @@ struct Known {
     /// The hub's identity, once it was read.
     identity: Option<String>,
     /// When members were last searched for HPAs of deleted fleets.
-    collected: Option<Timestamp>,
+    collected: Option<Monotonic>,
     /// Since when objects are being deleted, by UID.
-    since: HashMap<String, Timestamp>,
+    since: HashMap<String, Monotonic>,
 }
 
 // === impl Finalizers ===
@@ -93,7 +93,7 @@ impl Finalizers {
         &self,
         mut fleets: Vec<Arc<FederatedHPA>>,
         members_of: impl Fn(&str) -> Vec<String>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> Vec<Deleting> {
         fleets.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
         let uids: HashSet<String> = fleets.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
@@ -106,7 +106,7 @@ impl Finalizers {
             let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
             let listed = in_status.chain(members_of(&uid)).collect();
             let since = *known.since.entry(uid).or_insert(now);
-            let is_overdue = now.duration_since(since) >= MAX_DELAY;
+            let is_overdue = now.since(since) >= MAX_DELAY;
             Deleting {
                 fdhpa,
                 listed,
@@ -117,9 +117,8 @@ impl Finalizers {
     }
 
     /// The hub's identity, if it can be read and members were not searched within the last minute.
-    pub(super) async fn collect_as<C: Cluster>(&self, hub: &C, now: Timestamp) -> Option<String> {
-        // `abs`, so that a clock that is set back does not stop the search.
-        let waits = |last: Timestamp| now.duration_since(last).abs() < COLLECT_PERIOD;
+    pub(super) async fn collect_as<C: Cluster>(&self, hub: &C, now: Monotonic) -> Option<String> {
+        let waits = |last: Monotonic| now.since(last) < COLLECT_PERIOD;
         let is_known = {
             let mut known = self.known();
             if known.collected.is_some_and(waits) {

@@ -15,11 +15,12 @@ use super::{
 };
 use crate::{
     controller::{
-        child_hpa::{ChildSpec, RelatedHpas, as_child},
+        child_hpa::{ChildSpec, as_child},
         decide::{DecideContext, Decided},
         demand_sample,
         observe::{ForecastSeries, TargetObservation},
         part::Part,
+        related_hpas::RelatedHpas,
     },
     domain::{
         ReplicaBounds, Replicas,
@@ -55,6 +56,34 @@ pub(super) struct MemberPlan {
     pub(super) removes: Option<String>,
     /// An HPA that is to be released although its workload is not there.
     pub(super) orphan: Option<Arc<HpaView>>,
+}
+
+/// Whether a member is to be written because the rules changed something there, so that the write follows the ledger.
+///
+/// Writes that no rule asks for do not count: a template that changed, or a child's minimum that leads it to a count.
+pub(super) fn any_writes_by_ledger(plans: &[MemberPlan], decision: &FleetDecision) -> bool {
+    let is_decided = |plan: &MemberPlan| {
+        let share = decision.member(&plan.name);
+        share.is_some_and(|share| share.action.writes())
+    };
+    plans.iter().any(|plan| is_decided(plan) && plan.writes())
+}
+
+// === impl MemberPlan ===
+
+impl MemberPlan {
+    /// Whether it writes anything, apart from what the member has already. A preview writes nothing.
+    fn writes(&self) -> bool {
+        let is_child_written = |decided: &Decided| {
+            let releases = !decided.delegates && decided.observation.hpas.acting().is_some();
+            releases || !matches!(decided.decision.action, action::Action::Hold { .. })
+        };
+        self.placement.is_some()
+            || self.replicas.is_some()
+            || self.removes.is_some()
+            || self.orphan.is_some()
+            || self.decided.as_ref().is_some_and(is_child_written)
+    }
 }
 
 /// Reads members for the rules.

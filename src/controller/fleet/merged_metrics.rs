@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use super::{item::FleetItem, observe::Present};
 use crate::{
     controller::{
-        child_hpa::RelatedHpas,
         observe::{ForecastSeries, TargetObservation},
+        related_hpas::RelatedHpas,
     },
     domain::{
         Observation, Replicas, Scale,

@@ -42,7 +42,7 @@ use self::{
     decided::{FleetApplied, FleetDecided},
     finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
-    member_plan::{MemberReader, Planner},
+    member_plan::{MemberPlan, MemberReader, Planner},
     observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
     participants::Participants,
     state::FleetState,
@@ -52,7 +52,7 @@ use super::{
     decide::DecideContext,
     demand_sample,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{Report, Reporter, Trouble},
+    report::{Report, ReportState, Reporter, Trouble},
     state::StateCell,
 };
 use crate::{
@@ -61,11 +61,13 @@ use crate::{
         ownership::{Owner, OwnerKind},
         validation::{self, Invalid},
     },
+    clock::Monotonic,
     domain::{
         Replicas,
         federate::{self, FleetDecision, Reason},
     },
-    ports::{Cluster, Fleet},
+    ports::{Cluster, ClusterError, Fleet},
+    telemetry::Write,
 };
 
 /// The fleets whose objects are in one cluster, the hub.
@@ -95,11 +97,11 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
         }
     }
 
-    /// Carries out the plans of one fleet, once its object has the finalizer that they need.
+    /// Carries out the plans of one fleet, once its object has the finalizer that they need and the ledger that they
+    /// follow.
     async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
         let plans = std::mem::take(&mut fleet.plans);
-        // First: a fleet that is deleted in between would leave its HPAs behind.
-        if let Err(error) = finalizer::update(&*self.hub, &fleet, &plans).await {
+        if let Err(error) = self.prepare(&fleet, &plans).await {
             let outcome = Err(error);
             return FleetApplied { fleet, outcome };
         }
@@ -114,6 +116,23 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
         };
         let outcome = Ok(writer.apply(&fleet.decision, plans.collect()).await);
         FleetApplied { fleet, outcome }
+    }
+
+    /// Writes to the hub what must be there before the first write to a member.
+    async fn prepare(
+        &self,
+        fleet: &FleetDecided<F::Member>,
+        plans: &[MemberPlan],
+    ) -> Result<(), ClusterError> {
+        // First: a fleet that is deleted in between would leave its HPAs behind.
+        finalizer::update(&*self.hub, fleet, plans).await?;
+        let Some(intent) = &fleet.intent else {
+            return Ok(());
+        };
+        // A controller that takes over between two members would bring the first one back to an older budget.
+        let stored = intent.store(&*self.hub, &fleet.item.object).await;
+        self.shared.telemetry.wrote(Write::Status, stored.is_ok());
+        stored
     }
 }
 
@@ -164,10 +183,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             local_zone,
             sync_period,
             settings,
-            denied_namespaces,
+            targets,
             ..
         } = &self.setup;
-        validation::target_namespace(&object.metadata, denied_namespaces)?;
+        targets.check(&object.metadata, &object.spec.autoscaling.scale_target_ref)?;
         let spec = validation::fleet(object, local_zone, *sync_period, settings)?;
         Ok(FleetTerms {
             observed_workload: Arc::new(spec.observed_workload()),
@@ -180,8 +199,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         Owner::federated(object, hub.as_deref(), terms.spec.deletion)
     }
 
-    fn restore(&self, object: &FederatedHPA) -> FleetState {
-        FleetState::restored(object)
+    fn restore(&self, object: &FederatedHPA, reported: &ReportState) -> FleetState {
+        FleetState::restored(object, reported.ledger().as_deref())
     }
 
     fn forget(&self, gone: &mut StateOf<Self>) {
@@ -194,7 +213,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         &self,
         states: &StatesOf<Self>,
         busy: &HashSet<String>,
-        now: Timestamp,
+        now: Monotonic,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut deleting = self.hub.federated();
         deleting.retain(|fdhpa| {
@@ -303,7 +322,11 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             template: template.map(|(template, _)| template),
         };
         let plans = planner.plan_all(&decision, &observed, fleet);
+        let is_written = member_plan::any_writes_by_ledger(&plans, &decision);
         FleetDecided {
+            intent: is_written
+                .then(|| state.report.intent(&fleet.ledger))
+                .flatten(),
             item,
             observed,
             whole,
@@ -352,13 +375,9 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         &self,
         state: &mut StateOf<Self>,
         applied: FleetApplied<F::Member>,
-        now: Timestamp,
+        reporter: &Reporter<'_>,
     ) -> Report {
-        let reporter = Reporter {
-            telemetry: &self.shared.telemetry,
-            now,
-        };
-        report::report(&reporter, state, applied)
+        report::report(reporter, state, applied)
     }
 
     fn publish_sync(&self, seconds: f64) {

@@ -17,13 +17,14 @@ use tokio::task::JoinSet;
 use super::{item::FleetItem, template::Template};
 use crate::{
     controller::{
-        child_hpa::{self, RelatedHpas, as_child},
+        child_hpa::{self, as_child},
         observe::{self, ClusterReads, TargetObservation},
         part::Part,
+        related_hpas::RelatedHpas,
     },
     domain::{
         Replicas,
-        federate::{Estimate, Health, PodShape, WorkloadSource},
+        federate::{Estimate, Health, PodShape, Profile, WorkloadSource},
         observation::{Container, Reading, Requests},
     },
     forecaster::forecasts::Forecasts,
@@ -189,12 +190,10 @@ impl DueFleet {
         }
     }
 
-    /// Whether a member can run the workload, or has something of ours.
-    fn concerns<M: Member>(&self, view: &MemberView<M>) -> bool {
+    /// Whether a member can run the workload, or may have something of ours.
+    fn concerns(&self, member: &Profile) -> bool {
         let policy = &self.item.spec.spec.policy;
-        policy.affinity.matches(&view.profile)
-            || self.known.contains_key(&view.profile.name)
-            || self.item.has_hpas_in(view)
+        policy.affinity.matches(member) || self.known.contains_key(&member.name)
     }
 
     /// The fleet's own metrics, which are read once.
@@ -297,7 +296,10 @@ impl<M: Member> FleetRound<M> {
         let template = fleet.read_template(hub, limit).await;
         let placed = template.as_ref().and_then(|placed| placed.as_ref().ok());
         let placed = placed.cloned().map(Arc::new);
-        let concerned = self.members.iter().filter(|view| fleet.concerns(view));
+        let concerned = self
+            .members
+            .iter()
+            .filter(|view| fleet.concerns(&view.profile) || self.has_hpas_of(&fleet.item, view));
         let tasks = concerned.map(|view| MemberTask {
             view: Arc::clone(view),
             fleet: Arc::clone(fleet),
@@ -316,6 +318,15 @@ impl<M: Member> FleetRound<M> {
             hub,
             template,
         }
+    }
+
+    /// Whether a member has an HPA of a fleet, as far as is known.
+    fn has_hpas_of(&self, fleet: &FleetItem, view: &MemberView<M>) -> bool {
+        let namespace = &fleet.spec.spec.workload.target.namespace;
+        view.cluster.as_ref().is_some_and(|cluster| {
+            let hpas = self.reads_of(view, cluster).hpas(namespace);
+            hpas.has_of_fleet(&fleet.owner.uid)
+        })
     }
 
     fn reads_of(&self, view: &MemberView<M>, cluster: &Arc<M>) -> Arc<ClusterReads<M>> {
@@ -344,27 +355,25 @@ impl<M: Member> MemberTask<M> {
     /// The member's name, and what was seen there.
     async fn run(self, reads: Result<Arc<ClusterReads<M>>, String>) -> (String, ObservedMember<M>) {
         let name = self.view.profile.name.clone();
-        let observed = match (reads, &self.view.cluster) {
-            (Err(problem), _) => unobserved(&problem),
-            (Ok(reads), Some(cluster)) => {
-                let observed = self.observe(cluster, &reads);
-                let observed = tokio::time::timeout(self.limit, observed).await;
+        let observed = match reads {
+            Err(problem) => unobserved(&problem),
+            Ok(reads) => {
+                let observed = tokio::time::timeout(self.limit, self.observe(&reads)).await;
                 let late = || unobserved(&format!("no answer within {:?}", self.limit));
                 observed.unwrap_or_else(|_elapsed| late())
             }
-            (Ok(_), None) => unobserved("no connection has been opened"),
         };
         let view = self.view;
         (name, ObservedMember { view, observed })
     }
 
     /// Observes a member that answers, however long that takes; metrics that do not come in time are missing.
-    async fn observe(&self, cluster: &M, reads: &ClusterReads<M>) -> MemberObservation {
+    async fn observe(&self, reads: &ClusterReads<M>) -> MemberObservation {
         let name = &*self.view.profile.name;
         let part = &self.fleet.part_in(name);
         let observed = reads.observe(&Forecasts::default(), part).await;
         let reader = WorkloadReader {
-            cluster,
+            reads,
             name,
             fleet: &self.fleet,
             placed: self.placed.as_deref(),
@@ -421,9 +430,8 @@ fn shortened(problem: &str) -> String {
 }
 
 /// Where one fleet's workload is observed in one member.
-#[derive(Debug)]
 struct WorkloadReader<'a, M> {
-    cluster: &'a M,
+    reads: &'a ClusterReads<M>,
     name: &'a str,
     fleet: &'a DueFleet,
     /// The workload that the hub places, and what one replica of it needs.
@@ -439,14 +447,13 @@ impl<M: Member> WorkloadReader<'_, M> {
         &self,
         observed: Result<TargetObservation, ClusterError>,
     ) -> MemberObservation {
-        let target = &self.part.workload.target;
+        let (cluster, target) = (self.reads.cluster(), &self.part.workload.target);
         let observed = match observed {
             Ok(observed) => observed,
             Err(ClusterError::NotFound { .. }) => {
-                let capacity = self
-                    .placed
-                    .and_then(|(_, like)| self.cluster.capacity(target, "", like));
-                let hpas = self.part.related(&self.cluster.hpas(&target.namespace));
+                let placed = self.placed;
+                let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
+                let hpas = self.part.related(&self.reads.hpas(&target.namespace));
                 return MemberObservation::Absent { capacity, hpas };
             }
             Err(error) => return unknown(&error),
@@ -455,7 +462,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         let unschedulable = if selector.is_empty() {
             Ok((Replicas::ZERO, None))
         } else {
-            self.cluster.unschedulable(&target.namespace, selector)
+            cluster.unschedulable(target, selector)
         };
         let foreign = self.is_foreign(&observed).await;
         let ((unschedulable, unschedulable_since), foreign) = match (unschedulable, foreign) {
@@ -467,7 +474,7 @@ impl<M: Member> WorkloadReader<'_, M> {
             unschedulable,
             unschedulable_since,
             foreign,
-            capacity: self.cluster.capacity(target, selector, &like),
+            capacity: cluster.capacity(target, selector, &like),
             replica_writer: self.replica_writer(&observed).await,
             observed,
         }))
@@ -481,7 +488,8 @@ impl<M: Member> WorkloadReader<'_, M> {
         if item.spec.spec.policy.source != WorkloadSource::Hub || is_template {
             return Ok(false);
         }
-        let placed_for = self.cluster.placed_for(&self.part.workload.target).await?;
+        let cluster = self.reads.cluster();
+        let placed_for = cluster.placed_for(&self.part.workload.target).await?;
         Ok(placed_for.as_deref() != Some(&*item.owner.uid))
     }
 
@@ -495,7 +503,7 @@ impl<M: Member> WorkloadReader<'_, M> {
             return None;
         }
         let target = &self.part.workload.target;
-        let writer = self.cluster.replicas_written_by(target).await;
+        let writer = self.reads.cluster().replicas_written_by(target).await;
         // If the writer cannot be determined, report no conflict.
         writer.ok().flatten()
     }

@@ -6,17 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::last_move::LastMove;
 use crate::{
     api::status::stored_ledger,
-    controller::target::{StoredHistory, TargetState},
+    controller::{
+        state::KindState,
+        target::{StoredHistory, TargetState},
+    },
     domain::{
         ReplicaBounds, Replicas,
         autoscale::history::History,
         federate::{Health, Ledger, Member, Pods, Profile},
         lead_time::LeadTimes,
+        remembered::Remembered,
     },
 };
 
@@ -83,10 +87,11 @@ pub(super) struct ShapedMin {
 // === impl FleetState ===
 
 impl FleetState {
-    /// The state of a fleet that is new to us: what its status kept.
-    pub(super) fn restored(fdhpa: &FederatedHPA) -> Self {
+    /// The state of a fleet that is new to us: what its status kept, and the ledger that was stored last, which the watch
+    /// may not show yet.
+    pub(super) fn restored(fdhpa: &FederatedHPA, ledger: Option<&str>) -> Self {
         let status = fdhpa.status.as_ref();
-        let ledger = status.and_then(|status| stored_ledger(status.ledger.as_deref()?));
+        let ledger = ledger.and_then(stored_ledger);
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
             let record = MemberRecord {
@@ -130,9 +135,48 @@ impl FleetState {
     }
 }
 
+impl KindState for FleetState {
+    fn shift(&mut self, step: SignedDuration) {
+        self.fleet_metrics = std::mem::take(&mut self.fleet_metrics).shifted(step);
+        self.ledger = std::mem::take(&mut self.ledger).shifted(step);
+        for record in self.members.values_mut() {
+            record.target.shift(step);
+            record.for_each_contact(|time| time.shift(step));
+            for (at, _) in &mut record.foreign_writes {
+                Remembered::Since(at).shift(step);
+            }
+        }
+    }
+
+    fn resume(&mut self, pause: SignedDuration) {
+        self.ledger = std::mem::take(&mut self.ledger).resumed(pause);
+        for record in self.members.values_mut() {
+            // A member that was not asked is not silent.
+            record.for_each_contact(|time| time.shift(pause));
+        }
+    }
+
+    fn put_back(&mut self, now: Timestamp) {
+        self.ledger = std::mem::take(&mut self.ledger).put_back(now);
+    }
+}
+
 // === impl MemberRecord ===
 
 impl MemberRecord {
+    /// Changes the times at which the member was heard, and since which it is not well.
+    fn for_each_contact(&mut self, change: impl Fn(Remembered<'_>)) {
+        let Some(last) = &mut self.last else {
+            return;
+        };
+        if let Some(at) = &mut last.observed {
+            change(Remembered::Since(at));
+        }
+        if let Health::NotReady { since } | Health::Unknown { since } = &mut last.health {
+            change(Remembered::Since(since));
+        }
+    }
+
     /// Whether to report it as lost. A member that was never seen and is not in status is still joining.
     pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {

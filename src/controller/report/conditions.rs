@@ -19,6 +19,9 @@ use crate::{
 /// The reason of a spec that cannot be acted on.
 pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 
+/// The reason of a target whose replicas another writer keeps changing.
+pub(in crate::controller) const EXTERNAL_WRITER: &str = "ExternalWriter";
+
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
@@ -65,6 +68,9 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
             part.owner.kind.resource()
         );
         return Some(not_ready("TargetConflict", &message));
+    }
+    if let Some(message) = &applied.decided.replica_conflict {
+        return Some(not_ready(EXTERNAL_WRITER, message));
     }
     let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
     let adopted = applied

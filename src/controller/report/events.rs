@@ -6,7 +6,7 @@ use crate::{
     ports::{ClusterError, EventNote},
 };
 
-use super::conditions::{INVALID_SPEC, failure, kept_in_force};
+use super::conditions::{EXTERNAL_WRITER, INVALID_SPEC, failure, kept_in_force};
 
 pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
     let effect = applied.outcome.as_ref().ok();
@@ -23,7 +23,10 @@ pub(super) fn warning(applied: &Applied, invalid: Option<&Invalid>) -> Option<Ev
     };
     match &applied.outcome {
         Err(ClusterError::Conflict { .. }) | Ok(_) => {
-            invalid.map(|invalid| warning(INVALID_SPEC, "Decide", kept_in_force(invalid)))
+            let invalid =
+                invalid.map(|invalid| warning(INVALID_SPEC, "Decide", kept_in_force(invalid)));
+            let foreign = applied.decided.replica_conflict.clone();
+            invalid.or_else(|| foreign.map(|note| warning(EXTERNAL_WRITER, "Scale", note)))
         }
         Err(error) => Some(warning(failure(applied), "Scale", error.to_string())),
     }

@@ -50,6 +50,16 @@ impl StatusFingerprint {
             },
         }
     }
+
+    /// The ledger of the status, if it has one.
+    pub(super) fn ledger(&self) -> Option<&str> {
+        self.fleet.ledger.as_deref()
+    }
+
+    /// The same status with another ledger.
+    pub(super) fn set_ledger(&mut self, ledger: &str) {
+        self.fleet.ledger = Some(ledger.to_owned());
+    }
 }
 
 /// A member's row without what changes with every measurement.

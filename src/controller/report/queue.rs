@@ -13,7 +13,7 @@ use foretide_crds::FederatedHPAStatus;
 use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
-use super::{Report, StatusFingerprint};
+use super::{Report, written::NewStatus};
 use crate::{
     api::autoscaler::{Autoscaler, Status},
     ports::{Cluster, ClusterError, EventNote},
@@ -35,25 +35,6 @@ pub(in crate::controller) struct Reports<C> {
     pending: Mutex<HashMap<String, Option<Report>>>,
     /// Notified when nothing is pending.
     idle: Notify,
-}
-
-/// A status that differs from the one that was written last.
-#[derive(Debug)]
-pub(super) struct NewStatus {
-    status: Status,
-    fingerprint: StatusFingerprint,
-    written: WrittenStatus,
-}
-
-/// The status of an object that was written last; clones share it.
-#[derive(Debug, Clone)]
-pub(super) struct WrittenStatus(Arc<Mutex<LastStatus>>);
-
-#[derive(Debug)]
-struct LastStatus {
-    fingerprint: StatusFingerprint,
-    /// Whether it was there before the controller started.
-    is_of_before: bool,
 }
 
 // === impl Reports ===
@@ -143,23 +124,14 @@ impl<C: Cluster> Reports<C> {
     }
 
     async fn write_status(&self, autoscaler: &Autoscaler, new: NewStatus) {
-        // The same status may have been written while this one waited.
-        if new.written.last().fingerprint == new.fingerprint {
+        let sent = new.write(|status| self.send_status(autoscaler, status));
+        let Some(outcome) = sent.await else {
             return;
-        }
-        let outcome = self.send_status(autoscaler, new.status).await;
+        };
         self.telemetry.wrote(Write::Status, outcome.is_ok());
-        match outcome {
-            Ok(()) => {
-                *new.written.last() = LastStatus {
-                    fingerprint: new.fingerprint,
-                    is_of_before: false,
-                };
-            }
-            Err(error) => {
-                let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
-                tracing::warn!(%namespace, %name, %error, "could not update status");
-            }
+        if let Err(error) = outcome {
+            let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+            tracing::warn!(%namespace, %name, %error, "could not update status");
         }
     }
 
@@ -217,37 +189,5 @@ impl Report {
             // Without one, what was written last is right again.
             status: later.status,
         }
-    }
-}
-
-// === impl WrittenStatus ===
-
-impl WrittenStatus {
-    /// After a restart the stored status counts as the one written last.
-    pub(super) fn of_stored(autoscaler: &Autoscaler) -> Self {
-        Self(Arc::new(Mutex::new(LastStatus {
-            fingerprint: StatusFingerprint::of(&autoscaler.stored_status()),
-            is_of_before: true,
-        })))
-    }
-
-    /// A status that is to be written; none if it equals the last one.
-    pub(super) fn unless_equal(&self, status: Status) -> Option<NewStatus> {
-        let fingerprint = StatusFingerprint::of(&status);
-        let is_equal = self.last().fingerprint == fingerprint;
-        (!is_equal).then(|| NewStatus {
-            status,
-            fingerprint,
-            written: self.clone(),
-        })
-    }
-
-    /// Whether the controller has written none yet.
-    pub(super) fn is_of_before(&self) -> bool {
-        self.last().is_of_before
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -55,6 +55,8 @@ words! {
         Pinned,
         /// `maxReplicas` is below `minReplicas`.
         InvalidBounds,
+        /// Mode Direct: another writer keeps changing the count, and ours was written less than a minute ago.
+        ExternalWriter,
     }
 }
 

@@ -9,8 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
 use crate::domain::hpa::{
-    Behavior, Direction, Log, Recommendation, Settings, StabilizationWindows, record_scale,
+    Behavior, Direction, Log, Recommendation, ScaleEvent, Settings, StabilizationWindows,
+    record_scale,
 };
+use crate::domain::remembered::Remembered;
 
 /// The history of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,13 +58,19 @@ pub struct PendingScaleUp {
     pub since: Timestamp,
 }
 
-/// A time further ahead of now than this was noted before the clock was put back. Clocks of different machines differ
-/// by less.
-const AHEAD: SignedDuration = SignedDuration::from_mins(1);
-
 impl History {
-    /// The same history, if the clock was put back since: times ahead of `now` become `now`, so that what they forbid
-    /// ends after its own window and not after the step too.
+    /// The same history after the wall clock was stepped by `step`: everything in it is as long ago as before.
+    ///
+    /// The child's `lastScaleTime` stays, because the clock of another machine shows it: it is compared only with later
+    /// ones of the same clock.
+    #[must_use]
+    pub fn shifted(mut self, step: SignedDuration) -> Self {
+        self.for_each_time(|time| time.shift(step));
+        self
+    }
+
+    /// The same history, if the clock was put back while no controller ran: times ahead of `now` become `now`, so that
+    /// what they forbid ends after its own window and not after the step too.
     #[must_use]
     pub(super) fn put_back(
         mut self,
@@ -70,27 +78,59 @@ impl History {
         settings: &Settings,
         now: Timestamp,
     ) -> Self {
-        let put_back = |at: &mut Timestamp| {
-            if at.duration_since(now) > AHEAD {
-                *at = now;
-            }
-        };
-        let readings = self.log.recommendations.iter_mut().flatten();
-        readings.for_each(|reading| put_back(&mut reading.at));
-        let changes = self.log.scale_up.iter_mut().chain(&mut self.log.scale_down);
-        changes.for_each(|change| put_back(&mut change.at));
-        self.floors
-            .iter_mut()
-            .for_each(|floor| put_back(&mut floor.at));
-        let pending = self.child.as_mut().and_then(|child| child.pending.as_mut());
-        if let Some(pending) = pending {
-            put_back(&mut pending.since);
-        }
+        self.for_each_time(|time| time.put_back(now));
         let longest = Self::lost(now, behavior, settings).hold_until;
         self.hold_until = self
             .hold_until
             .map(|until| longest.map_or(until, |longest| until.min(longest)));
         self
+    }
+
+    /// Changes every time of our own clock. Each field is named, so that a new one cannot be forgotten.
+    fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
+        let Self {
+            log:
+                Log {
+                    recommendations,
+                    scale_up,
+                    scale_down,
+                    scaled_to_zero: _,
+                },
+            floors,
+            forecast_held: _,
+            hold_until,
+            child,
+        } = self;
+        for Recommendation {
+            at,
+            replicas: _,
+            mirrored: _,
+        } in recommendations.iter_mut().flatten()
+        {
+            change(Remembered::Since(at));
+        }
+        for ScaleEvent {
+            at,
+            change: _,
+            outdated: _,
+        } in scale_up.iter_mut().chain(scale_down)
+        {
+            change(Remembered::Since(at));
+        }
+        for RawFloor { at, raw: _ } in floors {
+            change(Remembered::Since(at));
+        }
+        if let Some(at) = hold_until {
+            change(Remembered::Until { at, span: None });
+        }
+        if let Some(ChildState {
+            current: _,
+            last_scale: _,
+            pending: Some(PendingScaleUp { replicas: _, since }),
+        }) = child
+        {
+            change(Remembered::Since(since));
+        }
     }
 
     /// The history of a workload whose own was lost at `now`: scaling down is forbidden for the
@@ -231,7 +271,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hpa::{PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules};
+    use crate::domain::hpa::{PolicyKind, ScalingPolicy, ScalingRules};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -276,43 +316,61 @@ mod tests {
         }
     }
 
+    /// A history in which everything has a time: `time`, and the end of a hold.
+    fn noted(time: Timestamp, hold_until: Timestamp) -> History {
+        let event = ScaleEvent {
+            at: time,
+            change: n(3),
+            outdated: false,
+        };
+        let recommendation = Recommendation {
+            at: time,
+            replicas: n(2),
+            mirrored: false,
+        };
+        History {
+            log: Log {
+                recommendations: Some(vec![recommendation]),
+                scale_up: vec![event],
+                scale_down: vec![event],
+                scaled_to_zero: false,
+            },
+            floors: vec![RawFloor {
+                at: time,
+                raw: n(5),
+            }],
+            hold_until: Some(hold_until),
+            child: Some(ChildState {
+                current: n(2),
+                last_scale: None,
+                pending: Some(PendingScaleUp {
+                    replicas: n(4),
+                    since: time,
+                }),
+            }),
+            ..History::default()
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_clock_moves_every_time_but_that_of_the_child() {
+        let mut history = noted(at(9_000), at(10_200));
+        if let Some(child) = &mut history.child {
+            child.last_scale = Some(at(8_000));
+        }
+        for step in [3_600, -3_600] {
+            let moved = history.clone().shifted(SignedDuration::from_secs(step));
+            let mut want = noted(at(9_000 + step), at(10_200 + step));
+            if let Some(child) = &mut want.child {
+                child.last_scale = Some(at(8_000));
+            }
+            assert_eq!(moved, want, "{step}");
+        }
+    }
+
     #[test]
     fn what_was_noted_before_the_clock_was_put_back_counts_as_of_now() {
         let (now, ahead) = (at(10_000), at(13_600));
-        let noted = |time: Timestamp, hold_until: Timestamp| {
-            let event = ScaleEvent {
-                at: time,
-                change: n(3),
-                outdated: false,
-            };
-            let recommendation = Recommendation {
-                at: time,
-                replicas: n(2),
-                mirrored: false,
-            };
-            History {
-                log: Log {
-                    recommendations: Some(vec![recommendation]),
-                    scale_up: vec![event],
-                    scale_down: vec![event],
-                    scaled_to_zero: false,
-                },
-                floors: vec![RawFloor {
-                    at: time,
-                    raw: n(5),
-                }],
-                hold_until: Some(hold_until),
-                child: Some(ChildState {
-                    current: n(2),
-                    last_scale: None,
-                    pending: Some(PendingScaleUp {
-                        replicas: n(4),
-                        since: time,
-                    }),
-                }),
-                ..History::default()
-            }
-        };
         let settings = Settings::default();
         let put_back = |history: History| history.put_back(None, &settings, now);
         assert_eq!(put_back(noted(ahead, at(13_900))), noted(now, at(10_300)));

@@ -7,7 +7,7 @@
 //! Sources: Kubernetes, "Resource sharing within containers" (effective requests), "Taints and tolerations",
 //! "Resource quotas"; the requests of Karmada's scheduler estimator.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Taint, TaintEffect, Toleration};
 use crate::domain::{Labels, Replicas, Requirement, Selector, observation::Requests};
@@ -80,8 +80,8 @@ pub struct Quota {
 /// The resources of a cluster, and what uses them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supply {
-    /// Its nodes.
-    pub nodes: Vec<Node>,
+    /// Its nodes, which estimates of other workloads share.
+    pub nodes: Arc<[Node]>,
     /// The pods on them, the workload's included.
     pub bound: Vec<BoundPod>,
     /// The workload's own pods.
@@ -196,11 +196,12 @@ impl Supply {
     ///
     /// let requests = |cpu, pods: i64| Requests::from_iter([("cpu", cpu), ("pods", 1000 * pods)]);
     /// let supply = Supply {
-    ///     nodes: vec![Node {
+    ///     nodes: [Node {
     ///         usable: true,
     ///         allocatable: requests(4000, 110),
     ///         ..Node::default()
-    ///     }],
+    ///     }]
+    ///     .into(),
     ///     ..Supply::default()
     /// };
     /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1500)]), ..PodShape::default() };
@@ -392,7 +393,7 @@ mod tests {
     /// Two nodes of four cores and ten pods, one of them half full.
     fn supply() -> Supply {
         Supply {
-            nodes: vec![node("a", amounts(4000, 10)), node("b", amounts(4000, 10))],
+            nodes: [node("a", amounts(4000, 10)), node("b", amounts(4000, 10))].into(),
             bound: vec![on("a", 2000), on("gone", 9000)],
             ..Supply::default()
         }
@@ -507,13 +508,16 @@ mod tests {
         };
         let with = |change: fn(&mut Node)| {
             let mut supply = supply();
-            supply.nodes.iter_mut().take(1).for_each(change);
+            Arc::make_mut(&mut supply.nodes)
+                .iter_mut()
+                .take(1)
+                .for_each(change);
             supply
         };
         let mut hard = supply();
-        hard.nodes[0].taints = vec![tainted(TaintEffect::NoSchedule)];
+        Arc::make_mut(&mut hard.nodes)[0].taints = vec![tainted(TaintEffect::NoSchedule)];
         let mut soft = supply();
-        soft.nodes[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
+        Arc::make_mut(&mut soft.nodes)[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
         for (name, supply, shape, want) in [
             ("what is left", supply(), requesting(1000), 6),
             ("rounded down on each node", supply(), requesting(1500), 3),

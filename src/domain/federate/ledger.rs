@@ -17,11 +17,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{Timestamp, fmt::serde::timestamp::second::required as second};
+use jiff::{SignedDuration, Timestamp, fmt::serde::timestamp::second::required as second};
 use serde::{Deserialize, Serialize};
 
 use super::preference::{EffectivePreference, is_default};
-use crate::domain::Replicas;
+use crate::domain::{Replicas, remembered::Remembered};
 
 /// The state of one fleet between two decisions: input and output of [`decide`](super::decide).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub struct Ledger {
     /// The members by name.
     pub members: BTreeMap<String, Entry>,
 }
+
+/// How long others may take to become ready before a budget that shrank is enforced.
+pub(super) const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
 /// The time in which members may keep more than their new budget until others are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +144,121 @@ pub struct Entry {
     pub tainted: Option<Timestamp>,
 }
 
+impl Ledger {
+    /// The same ledger after the wall clock was stepped by `step`: everything in it is as long ago as before.
+    #[must_use]
+    pub fn shifted(mut self, step: SignedDuration) -> Self {
+        self.for_each_time(|time| time.shift(step));
+        self
+    }
+
+    /// The same ledger, if the clock was put back while no controller ran: what is ahead of `now` counts as of now.
+    #[must_use]
+    pub fn put_back(mut self, now: Timestamp) -> Self {
+        self.for_each_time(|time| time.put_back(now));
+        self
+    }
+
+    /// The same ledger after `pause`, in which nothing was observed: what has to last for a while before anything is
+    /// moved did not last during the pause, and a landing goes on for longer. Cooldowns go on, because time passes for the
+    /// members too.
+    #[must_use]
+    pub fn resumed(mut self, pause: SignedDuration) -> Self {
+        if let Some(Landing { until, .. }) = &mut self.landing {
+            // Without the hub, the members that are to take over did not get their floors.
+            Remembered::Since(until).shift(pause);
+        }
+        let fleet = [&mut self.excess_since, &mut self.idle_since];
+        let members = self.members.values_mut().flat_map(|entry| {
+            [
+                &mut entry.saturated_since,
+                &mut entry.idle_since,
+                &mut entry.recovered,
+            ]
+        });
+        for since in fleet.into_iter().chain(members).flatten() {
+            Remembered::Since(since).shift(pause);
+        }
+        self
+    }
+
+    /// Changes every time. Each field is named, so that a new one cannot be forgotten.
+    fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
+        let Self {
+            generation: _,
+            unassigned: _,
+            landing,
+            optimized,
+            shrunk,
+            excess_since,
+            idle_since,
+            handover: _,
+            woken,
+            members,
+        } = self;
+        if let Some(Landing { until, served: _ }) = landing {
+            change(Remembered::Until {
+                at: until,
+                span: Some(LANDING),
+            });
+        }
+        let since = [optimized, shrunk, excess_since, idle_since, woken];
+        for at in since.into_iter().flatten() {
+            change(Remembered::Since(at));
+        }
+        for entry in members.values_mut() {
+            entry.for_each_time(&change);
+        }
+    }
+}
+
 impl Entry {
+    fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
+        let Self {
+            share_status: _,
+            min: _,
+            max: _,
+            written: _,
+            preference: _,
+            capacity: _,
+            weight: _,
+            rank: _,
+            backoff,
+            local,
+            held: _,
+            moved,
+            shrunk,
+            saturated_since,
+            idle_since,
+            woken,
+            slept,
+            needed,
+            recovered,
+            tainted,
+        } = self;
+        let backoff = backoff.as_mut().map(|backoff| &mut backoff.span);
+        let spans = [backoff, local.as_mut(), needed.as_mut()];
+        for Span { until, seconds } in spans.into_iter().flatten() {
+            change(Remembered::Until {
+                at: until,
+                span: Some(SignedDuration::from_secs(i64::from(*seconds))),
+            });
+        }
+        let since = [
+            moved,
+            shrunk,
+            saturated_since,
+            idle_since,
+            woken,
+            slept,
+            recovered,
+            tainted,
+        ];
+        for at in since.into_iter().flatten() {
+            change(Remembered::Since(at));
+        }
+    }
+
     /// Whether the member had a share when budgets were divided last.
     #[must_use]
     pub fn has_share(&self) -> bool {
@@ -354,6 +471,73 @@ mod tests {
         let empty = serde_json::to_string(&Ledger::default()).unwrap();
         assert_eq!(empty, r#"{"members":{}}"#);
         assert_eq!(read("{}"), Some(Ledger::default()));
+    }
+
+    /// The numbers of a text whose times are all above a million, and whose other numbers are all below.
+    fn times(ledger: &Ledger) -> Vec<i64> {
+        let text = serde_json::to_string(ledger).unwrap();
+        let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '-');
+        let numbers = numbers.filter_map(|number| number.parse().ok());
+        numbers.filter(|number: &i64| *number > 1_000_000).collect()
+    }
+
+    /// [`example`] with every time this much later.
+    fn example_at(second: i64) -> Ledger {
+        example().shifted(SignedDuration::from_secs(second))
+    }
+
+    #[test]
+    fn a_step_of_the_clock_moves_every_time_in_a_ledger_and_nothing_else() {
+        let later = times(&example_at(1_800_000_000));
+        assert_eq!(later.len(), 17, "{later:?}");
+        for step in [3_600, -3_600] {
+            let moved = times(&example_at(1_800_000_000 + step));
+            let want: Vec<_> = later.iter().map(|second| second + step).collect();
+            assert_eq!(moved, want, "{step}");
+        }
+        let back = example_at(1_800_000_000).shifted(SignedDuration::from_secs(-1_800_000_000));
+        assert_eq!(back, example());
+    }
+
+    #[test]
+    fn what_is_ahead_after_the_clock_was_put_back_counts_as_of_now() {
+        let hour = 3_600;
+        let now = 1_800_000_000;
+        let ledger = example_at(now + hour).put_back(Timestamp::from_second(now).unwrap());
+        let spans = now + 600;
+        for time in times(&ledger) {
+            assert!([now, spans].contains(&time), "{time}");
+        }
+        let past = example_at(now - hour);
+        assert_eq!(
+            past.clone().put_back(Timestamp::from_second(now).unwrap()),
+            past
+        );
+    }
+
+    #[test]
+    fn a_pause_does_not_count_for_what_has_to_last_and_counts_for_cooldowns() {
+        let resumed = example().resumed(SignedDuration::from_secs(100));
+        let entry = resumed.members.get("m1").unwrap();
+        let second = |at: Option<Timestamp>| at.unwrap().as_second();
+        let lasting = [
+            (resumed.excess_since, 113),
+            (resumed.idle_since, 114),
+            (entry.saturated_since, 103),
+            (entry.idle_since, 104),
+            (entry.recovered, 107),
+        ];
+        for (at, want) in lasting {
+            assert_eq!(second(at), want);
+        }
+        let others = [
+            (resumed.optimized, 11),
+            (entry.moved, 1),
+            (entry.tainted, 8),
+        ];
+        for (at, want) in others {
+            assert_eq!(second(at), want);
+        }
     }
 
     #[test]

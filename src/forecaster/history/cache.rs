@@ -19,6 +19,13 @@ const FULL_READ_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 const COMPARE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// How long live minutes continue a history whose query fails or returns no new samples.
 const LIVE_ONLY_MAX: SignedDuration = SignedDuration::from_hours(2);
+/// The rate window of the built-in queries.
+const RATE_WINDOW: SignedDuration = SignedDuration::from_mins(3);
+/// More steps than these between two samples are an outage; fewer are late or missed scrapes.
+const OUTAGE_STEPS: i64 = 3;
+/// How long after an outage, in addition to the rate window, every pod has been scraped again: three times, once per
+/// minute.
+const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(3);
 /// How many common samples a comparison needs.
 const COMPARED_SAMPLES: usize = 30;
 /// How far the median of their ratios may be from one.
@@ -44,6 +51,18 @@ pub(super) struct CachedSamples {
     pub(super) read_from: Option<i64>,
     /// When the whole window was last queried.
     pub(super) full_read_at: i64,
+}
+
+/// The samples at the end of a window began so recently that they may cover only a part of the pods, or of the rate
+/// window: after an outage of what collects them, or at the start of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WarmUp {
+    /// The second of the first of them.
+    since: i64,
+    /// The second from which on they count.
+    until: i64,
+    /// The second of the newest sample before the outage.
+    before: Option<i64>,
 }
 
 // === impl LiveMatch ===
@@ -109,6 +128,49 @@ impl CachedSamples {
         self.newest.filter(|at| self.samples.contains_key(at))
     }
 
+    /// The warm-up of the newest samples, if it has not ended.
+    fn warm_up(&self, window: TimeRange) -> Option<WarmUp> {
+        let outage = OUTAGE_STEPS * self.grid.step;
+        let lasts = (RATE_WINDOW + SCRAPED_AGAIN).as_secs();
+        let newest = self.samples.range(window.from..=window.to).next_back();
+        let since = self.run_start(*newest?.0, window, lasts);
+        let (until, before) = (
+            since + lasts,
+            self.samples.range(window.from..since).next_back(),
+        );
+        let is_over = window.to >= until || newest?.0 - since >= lasts;
+        let follows_outage = match before {
+            // A series that is always in short runs is sparse: none of its gaps is an outage.
+            Some((at, _)) => at - self.run_start(*at, window, lasts) >= lasts,
+            None => since - window.from > outage,
+        };
+        (follows_outage && !is_over).then_some(WarmUp {
+            since,
+            until,
+            before: before.map(|(at, _)| *at),
+        })
+    }
+
+    /// The first second of the samples without an outage between them that end at `newest`, as far as `enough` seconds
+    /// back.
+    fn run_start(&self, newest: i64, window: TimeRange, enough: i64) -> i64 {
+        let outage = OUTAGE_STEPS * self.grid.step;
+        let mut start = newest;
+        for (at, _) in self.samples.range(window.from..newest).rev() {
+            if newest - start >= enough || start - at > outage {
+                break;
+            }
+            start = *at;
+        }
+        start
+    }
+
+    /// The second of the newest sample that counts.
+    fn newest_trusted(&self, window: TimeRange) -> Option<i64> {
+        self.warm_up(window)
+            .map_or_else(|| self.newest_kept(), |warm_up| warm_up.before)
+    }
+
     /// What to query: the whole window, or from shortly before the newest sample; nothing while live minutes continue
     /// it.
     ///
@@ -150,18 +212,21 @@ impl CachedSamples {
         live_match: LiveMatch,
         context: &ReadContext<'_>,
     ) -> bool {
-        let to = self.window(context).to;
-        let complete = live_match.matches && self.newest_kept().is_some_and(|newest| newest >= to);
+        let window = self.window(context);
+        let newest = self.newest_trusted(window);
+        let complete = live_match.matches && newest.is_some_and(|newest| newest >= window.to);
         complete || !self.live_tail(live_match, context).is_empty()
     }
 
     /// The live minutes from the newest sample to the end of the window; none of them if one is missing, if they do not
     /// match the query, or if the newest sample is too old.
     fn live_tail(&self, live_match: LiveMatch, context: &ReadContext<'_>) -> Vec<Sample> {
-        let (to, step) = (self.window(context).to, self.grid.step);
-        let Some(newest) = self.newest_kept().filter(|_| live_match.matches) else {
+        let (window, step) = (self.window(context), self.grid.step);
+        let newest = self.newest_trusted(window);
+        let Some(newest) = newest.filter(|_| live_match.matches) else {
             return Vec::new();
         };
+        let to = window.to;
         let later = |sample: &&Sample| {
             let at = sample.at.as_second();
             at > newest && at <= to && at % step == 0
@@ -176,19 +241,33 @@ impl CachedSamples {
     }
 
     /// The samples of the window, continued by live minutes.
+    ///
+    /// # Errors
+    /// [`HistoryError::Empty`]; [`HistoryError::WarmingUp`] while the newest samples do not count and no live minutes
+    /// are used instead: a history that ends before an outage, or with a part of the pods, gives no forecast.
     pub(super) fn samples(
         &self,
         live_match: LiveMatch,
         context: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
         let window = self.window(context);
-        let cached = self.samples.range(window.from..=window.to);
+        let tail = self.live_tail(live_match, context);
+        if let Some(WarmUp { since, until, .. }) = self.warm_up(window)
+            && tail.is_empty()
+        {
+            let (since, until) = (super::second(since)?, super::second(until)?);
+            return Err(HistoryError::WarmingUp { since, until });
+        }
+        let end = self.newest_trusted(window).unwrap_or(window.to);
+        let cached = self
+            .samples
+            .range(window.from..=end.clamp(window.from, window.to));
         let cached = cached.filter_map(|(at, value)| {
             let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
             Some(Sample { at, value })
         });
         let mut samples: Vec<Sample> = cached.collect();
-        samples.extend(self.live_tail(live_match, context));
+        samples.extend(tail);
         if samples.is_empty() {
             Err(HistoryError::Empty)
         } else {

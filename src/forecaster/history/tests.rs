@@ -1,4 +1,7 @@
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 use proptest::prelude::*;
 
@@ -188,6 +191,93 @@ async fn a_gap_at_the_end_keeps_the_earlier_samples_and_is_queried_again() {
     let again = read(&cache, &reader, &hour, 36_060).await.unwrap();
     assert_eq!(reader.asked()[1], (34_680, 36_060));
     assert_eq!(again.len(), got.len() - 1);
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_past_does_not_shorten_the_history() {
+    let first_kept = AtomicI64::new(0);
+    let reader = Recorded::new(|second| second >= first_kept.load(Ordering::Relaxed));
+    let (cache, hour) = (HistoryCache::default(), request(3600));
+    read(&cache, &reader, &hour, 36_000).await.unwrap();
+    // It starts empty, and has samples again some minutes later.
+    for (now, lost_before, outage) in [(36_300, i64::MAX, 300), (36_960, 36_600, 540)] {
+        first_kept.store(lost_before, Ordering::Relaxed);
+        let got = seconds(&read(&cache, &reader, &hour, now).await.unwrap());
+        let of_before = (now - 3600..=36_000).step_by(60);
+        let of_now = (36_000 + outage + 60..=now).step_by(60);
+        assert_eq!(got, of_before.chain(of_now).collect::<Vec<_>>(), "{now}");
+    }
+    // Hours later the whole window is queried again, because of the hole: what is cached stays.
+    let got = seconds(&read(&cache, &reader, &hour, 39_300).await.unwrap());
+    assert_eq!(got.first(), Some(&35_700));
+}
+
+#[tokio::test]
+async fn the_first_samples_after_an_outage_count_when_they_cover_all_pods() {
+    let outage = (AtomicI64::new(0), AtomicI64::new(0));
+    let reader = Recorded::new(|second| {
+        second < outage.0.load(Ordering::Relaxed) || second >= outage.1.load(Ordering::Relaxed)
+    });
+    // Two missing samples are a hole; three or more are an outage.
+    for (end, warms_up) in [(36_120, false), (36_180, true), (39_000, true)] {
+        let (cache, hour) = (HistoryCache::default(), request(7200));
+        outage.0.store(36_000, Ordering::Relaxed);
+        outage.1.store(end, Ordering::Relaxed);
+        for (after, counts) in [(0, false), (300, false), (359, false), (360, true)] {
+            let got = read(&cache, &reader, &hour, end + after).await;
+            let reason = got.as_ref().map_err(HistoryError::reason).err();
+            let expected = (warms_up && !counts).then_some("WarmingUp");
+            assert_eq!(reason, expected, "{end} {after}");
+            let newest = got.map_or(35_940, |got| *seconds(&got).last().unwrap());
+            let is_newest = newest == (end + after) / 60 * 60;
+            assert_eq!(is_newest, !warms_up || counts, "{end} {after}");
+        }
+    }
+    // A series that begins is not known to cover all pods either.
+    outage.0.store(0, Ordering::Relaxed);
+    let cache = HistoryCache::default();
+    let error = read(&cache, &reader, &request(7200), 39_120).await;
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "the history begins again at 1970-01-01T10:50:00Z, and its first samples may not cover all pods; they count \
+         from 1970-01-01T10:56:00Z"
+    );
+}
+
+#[tokio::test]
+async fn a_series_that_is_always_in_short_runs_counts_at_once() {
+    // Five minutes of every nine, as of a metric that is pushed every nine minutes.
+    let reader = Recorded::new(|second| second / 60 % 9 < 5);
+    let (cache, hour) = (HistoryCache::default(), request(3600));
+    for now in (36_000..37_080).step_by(60) {
+        let got = seconds(&read(&cache, &reader, &hour, now).await.unwrap());
+        let newest = (0..9)
+            .map(|back| now - 60 * back)
+            .find(|second| second / 60 % 9 < 5);
+        assert_eq!(got.last().copied(), newest, "{now}");
+    }
+}
+
+#[tokio::test]
+async fn live_minutes_are_used_instead_of_the_first_samples_after_an_outage() {
+    let away = AtomicI64::new(i64::MAX);
+    let reader = Recorded::new(|second| {
+        let from = away.load(Ordering::Relaxed);
+        second < from || second >= from.saturating_add(600)
+    });
+    let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
+    for now in [36_000, 36_060, 36_720, 36_780, 37_080] {
+        let live = live(now, 120, 1.0);
+        let context = ReadContext {
+            now: at(now),
+            since: None,
+            live: &live,
+            idle: &NO_MEMBERS,
+        };
+        let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
+        assert_eq!(seconds(&got.unwrap()).last(), Some(&now), "{now}");
+        away.store(36_060, Ordering::Relaxed);
+    }
 }
 
 #[tokio::test]

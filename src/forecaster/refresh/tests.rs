@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use foretide_models::{auto, seasonal};
 
@@ -10,6 +10,10 @@ const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(START + second).unwrap()
+}
+
+fn reading(second: u64) -> Monotonic {
+    Monotonic::after_origin(Duration::from_secs(1_000 + second))
 }
 
 /// What a forecaster was called with: first and last minute from the start, and the last value.
@@ -104,7 +108,7 @@ async fn refreshed(
 ) -> (Vec<RefreshResult>, Vec<i64>) {
     let (histories, asked) = (HistoryCache::default(), Mutex::default());
     let reader = FakeReader { value, asked };
-    let refresh = SeriesRefresh::new(request, Box::new(recorder.clone()), at(0)).unwrap();
+    let refresh = SeriesRefresh::new(request, Box::new(recorder.clone()), reading(0)).unwrap();
     let RefreshState::Idle(mut refresher) = refresh.state else {
         unreachable!("nothing was started");
     };
@@ -205,24 +209,45 @@ async fn a_rejected_sample_is_a_gap_and_is_counted_once() {
 
 #[test]
 fn due_times_do_not_drift_and_failures_are_retried_sooner() {
-    let mut refresh = SeriesRefresh::new(request(), Box::new(Recorder::default()), at(0)).unwrap();
+    let mut refresh =
+        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
     let fine =
         || Recorder::default().forecast(&Series::from_values(at(0), MINUTE, vec![1.0]), MINUTE);
     let fine = || fine().map_err(|_| RefreshError::Unread(HistoryError::Empty));
     for (now, due_at) in [(4, 60), (64, 120), (121, 180), (300, 360)] {
-        refresh.schedule_next(&fine(), at(now));
-        assert_eq!(refresh.due_at(), at(due_at), "at {now}");
+        refresh.schedule_next(&fine(), reading(now));
+        assert_eq!(refresh.due_at(), reading(due_at), "at {now}");
     }
     for (now, wait) in [(360, 15), (380, 30), (410, 60), (470, 60)] {
-        refresh.schedule_next(&Err(RefreshError::Unread(HistoryError::Empty)), at(now));
-        let due_in = refresh.due_at().duration_since(at(now)).as_secs();
+        refresh.schedule_next(
+            &Err(RefreshError::Unread(HistoryError::Empty)),
+            reading(now),
+        );
+        let due_in = refresh.due_at().since(reading(now)).as_secs();
         assert!((wait - 10..=wait).contains(&due_in), "at {now}: {due_in}");
     }
 }
 
 #[test]
+fn a_refresh_is_due_at_once_after_a_step_of_the_clock() {
+    let mut refresh =
+        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
+    let empty = Err(RefreshError::Unread(HistoryError::Empty));
+    refresh.schedule_next(&empty, reading(0));
+    refresh.expedite(reading(3));
+    assert_eq!(refresh.due_at(), reading(3));
+    refresh.expedite(reading(5));
+    assert_eq!(
+        refresh.due_at(),
+        reading(3),
+        "what is overdue keeps its turn"
+    );
+}
+
+#[test]
 fn only_the_lead_time_may_differ_in_an_unchanged_request() {
-    let mut refresh = SeriesRefresh::new(request(), Box::new(Recorder::default()), at(0)).unwrap();
+    let mut refresh =
+        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
     let measured = RefreshRequest {
         lead_time: LeadTime::of(None, Some(MINUTE * 2)),
         ..request()

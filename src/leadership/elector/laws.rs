@@ -119,7 +119,11 @@ impl World {
         let now = process.moment(self.now);
         let next = match std::mem::replace(&mut process.awaits, Awaited::Nothing) {
             Awaited::Nothing => {
-                let next = process.began.map(|began| began + TIMING.retry_period);
+                let elector = &process.elector;
+                let next = process.began.map(|began| match elector.token() {
+                    Some(_) => began + TIMING.retry_period,
+                    None => elector.next_look(began),
+                });
                 if next.is_some_and(|next| now.monotonic < next) {
                     return;
                 }
@@ -137,7 +141,7 @@ impl World {
         }
     }
 
-    /// A request arrives at the API server, whose answer goes to whoever still waits for it.
+    /// A request arrives at the API server, and its answer to the candidate, if that still waits for it.
     fn arrive(&mut self, position: usize) {
         let (number, request) = self.sent.remove(position);
         let answer = self.serve(request);

@@ -101,13 +101,44 @@ fn a_held_lease_is_taken_when_it_did_not_change_for_as_long_as_it_says() {
 }
 
 #[test]
-fn every_change_of_a_held_lease_starts_its_time_anew() {
+fn every_change_of_a_held_lease_restarts_its_time() {
     let mut elector = elector();
     let renewed = |version: &str| lease(record("other", 7), version);
     assert_eq!(reads(&mut elector, 100, &renewed("5")), None);
     assert_eq!(reads(&mut elector, 114, &renewed("6")), None);
     assert_eq!(reads(&mut elector, 128, &renewed("6")), None);
     assert!(reads(&mut elector, 129, &renewed("6")).is_some());
+}
+
+#[test]
+fn a_standby_looks_when_the_lease_expires_and_otherwise_every_second() {
+    let mut elector = elector();
+    assert_eq!(elector.next_look(reading(99)), reading(100));
+    let mut held = record("other", 7);
+    // It is taken as late as it says.
+    held.duration = Some(Duration::from_millis(4_300));
+    assert_eq!(reads(&mut elector, 100, &lease(held, "5")), None);
+    let expires = Monotonic::after_origin(Duration::from_millis(104_300));
+    for (began, next) in [
+        (reading(100), reading(101)),
+        (reading(103), reading(104)),
+        (reading(104), expires),
+        // The attempt to take it failed.
+        (expires, expires + Duration::from_secs(1)),
+    ] {
+        assert_eq!(elector.next_look(began), next, "{began:?}");
+    }
+}
+
+#[test]
+fn a_standby_looks_twice_per_retry_period_where_that_is_short() {
+    let timing = Timing {
+        retry_period: Duration::from_secs(1),
+        ..TIMING
+    };
+    let elector = Elector::new("me".to_owned(), timing);
+    let next = reading(99) + Duration::from_millis(500);
+    assert_eq!(elector.next_look(reading(99)), next);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{future::pending, sync::atomic::Ordering, time::Duration};
 use jiff::SignedDuration;
 
 use super::{World, delete, weighted};
+use crate::fake_cluster::run_to;
 
 /// Virtual time in which the loop turns at least once.
 const TURN: Duration = Duration::from_secs(1);
@@ -16,7 +17,7 @@ async fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
     world.sync(0).await;
     delete(&world);
     // A restart without the permission to read the Secrets of members.
-    world.members.1.store(true, Ordering::Release);
+    world.members.is_unlisted.store(true, Ordering::Release);
     world.restart();
     let World {
         hub,
@@ -27,8 +28,9 @@ async fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
     } = world;
     tokio::spawn(controller.run(pending()));
     for (second, left) in [(10, 1), (250, 1), (320, 0)] {
-        clock.set(start + SignedDuration::from_secs(second), 0.0);
-        tokio::time::sleep(TURN).await;
+        run_to(&clock, start + SignedDuration::from_secs(second));
+        // After a pause the loop waits for two seconds.
+        tokio::time::sleep(TURN * 3).await;
         assert_eq!(hub.state().federated.len(), left, "after {second} s");
     }
     let writes = hub.writes();
@@ -54,7 +56,7 @@ async fn a_fleet_that_is_deleted_while_its_sync_runs_leaves_no_hpa() {
     // Before the search for HPAs of deleted fleets, which runs once a minute.
     for second in [20, 40, 50] {
         let now = world.start + SignedDuration::from_secs(second);
-        world.clock.set(now, 0.0);
+        run_to(&world.clock, now);
         // The first time while the sync still waits.
         tokio::time::sleep(if second == 20 { TURN / 4 } else { TURN * 5 }).await;
     }

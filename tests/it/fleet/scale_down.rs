@@ -9,7 +9,7 @@ const PRIORITIES: &str = "federatedHPAAssignment: {federatedHPAAssignmentType: P
 impl World {
     /// Moves the replicas of each member into the bounds of its HPA, as an HPA without a decision of its own would.
     fn follow_bounds(&self) {
-        for (fake, _) in self.members.0.lock().unwrap().values() {
+        for (fake, _) in self.members.clusters.lock().unwrap().values() {
             let mut state = fake.state();
             let Some(hpa) = state.hpas.values().next().cloned() else {
                 continue;
@@ -22,7 +22,7 @@ impl World {
     }
 
     fn replicas(&self) -> u32 {
-        let members = self.members.0.lock().unwrap();
+        let members = self.members.clusters.lock().unwrap();
         let counts = members
             .values()
             .map(|(fake, _)| fake.state().replicas["web"]);

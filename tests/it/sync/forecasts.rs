@@ -143,7 +143,7 @@ impl ForecastWorld {
             ForecasterSetup {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
-                denied_namespaces: Arc::default(),
+                targets: targets(),
                 telemetry,
             },
         );
@@ -213,6 +213,18 @@ async fn an_unset_algorithm_defaults_to_auto_and_status_shows_its_accuracy() {
         let (value, upper) = (number(sample.value.as_ref()), number(sample.upper.as_ref()));
         assert!(value <= upper && upper < 2.0, "{value} {upper}");
     }
+}
+
+#[tokio::test]
+async fn the_demand_of_a_target_that_is_not_scaled_is_not_read() {
+    let mut world = ForecastWorld::new("{}");
+    world.world.fake.edit("web", |ehpa| {
+        ehpa.spec.scale_target_ref.kind = "StatefulSet".into();
+    });
+    for second in [0, 15, 30, 45] {
+        world.step(second).await;
+    }
+    assert_eq!(world.prometheus.asked(), 0);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use foretide::{clock::Clock, controller::Shared, telemetry::Telemetry};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CPU, World};
-use crate::fake_cluster::FakeCluster;
+use crate::fake_cluster::{FakeCluster, run_to};
 
 /// How long a test waits for what it expects, in virtual time.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -39,7 +39,7 @@ impl Running {
     fn at(&self, second: i64) {
         let now = self.start + SignedDuration::from_secs(second);
         self.fake.state().now = now;
-        self.clock.set(now, 0.0);
+        run_to(&self.clock, now);
     }
 
     /// Waits until something was written.
@@ -153,6 +153,23 @@ async fn a_panic_quarantines_its_object_and_no_other() {
     assert_eq!(world.count("scale bad 3"), 0);
     world.at(40);
     world.written("scale bad 3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_watches_deliver_before_anything_is_decided() {
+    let fake = FakeCluster::default();
+    fake.put("web", 4, &always(4));
+    let world = Running::start(fake);
+    world.written("status web").await;
+    world.at(600);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // What a watch delivers now is what is decided from.
+    world.fake.state().replicas.insert("web".into(), 1);
+    let calls = world.fake.state().calls;
+    world
+        .written_within(Duration::from_secs(2), "scale web 4")
+        .await;
+    assert_eq!(world.fake.state().calls, calls + 2, "one read, one write");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,18 +5,17 @@
 //! counted twice or not at all. The estimate itself is left to [`Supply::capacity`].
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
-
-use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     adapters::kube::{
         pods::{Placement, StoredPod},
-        store::{Store, Stored as _},
+        store::{NamespaceIndex, Store},
     },
-    clock::Clock,
+    clock::{Clock, Monotonic},
     domain::{
         Replicas, Selector,
         federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
@@ -25,7 +24,7 @@ use crate::{
 };
 
 /// How long a snapshot is used: for the targets of one sync.
-const MAX_AGE: SignedDuration = SignedDuration::from_millis(250);
+const MAX_AGE: Duration = Duration::from_millis(250);
 /// Maximum number of other workloads' pending pods that are placed before the workload's own: placing more costs more
 /// time than it makes the estimate better.
 const PENDING_MAX: usize = 200;
@@ -37,13 +36,21 @@ pub(in crate::adapters::kube) struct FreeCapacity(Mutex<Option<Arc<Snapshot>>>);
 /// The nodes and pods of a cluster at one time.
 #[derive(Debug)]
 pub(in crate::adapters::kube) struct Snapshot {
-    taken: Timestamp,
+    taken: Monotonic,
     /// The nodes; `allocatable` is what their pods leave of it.
-    nodes: Vec<Node>,
+    nodes: Arc<[Node]>,
     /// The pods that have not ended, by namespace.
-    pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
+    pods: BTreeMap<Arc<str>, NamespacePods>,
     /// Those that wait for a node.
     pending: Vec<Arc<StoredPod>>,
+}
+
+/// The pods of a namespace.
+#[derive(Debug)]
+struct NamespacePods {
+    all: Vec<Arc<StoredPod>>,
+    /// Built when a workload of the namespace asks for its own.
+    index: OnceLock<NamespaceIndex<StoredPod>>,
 }
 
 // === impl FreeCapacity ===
@@ -55,9 +62,9 @@ impl FreeCapacity {
         nodes: &Store<Node>,
         pods: &Store<StoredPod>,
     ) -> Arc<Snapshot> {
-        let now = Clock::system().now();
+        let now = Clock::system().monotonic();
         let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = |s: &&Arc<Snapshot>| now.duration_since(s.taken) < MAX_AGE;
+        let is_fresh = |s: &&Arc<Snapshot>| now.since(s.taken) < MAX_AGE;
         if let Some(snapshot) = last.as_ref().filter(is_fresh) {
             return Arc::clone(snapshot);
         }
@@ -70,7 +77,7 @@ impl FreeCapacity {
 
 impl Snapshot {
     fn new(
-        taken: Timestamp,
+        taken: Monotonic,
         nodes: &[Arc<Node>],
         mut pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
     ) -> Self {
@@ -96,7 +103,7 @@ impl Snapshot {
             taken,
             nodes: nodes.iter().map(free).collect(),
             pending,
-            pods,
+            pods: pods.into_iter().map(NamespacePods::of).collect(),
         }
     }
 
@@ -104,11 +111,11 @@ impl Snapshot {
     pub(in crate::adapters::kube) fn supply(
         &self,
         shape: &PodShape,
-        own: &[&Arc<StoredPod>],
+        own: &[Arc<StoredPod>],
         quotas: Vec<Quota>,
     ) -> Supply {
         Supply {
-            nodes: self.nodes.clone(),
+            nodes: Arc::clone(&self.nodes),
             bound: if shape.one_per_node {
                 nodes_to_avoid(own)
             } else {
@@ -128,19 +135,20 @@ impl Snapshot {
         &self,
         namespace: &str,
         selector: &str,
-    ) -> Vec<&Arc<StoredPod>> {
+    ) -> Vec<Arc<StoredPod>> {
         match selector.parse::<Selector>() {
             Ok(selector) if !selector.requirements().is_empty() => {
-                let pods = self.pods.get(namespace).into_iter().flatten();
-                pods.filter(|pod| pod.is_selected_by(&selector)).collect()
+                let pods = self.pods.get(namespace);
+                pods.map_or_else(Vec::new, |pods| pods.index().select(&selector))
             }
             Ok(_) | Err(_) => Vec::new(),
         }
     }
 
-    fn pending_of_others(&self, own: &[&Arc<StoredPod>]) -> Vec<PodShape> {
-        let is_own = |pod: &&Arc<StoredPod>| own.iter().any(|own| Arc::ptr_eq(own, pod));
-        let others = self.pending.iter().filter(|pod| !is_own(pod));
+    fn pending_of_others(&self, own: &[Arc<StoredPod>]) -> Vec<PodShape> {
+        let own: HashSet<_> = own.iter().map(Arc::as_ptr).collect();
+        let others = self.pending.iter();
+        let others = others.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
         let shape = |pod: &Arc<StoredPod>| match &pod.placement {
             Placement::Pending(shape) | Placement::Unschedulable(_, shape) => {
                 Some((**shape).clone())
@@ -151,9 +159,28 @@ impl Snapshot {
     }
 }
 
+// === impl NamespacePods ===
+
+impl NamespacePods {
+    fn of((namespace, all): (Arc<str>, Vec<Arc<StoredPod>>)) -> (Arc<str>, Self) {
+        let index = OnceLock::new();
+        (namespace, Self { all, index })
+    }
+
+    fn index(&self) -> &NamespaceIndex<StoredPod> {
+        self.index.get_or_init(|| {
+            let mut index = NamespaceIndex::default();
+            for pod in &self.all {
+                index.insert(pod.pod.name.clone(), Arc::clone(pod));
+            }
+            index
+        })
+    }
+}
+
 /// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes.
-fn nodes_to_avoid(own: &[&Arc<StoredPod>]) -> Vec<BoundPod> {
-    let on_node = |pod: &&Arc<StoredPod>| match &pod.placement {
+fn nodes_to_avoid(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
+    let on_node = |pod: &Arc<StoredPod>| match &pod.placement {
         Placement::Bound(node) => Some(BoundPod {
             node: node.to_string(),
             requests: Requests::default(),

@@ -1,7 +1,7 @@
 //! The hub: exact requests, and what becomes of their responses.
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, FederatedHPAStatus, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler, FederatedHPA, FederatedHPAStatus, TimeSeriesPredictionStatus,
 };
 use jiff::Timestamp;
 use kube::Client;
@@ -385,6 +385,37 @@ async fn a_status_says_which_leader_wrote_its_decision() {
     let decisions = sent.iter().map(|sent| &sent.body[1]["value"]["decision"]);
     let expected = json!({"desired": 4, "leaderEpoch": 7});
     assert_eq!(decisions.collect::<Vec<_>>(), [&expected; 2]);
+}
+
+#[tokio::test]
+async fn a_ledger_replaces_one_field_of_a_status_of_the_same_object() {
+    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
+    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
+    let fdhpa = |status: Value| -> FederatedHPA {
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
+            .unwrap()
+    };
+    for status in [json!({"unassigned": 2}), Value::Null] {
+        cluster.write_ledger(&fdhpa(status), "{}").await.unwrap();
+    }
+    let same = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
+    let expected = [
+        json!([same, {"op": "add", "path": "/status/ledger", "value": "{}"}]),
+        // Without a status there is nothing to add a field to, and one that came meanwhile is not replaced.
+        json!([
+            same, {"op": "test", "path": "/status", "value": null},
+            {"op": "add", "path": "/status", "value": {"ledger": "{}"}},
+        ]),
+    ];
+    let line = "PATCH /apis/autoscaling.foretide.io/v1alpha1/namespaces/shop/federatedhpas/web/status\
+                ?fieldManager=foretide";
+    let expected = expected.map(|body| Sent {
+        line: line.into(),
+        content_type: Some("application/json-patch+json".into()),
+        body,
+    });
+    assert_eq!(server.sent(), expected);
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::KubeLease;
+use super::super::{
+    KubeLease,
+    lease::{spec as written, stored},
+};
 use crate::{
     adapters::api_server::{
         Connection,
@@ -134,4 +137,54 @@ async fn a_lease_is_created_once() {
         (&post.body["metadata"], &post.body["spec"]),
         (&metadata, &spec())
     );
+}
+
+#[test]
+fn lease_record() {
+    let values = [
+        Value::Null,
+        json!(-1),
+        json!(0),
+        json!(i64::MAX),
+        json!(i32::MIN),
+        json!(0.5),
+        json!(""),
+        json!("9999-12-30T22:00:00.999999999Z"),
+        json!("-009999-01-02T01:59:59Z"),
+        json!("2026-01-01T00:00:00+14:00"),
+        json!([]),
+        json!({}),
+        json!("\u{1f980}"),
+    ];
+    let fields: Vec<String> = spec().as_object().unwrap().keys().cloned().collect();
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_type::<Vec<u8>>()
+        .for_each(|bytes| {
+            if let Ok(value) = serde_json::from_slice(bytes) {
+                reads_back(value);
+            }
+            let mut changed = object(&spec());
+            for change in bytes.chunks_exact(2) {
+                let field = &fields[usize::from(change[0]) % fields.len()];
+                let value = values[usize::from(change[1]) % values.len()].clone();
+                changed["spec"][field] = value;
+            }
+            reads_back(changed);
+        });
+}
+
+/// A lease that is read has a version, and its record is written and read back as the same to the microsecond.
+fn reads_back(object: Value) {
+    let Ok(read) = stored(object) else { return };
+    assert!(!read.version.is_empty());
+    let micros = |at: Option<Timestamp>| at.map(Timestamp::as_microsecond);
+    let same = |record: LeaseRecord| {
+        let times = (micros(record.acquired), micros(record.renewed));
+        (record.holder, record.duration, record.transitions, times)
+    };
+    let mut object = read.object;
+    object["spec"] = written(&read.record);
+    let again = stored(object).unwrap();
+    assert_eq!(same(again.record), same(read.record));
 }

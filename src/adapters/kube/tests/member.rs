@@ -353,7 +353,7 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
     let mut workload = deployment(&json!({}));
     fill(&member, &[], &pods, &workload);
     let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-    let found = member.unschedulable("shop", "app=web");
+    let found = member.unschedulable(&target(), "app=web");
     assert_eq!(
         found,
         Ok((Replicas::new(2), Some(at("2026-01-01T00:00:10Z"))))
@@ -362,15 +362,19 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
     workload["status"]["conditions"][0]["status"] = json!("True");
     let [deployments, _, replica_sets] = &member.stores.workloads;
     for store in [deployments, replica_sets] {
+        let target = ScaleTarget {
+            kind: store.resource.kind.to_owned(),
+            ..target()
+        };
         fill(&member, &[], &pods, &deployment(&json!({})));
         store.replace(None, entries(std::slice::from_ref(&workload)));
-        let found = member.unschedulable("shop", "app=web");
+        let found = member.unschedulable(&target, "app=web");
         assert_eq!(
             found,
             Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
         );
     }
-    let error = member.unschedulable("shop", "app in").unwrap_err();
+    let error = member.unschedulable(&target(), "app in").unwrap_err();
     assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
 }
 

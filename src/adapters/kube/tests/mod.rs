@@ -1,5 +1,6 @@
 //! The adapter against a test server: exact requests, and what becomes of the responses.
 
+mod access;
 mod cluster;
 mod get;
 mod lease;

@@ -11,7 +11,7 @@ use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
-use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, only, policy, prefer};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -443,6 +443,33 @@ fn a_write_after_a_landing_has_the_reason_landed() {
             "{sentence}"
         );
     }
+}
+
+#[test]
+fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
+    let mut hub = pair();
+    hub.policy = Policy {
+        mode: Mode::Direct,
+        generation: 2,
+        affinity: only("a"),
+        ..hub.policy
+    };
+    hub.total.demand = Some(8.0);
+    for step in 0..4 {
+        // While new pods are not ready, the decision for the fleet keeps what runs: at first 8, then 4 more.
+        let runs = hub.members.iter().filter_map(|member| member.pods);
+        let runs = runs.map(|pods| pods.replicas.get()).sum();
+        hub.total.desired = Some(n(runs));
+        let decision = hub.step();
+        let replicas = |name: &str| decision.member(name).expect("a member").replicas;
+        assert_eq!(replicas("a"), Some(n(8)), "{step}");
+    }
+    // A load that the new pods do not carry is added to all of it.
+    hub.total.demand = Some(9.0);
+    hub.total.desired = Some(n(13));
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!(a.replicas, Some(n(9)));
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Case<'_> {
         self.writes_are_sound(decision);
         self.running_pods_stay(decision, after);
         self.prefixes_stay_within_max(decision);
-        self.again_nothing_changes(decision, after)
+        self.again_nothing_changes()
     }
 
     /// P5.
@@ -393,10 +393,13 @@ impl Case<'_> {
         }
     }
 
-    /// P16: repeated on its own result, with writes applied and reports as trusted, the decision writes and moves
-    /// nothing. False where the result itself changes the input.
-    fn again_nothing_changes(&self, decision: &FleetDecision, after: &Ledger) -> bool {
+    /// P16: repeated on its own result, with writes applied, the decision writes and moves nothing. Reports are as
+    /// trusted: a landing waits for the end of reported pods that were never trusted. False where the result itself
+    /// changes the input.
+    fn again_nothing_changes(&self) -> bool {
         let before: Vec<_> = self.members.iter().map(|m| self.as_believed(m)).collect();
+        let (decision, after) =
+            &decide(self.policy, self.total, &before, self.before, at(self.now));
         let mut members = before.clone();
         for decided in &decision.members {
             let named = |m: &&mut Member| m.profile.name == decided.name;

@@ -1,18 +1,13 @@
 //! Landing: after an assignment, pods beyond the new budgets stay until enough pods within them are ready, for at most
 //! ten minutes. No more pods are started than the fleet ran before or needs now.
 
-use jiff::SignedDuration;
-
 use crate::domain::Replicas;
-use crate::domain::federate::{AssignmentKind, Landing, Reason};
+use crate::domain::federate::{AssignmentKind, Landing, Reason, ledger::LANDING};
 use crate::domain::words::counted;
 use crate::domain::workload::Mode;
 
 use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
-
-/// How long others may take to become ready before a budget that shrank is enforced.
-const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
 /// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number,
 /// because some of the present replicas were started to replace pods that are to end.
@@ -39,7 +34,8 @@ fn resume(fleet: &mut RuleContext<'_>) {
 }
 
 /// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum,
-/// and the floor is raised so that the others grow.
+/// and the floor is raised so that the others grow. The floor stays until the pods beyond the budgets have ended: only
+/// then do the autoscalers of the others see the whole load, and keep their pods by themselves.
 ///
 /// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
 /// demand is taken over.
@@ -52,12 +48,14 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
         || sum(fleet.counted().map(|state| state.placed)),
         Replicas::get,
     );
+    exclude_surplus(fleet, served);
     let goal = needed(fleet, served).min(sum(receivers(fleet).map(MemberState::max)));
     let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
     let unmeasured = fleet
         .active()
         .any(|state| is_displaced(state) && state.demand.is_none());
-    if fleet.now >= until || ready >= goal && !unmeasured {
+    let has_landed = ready >= goal && !unmeasured;
+    if fleet.now >= until || has_landed && !fleet.members.iter().any(is_ending) {
         fleet.ledger.landing = None;
         return;
     }
@@ -69,10 +67,32 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     let floor = goal.saturating_add(kept_by_others(fleet));
     fleet.lands = floor > fleet.floor;
     fleet.floor = fleet.floor.max(floor);
+    if has_landed {
+        return;
+    }
     let all = fleet.policy.bounds.max;
     for state in &mut fleet.members {
         keep(state, goal, all);
     }
+}
+
+/// Takes the pods that are to end out of the count that Direct mode divides, but no more than leaves what `served` and
+/// what is demanded. The decision for the fleet counts them, and keeps them while the new ones are not ready: the
+/// members that take over would start as many again with every sync.
+fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
+    let Some(desired) = fleet
+        .total
+        .desired
+        .filter(|_| fleet.policy.mode == Mode::Direct)
+    else {
+        return;
+    };
+    let counted = fleet.counted().filter(|state| may_keep(state));
+    let surplus = sum(counted.map(beyond_share));
+    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
+    let (desired, needed) = (desired.get(), served.max(demand));
+    let count = desired.saturating_sub(surplus).max(needed).min(desired);
+    fleet.floor = fleet.requested_floor.max(count);
 }
 
 /// The members whose pods serve after the landing.
@@ -142,6 +162,21 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.counted)
 }
 
+/// Whether a member still has pods beyond its share.
+fn is_ending(state: &MemberState<'_>) -> bool {
+    may_keep(state) && beyond_share(state) > 0
+}
+
+/// The replicas beyond a member's share, by its own report: what was written for it may be less already.
+fn beyond_share(state: &MemberState<'_>) -> u32 {
+    let reported = state.member.pods.map_or(0, |pods| pods.replicas.get());
+    reported.saturating_sub(state.max())
+}
+
+fn may_keep(state: &MemberState<'_>) -> bool {
+    matches!(state.role, MemberRole::Active | MemberRole::Draining)
+}
+
 /// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
 /// because no other member has to provide them.
 fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
@@ -153,8 +188,7 @@ fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     } else {
         state.replicas
     };
-    let may_stay = matches!(state.role, MemberRole::Active | MemberRole::Draining);
-    if !may_stay || runs <= state.max() {
+    if !may_keep(state) || runs <= state.max() {
         return;
     }
     state.keep = runs;

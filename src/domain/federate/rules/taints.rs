@@ -27,7 +27,8 @@ pub(super) fn closed(
 }
 
 /// Whether a `NoExecute` taint evicts a member's share: its toleration has expired, or no toleration matches and the
-/// policy's own toleration has expired. A taint of unknown age is as old as `seen` says, otherwise new.
+/// policy's own toleration has expired. A taint is as old as its time or `seen` says, whichever is later: its time is
+/// that of another clock, and `seen` survives a step of ours. Otherwise it is new.
 pub(super) fn evict(
     policy: &Policy,
     member: &Member,
@@ -46,13 +47,14 @@ pub(super) fn evict(
             },
             None => policy.toleration,
         };
-        let since = taint.since.or(seen).unwrap_or(now);
+        // A time ahead of now is that of a clock that is ahead.
+        let dated = taint.since.filter(|since| *since <= now);
+        let since = dated.max(seen).unwrap_or(now);
         now.duration_since(since) >= tolerated
     })
 }
 
-/// Since when a member has a `NoExecute` taint: by its taints; where one has no time, by the ledger, otherwise since
-/// now.
+/// Since when a member has a `NoExecute` taint: by the ledger, otherwise by its taints, otherwise since now.
 pub(super) fn seen(
     member: &Member,
     recorded: Option<Timestamp>,
@@ -65,9 +67,9 @@ pub(super) fn seen(
             .filter(|t| t.effect == TaintEffect::NoExecute)
     };
     let dated = evicting().filter_map(|taint| taint.since).min();
-    let recorded = recorded.filter(|_| evicting().any(|taint| taint.since.is_none()));
     evicting().next()?;
-    Some(recorded.or(dated).unwrap_or(now))
+    // A time ahead of now is that of a clock that is ahead.
+    Some(recorded.or(dated).map_or(now, |since| since.min(now)))
 }
 
 fn repels(policy: &Policy, taint: &Taint) -> bool {

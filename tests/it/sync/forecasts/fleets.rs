@@ -117,7 +117,7 @@ impl Fleet {
             ForecasterSetup {
                 clock: clock.clone(),
                 local_zone: Zone::utc(),
-                denied_namespaces: Arc::default(),
+                targets: Arc::default(),
                 telemetry: Arc::default(),
             },
         );
@@ -134,7 +134,7 @@ impl Fleet {
     /// The report of a sync, and then a pass.
     async fn pass(&mut self, second: i64, members: &[(&str, Option<&str>, bool)]) {
         let now = Timestamp::from_second(START + second).unwrap();
-        self.clock.set(now, 0.0);
+        run_to(&self.clock, now);
         let member = |(name, prometheus, idle): &(&str, Option<&str>, bool)| FleetMember {
             name: (*name).into(),
             prometheus: prometheus.map(Into::into),
@@ -253,7 +253,7 @@ async fn a_forecast_needs_a_reported_list_of_clusters_that_is_not_empty() {
     let mut other = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
     let late = other.clock.now() + SignedDuration::from_mins(1);
     other.forecaster.pass().await;
-    other.clock.set(late, 0.0);
+    run_to(&other.clock, late);
     other.forecaster.pass().await;
     let refused = other.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "Pending");

@@ -1,0 +1,150 @@
+//! Foreign writes of the replicas in mode Direct. A single one sets the new current count, as with an HPA. A writer that
+//! keeps changing them is a conflict: it is reported, and we write at most once per minute while it lasts.
+//!
+//! Pure. A change is a count that differs from the one that our last sync left. Who made it is not known: the managers
+//! of a workload's fields are not read.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::domain::{Replicas, remembered::Remembered};
+
+/// Foreign writes within [`KEPT`] that make a conflict.
+const WRITES_TO_CONFLICT: usize = 3;
+/// How long a foreign write is remembered.
+const KEPT: SignedDuration = SignedDuration::from_mins(10);
+/// How long we wait after a write of ours while there is a conflict.
+const WRITE_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+
+/// The foreign writes of one target's replicas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ForeignWrites {
+    /// The count that our last sync left.
+    left: Option<Replicas>,
+    /// When other writers changed it, and to what; oldest first.
+    changes: Vec<(Timestamp, Replicas)>,
+    /// When we wrote last.
+    written: Option<Timestamp>,
+}
+
+// === impl ForeignWrites ===
+
+impl ForeignWrites {
+    /// Records the count that a sync read.
+    pub(super) fn observe(&mut self, current: Replicas, now: Timestamp) {
+        self.changes
+            .retain(|(at, _)| now.duration_since(*at) < KEPT);
+        if self.left.is_some_and(|left| left != current) {
+            self.changes.push((now, current));
+        }
+        self.left = Some(current);
+    }
+
+    /// Records our write of this count.
+    pub(super) fn wrote(&mut self, count: Replicas, now: Timestamp) {
+        (self.left, self.written) = (Some(count), Some(now));
+    }
+
+    /// Records a write of ours whose outcome is unknown: the count of the next sync may be ours.
+    pub(super) fn may_have_written(&mut self) {
+        self.left = None;
+    }
+
+    /// Whether another writer keeps changing the count.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.changes.len() >= WRITES_TO_CONFLICT
+    }
+
+    /// Whether we may write: at most once per minute while another writer does.
+    pub(super) fn may_write(&self, now: Timestamp) -> bool {
+        let waits = |at: Timestamp| now.duration_since(at) < WRITE_PERIOD;
+        !(self.is_conflict() && self.written.is_some_and(waits))
+    }
+
+    /// What to report, if another writer keeps changing the count.
+    pub(super) fn message(&self) -> Option<String> {
+        let (_, last) = self.changes.last().filter(|_| self.is_conflict())?;
+        Some(format!(
+            "another writer keeps changing the replicas of the target ({} times in 10 minutes, last to {last}); remove \
+             replicas from what is applied to it, or the other autoscaler; until then its count is written at most once \
+             per minute",
+            self.changes.len()
+        ))
+    }
+
+    /// Shifts every time by a step of the wall clock.
+    pub(super) fn shift(&mut self, step: SignedDuration) {
+        let changes = self.changes.iter_mut().map(|(at, _)| at);
+        for at in changes.chain(&mut self.written) {
+            Remembered::Since(at).shift(step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn n(count: u32) -> Replicas {
+        Replicas::new(count)
+    }
+
+    /// Syncs that see these counts, every 15 s; whether there is a conflict after each.
+    fn after(seen: &[u32]) -> (ForeignWrites, Vec<bool>) {
+        let mut writes = ForeignWrites::default();
+        let syncs = seen.iter().zip(0..).map(|(count, turn)| {
+            writes.observe(n(*count), at(turn * 15));
+            writes.is_conflict()
+        });
+        let conflicts = syncs.collect();
+        (writes, conflicts)
+    }
+
+    #[test]
+    fn three_changes_within_ten_minutes_are_a_conflict_and_two_are_not() {
+        assert_eq!(after(&[4, 4, 2, 2, 6]).1, [false; 5]);
+        let (mut writes, conflicts) = after(&[4, 2, 4, 2]);
+        assert_eq!(conflicts, [false, false, false, true]);
+        for (second, is_conflict) in [(60, true), (614, true), (615, false)] {
+            writes.observe(n(2), at(second));
+            assert_eq!(writes.is_conflict(), is_conflict, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_write_of_ours_is_no_change_by_another() {
+        let mut writes = ForeignWrites::default();
+        for turn in 0..9 {
+            writes.observe(n(turn), at(i64::from(turn) * 15));
+            writes.wrote(n(turn + 1), at(i64::from(turn) * 15));
+        }
+        assert!(!writes.is_conflict());
+    }
+
+    #[test]
+    fn in_a_conflict_one_write_per_minute_is_allowed_and_otherwise_every_write() {
+        let (mut writes, _) = after(&[4, 2, 4, 2]);
+        assert!(writes.may_write(at(45)));
+        writes.wrote(n(4), at(45));
+        for (second, may) in [(46, false), (104, false), (105, true)] {
+            assert_eq!(writes.may_write(at(second)), may, "{second}");
+        }
+        let mut alone = ForeignWrites::default();
+        alone.wrote(n(4), at(45));
+        assert!(alone.may_write(at(46)));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_changes_no_answer() {
+        for step in [3_600, -3_600] {
+            let (mut writes, _) = after(&[4, 2, 4, 2]);
+            writes.wrote(n(4), at(45));
+            writes.shift(SignedDuration::from_secs(step));
+            assert!(!writes.may_write(at(104 + step)));
+            assert!(writes.may_write(at(105 + step)));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The router with a reviewer whose verdict depends on the token.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::Request,
+};
+use futures::future::{join, pending};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
+
+use super::*;
+use crate::{http::router, ports::ClusterError};
+
+/// Reviews by token, and the number of reviews so far.
+#[derive(Clone, Default)]
+struct FakeReviewer {
+    reviews: Arc<Mutex<Vec<String>>>,
+}
+
+impl AccessReviewer for FakeReviewer {
+    async fn review(&self, token: &BearerToken) -> Result<Verdict, ClusterError> {
+        let token = token.expose();
+        self.reviews.lock().unwrap().push(token.to_owned());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if token.starts_with("hangs") {
+            pending::<()>().await;
+        }
+        match token {
+            "allowed" => Ok(Verdict::Allowed),
+            "eve" => Ok(Verdict::Forbidden { user: "eve".into() }),
+            "fails" => Err(ClusterError::Unreachable {
+                what: "the review".into(),
+                message: "HTTP 500".into(),
+            }),
+            _ => Ok(Verdict::Unauthenticated),
+        }
+    }
+}
+
+/// A port whose clock stands.
+struct Port {
+    reviewer: FakeReviewer,
+    clock: Clock,
+    router: Router,
+}
+
+impl Port {
+    fn new() -> Self {
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+        let reviewer = FakeReviewer::default();
+        let access = MetricsAccess::new(reviewer.clone(), clock.clone());
+        Self {
+            router: router(Arc::default(), clock.clone(), Some(access)),
+            reviewer,
+            clock,
+        }
+    }
+
+    fn reviews(&self) -> Vec<String> {
+        std::mem::take(&mut self.reviewer.reviews.lock().unwrap())
+    }
+
+    /// The status of `/metrics` with this token.
+    async fn scrape(&self, token: &str) -> u16 {
+        let header = format!("Bearer {token}");
+        get(&self.router, "/metrics", &[&header]).await.0
+    }
+}
+
+/// The status, the scheme that is asked for and the body of a response.
+async fn get(router: &Router, path: &str, authorization: &[&str]) -> (u16, String, String) {
+    let mut request = Request::get(path);
+    for value in authorization {
+        request = request.header("authorization", *value);
+    }
+    let service = TowerToHyperService::new(router.clone());
+    let request = request.body(Body::empty()).unwrap();
+    let response = service.call(request).await.unwrap();
+    let status = response.status().as_u16();
+    let scheme = response.headers().get("www-authenticate");
+    let scheme = scheme
+        .map_or("", |value| value.to_str().unwrap())
+        .to_owned();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, scheme, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_needs_a_token_of_a_user_who_may_and_a_probe_needs_none() {
+    let port = Port::new();
+    for path in ["/healthz", "/readyz"] {
+        let (status, _, _) = get(&port.router, path, &[]).await;
+        assert!([200, 503].contains(&status), "{path}");
+    }
+    let metrics = async |authorization: &[&str]| get(&port.router, "/metrics", authorization).await;
+    for refused in [
+        &[][..],
+        &["Bearer"],
+        &["Basic allowed"],
+        &["Bearer wrong"],
+        &["Bearer allowed", "Bearer allowed"],
+    ] {
+        let (status, scheme, body) = metrics(refused).await;
+        assert_eq!((status, &*scheme), (401, "Bearer"), "{refused:?}");
+        assert!(!body.contains("foretide_"), "{body}");
+    }
+    let (status, _, body) = metrics(&["Bearer eve"]).await;
+    assert_eq!(status, 403);
+    assert_eq!(
+        body,
+        "user \"eve\" cannot get path /metrics; bind the ClusterRole foretide-metrics-reader to it\n"
+    );
+    let (status, _, body) = metrics(&["bearer allowed"]).await;
+    assert_eq!(status, 200);
+    assert!(body.contains("foretide_leader"), "{body}");
+    assert_eq!(port.reviews(), ["wrong", "eve", "allowed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_access_control_the_metrics_need_no_token() {
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let open = router(Arc::default(), clock, None::<MetricsAccess<FakeReviewer>>);
+    assert_eq!(get(&open, "/metrics", &[]).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_is_used_for_ten_seconds_and_requests_at_once_share_a_review() {
+    let port = Port::new();
+    for (token, status) in [("allowed", 200), ("eve", 403), ("wrong", 401)] {
+        let both = join(port.scrape(token), port.scrape(token)).await;
+        assert_eq!(both, (status, status));
+        assert_eq!(port.scrape(token).await, status);
+        assert_eq!(port.reviews(), [token]);
+    }
+    port.clock.advance(Duration::from_millis(9_999));
+    assert_eq!(port.scrape("allowed").await, 200);
+    assert_eq!(port.reviews(), <[&str; 0]>::default());
+    port.clock.advance(Duration::from_millis(1));
+    assert_eq!(port.scrape("allowed").await, 200);
+    assert_eq!(port.reviews(), ["allowed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_fails_or_hangs_is_503_in_time_and_no_verdict() {
+    let port = Port::new();
+    for token in ["fails", "hangs"] {
+        for _again in 0..2 {
+            let latest = REVIEW_DEADLINE + Duration::from_millis(10);
+            let status = timeout(latest, port.scrape(token)).await;
+            assert_eq!(status, Ok(503), "{token}");
+        }
+        assert_eq!(port.reviews(), [token, token]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_in_flight_are_limited() {
+    let port = Port::new();
+    let hanging: Vec<_> = (0..REVIEWS_MAX).map(|n| format!("hangs-{n}")).collect();
+    let scrapes = hanging.iter().map(|token| port.scrape(token));
+    let scrapes = futures::future::join_all(scrapes);
+    let other = timeout(REVIEW_DEADLINE / 2, port.scrape("allowed"));
+    let (hung, other) = join(scrapes, other).await;
+    assert_eq!(hung, [503; REVIEWS_MAX]);
+    assert!(other.is_err(), "{other:?}");
+    assert_eq!(port.reviews(), hanging);
+    assert_eq!(port.scrape("allowed").await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_random_tokens_only_some_hashes_are_kept() {
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let access = MetricsAccess::new(FakeReviewer::default(), clock);
+    for n in 0..3 * VERDICTS_MAX {
+        let token = BearerToken::of_header(&format!("Bearer t{n}")).unwrap();
+        assert_eq!(access.verdict(&token).await, Some(Verdict::Unauthenticated));
+    }
+    let kept = access.verdicts.keys_where(|_| true);
+    assert!(kept.len() <= VERDICTS_MAX, "{}", kept.len());
+    assert!(!format!("{kept:?} {access:?}").contains("t1"));
+}

@@ -1,0 +1,133 @@
+//! Whether the bearer of a token may read the metrics.
+
+use std::{fmt, future::Future};
+
+use super::ClusterError;
+
+/// The longest token that is reviewed. Those of service accounts have one to two thousand characters.
+const TOKEN_MAX: usize = 16 * 1024;
+
+/// A bearer token (RFC 6750). Its `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken(String);
+
+/// What a review says about a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is of a user who may read the metrics.
+    Allowed,
+    /// It is of this user, who may not.
+    Forbidden {
+        /// Name of the user.
+        user: String,
+    },
+    /// It is of no user.
+    Unauthenticated,
+}
+
+/// Reviews tokens.
+pub trait AccessReviewer: Send + Sync + 'static {
+    /// Whether the user of a token may `get` the path `/metrics`.
+    ///
+    /// # Errors
+    /// When it cannot be known; no message contains the token.
+    fn review(
+        &self,
+        token: &BearerToken,
+    ) -> impl Future<Output = Result<Verdict, ClusterError>> + Send;
+}
+
+// === impl BearerToken ===
+
+impl BearerToken {
+    /// The token of an `Authorization` header: `Bearer` in any case, one or more spaces, and a `b64token`.
+    ///
+    /// ```
+    /// use foretide::ports::BearerToken;
+    ///
+    /// let token = BearerToken::of_header("Bearer abc.def==").unwrap();
+    /// assert_eq!(token.expose(), "abc.def==");
+    /// assert_eq!(BearerToken::of_header("Basic abc"), None);
+    /// ```
+    #[must_use]
+    pub fn of_header(value: &str) -> Option<Self> {
+        let (scheme, token) = value.split_once(' ')?;
+        let token = token.trim_matches(' ');
+        let is_token_char = |c: char| c.is_ascii_alphanumeric() || "-._~+/".contains(c);
+        let unpadded = token.trim_end_matches('=');
+        let is_token = !unpadded.is_empty() && unpadded.chars().all(is_token_char);
+        (scheme.eq_ignore_ascii_case("bearer") && is_token && token.len() <= TOKEN_MAX)
+            .then(|| Self(token.to_owned()))
+    }
+
+    /// The token itself, to send it to the reviewer.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken([hidden])")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(value: &str) -> Option<String> {
+        BearerToken::of_header(value).map(|token| token.expose().to_owned())
+    }
+
+    #[test]
+    fn a_header_has_one_token_after_its_scheme() {
+        for (value, found) in [
+            ("Bearer a-._~+/9==", Some("a-._~+/9==")),
+            ("bearer abc", Some("abc")),
+            ("BEARER   abc ", Some("abc")),
+            ("", None),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Bearer =", None),
+            ("Bearer a b", None),
+            ("Bearer a,b", None),
+            ("Bearer a=b", None),
+            ("Bearer \u{e4}", None),
+            ("Basic abc", None),
+            ("abc", None),
+            (" Bearer abc", None),
+        ] {
+            assert_eq!(token(value).as_deref(), found, "{value:?}");
+        }
+        let longest = "a".repeat(TOKEN_MAX);
+        assert_eq!(token(&format!("Bearer {longest}")), Some(longest.clone()));
+        assert_eq!(token(&format!("Bearer {longest}a")), None);
+    }
+
+    #[test]
+    fn debug_output_has_no_token() {
+        let token = BearerToken::of_header("Bearer s3cret");
+        assert_eq!(format!("{token:?}"), "Some(BearerToken([hidden]))");
+    }
+
+    #[test]
+    fn bearer_header() {
+        bolero::check!()
+            .with_iterations(4_000)
+            .with_type::<(bool, String)>()
+            .for_each(|(with_scheme, text)| {
+                let value = if *with_scheme {
+                    format!("Bearer {text}")
+                } else {
+                    text.clone()
+                };
+                let Some(found) = token(&value) else { return };
+                let mut bytes = found.bytes();
+                assert!(!found.is_empty() && found.len() <= TOKEN_MAX);
+                assert!(bytes.all(|b| b.is_ascii_graphic() && !b"\",;\\".contains(&b)));
+                assert_eq!(token(&format!("Bearer {found}")), Some(found));
+            });
+    }
+}

@@ -1,0 +1,68 @@
+//! A map of values that are kept while they are held elsewhere, for keys that come from what users write.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Values by key, each made when it is first asked for.
+///
+/// # Guarantees
+/// A value that is held elsewhere stays. The others may be forgotten once there are as many as `limit`.
+#[derive(Debug)]
+pub(crate) struct SharedMap<K, V> {
+    limit: usize,
+    values: Mutex<HashMap<K, Arc<V>>>,
+}
+
+// === impl SharedMap ===
+
+impl<K: Eq + Hash, V> SharedMap<K, V> {
+    /// An empty map that forgets idle values at this size.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            values: Mutex::default(),
+        }
+    }
+
+    /// The value of a key; `make` makes a new one.
+    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+        let mut values = self.lock();
+        if values.len() >= self.limit && !values.contains_key(&key) {
+            values.retain(|_, value| Arc::strong_count(value) > 1);
+        }
+        Arc::clone(values.entry(key).or_insert_with(|| Arc::new(make())))
+    }
+
+    /// The keys of the values that have a property.
+    pub(crate) fn keys_where(&self, has: impl Fn(&V) -> bool) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let values = self.lock();
+        let found = values.iter().filter(|(_, value)| has(value));
+        found.map(|(key, _)| key.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<V>>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_the_limit_values_that_are_not_held_are_forgotten() {
+        let map = SharedMap::new(3);
+        let held = map.get_or_insert_with(0, || 0);
+        for key in 1..10 {
+            drop(map.get_or_insert_with(key, || key));
+            assert!(map.keys_where(|_| true).len() <= 3);
+        }
+        assert!(Arc::ptr_eq(&held, &map.get_or_insert_with(0, || 7)));
+    }
+}

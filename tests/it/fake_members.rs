@@ -1,0 +1,84 @@
+//! The registry of fake member clusters, and whether each can be reached.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use foretide::{
+    domain::federate::{Health, Profile},
+    ports::{Fleet, MemberView},
+};
+use jiff::SignedDuration;
+use tokio::sync::Notify;
+
+use crate::{fake_cluster::FakeCluster, process::Process};
+
+/// A member that does not answer for this long counts as lost.
+pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
+
+/// The members, and whether they can be reached, as one process sees them.
+#[derive(Clone, Default)]
+pub(crate) struct Members {
+    pub(crate) clusters: Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
+    /// Those of them whose Secrets were deleted: they run on, and the hub does not know of them.
+    pub(crate) unregistered: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether they have not been listed.
+    pub(crate) is_unlisted: Arc<AtomicBool>,
+    /// Wakes the controller, as a change of a member does.
+    pub(crate) changes: Arc<Notify>,
+    pub(crate) process: Process,
+}
+
+impl Fleet for Members {
+    type Member = FakeCluster;
+
+    fn is_synced(&self) -> bool {
+        !self.is_unlisted.load(Ordering::Acquire)
+    }
+
+    fn members(&self) -> Vec<Arc<MemberView<FakeCluster>>> {
+        if !self.is_synced() {
+            return Vec::new();
+        }
+        let members = self.clusters.lock().unwrap();
+        let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
+            let (refused, unusable, problem) = {
+                let state = fake.state();
+                (
+                    state.rejects_credentials,
+                    state.unusable,
+                    state.problem.clone(),
+                )
+            };
+            Arc::new(MemberView {
+                profile: Profile {
+                    name: name.clone(),
+                    ..Profile::default()
+                },
+                taints: Vec::new(),
+                prometheus: None,
+                health: *health,
+                cluster: (!unusable).then(|| Arc::new(fake.seen_by(&self.process, name))),
+                refused,
+                problem,
+            })
+        };
+        let unregistered = self.unregistered.lock().unwrap();
+        let registered = members
+            .iter()
+            .filter(|(name, _)| !unregistered.contains(*name));
+        registered.map(view).collect()
+    }
+
+    fn lost_after(&self) -> SignedDuration {
+        LOST_AFTER
+    }
+
+    async fn changed(&self) {
+        self.changes.notified().await;
+    }
+}
