@@ -85,6 +85,14 @@ bench:
     cargo bench -p foretide --bench federate
     cargo bench -p foretide-models
 
+# How much later decisions come while something hangs that other autoscalers use. Half an hour on a real control plane.
+isolation:
+    cargo test -p foretide --test cluster -- --ignored --nocapture isolation_of_a_thousand
+
+# Memory, restarts and later decisions of others beside a hostile tenant, who writes for some minutes.
+hostile-tenant minutes="10":
+    MINUTES={{ minutes }} cargo test -p foretide --test cluster -- --ignored --nocapture hostile_tenant
+
 # An example, played beside a plain HPA.
 demo:
     cargo run --release -- demo

@@ -6,7 +6,7 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use rig::{ClusterOptions, NodeSize, eventually};
 
-use crate::world::{TIMEOUT, World};
+use crate::world::{TIMEOUT, World, pass_to};
 
 /// One change of the scale, as recorded by status on the controller's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,9 @@ async fn seven_cron_windows_set_the_replicas_across_a_clock_change() {
 
     for (what, at, to) in instants {
         let at: Timestamp = at.parse().unwrap();
-        clock.set(at - SignedDuration::from_mins(2), 60.0);
+        // The controller takes it for a pause, and decides nothing for two seconds, which are two minutes of its clock.
+        let before = at - SignedDuration::from_mins(6);
+        pass_to(&clock, before);
         let due = if to == 80 { at } else { at + WINDOW - EARLY };
         let seen = eventually(TIMEOUT, &format!("{what}: {to} replicas"), || async {
             let ehpa = world

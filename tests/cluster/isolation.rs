@@ -84,7 +84,7 @@ async fn a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_
     for name in ["others", "own", "edited"] {
         world.deployment(name, 1, "1m").await;
     }
-    fake.hang(MetricsApi::External);
+    fake.hang(MetricsApi::External, true);
     let controller = world.run(world.config(), Clock::system());
     // All of the tenant's syncs wait for the metric.
     eventually(TIMEOUT, "every tenant has been listed", || async {

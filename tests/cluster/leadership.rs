@@ -2,16 +2,21 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
+use foretide::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, Client};
 use rig::{ClusterOptions, eventually};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::world::{NAMESPACE, TIMEOUT, World, binary};
 
-/// The lease lasts 15 s, and a standby asks every 2 s.
-const TAKEOVER: Duration = Duration::from_secs(15 + 2 + 2);
+/// The default lease duration, and 2 s.
+const TAKEOVER: Duration = Duration::from_secs(15 + 2);
+
+/// How long a leader is paused at least.
+const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A replica, as `deploy/` runs it.
 fn replica(world: &World) -> Child {
@@ -22,19 +27,41 @@ fn replica(world: &World) -> Child {
     command.spawn().unwrap()
 }
 
-async fn signal(process: &Child, signal: &str) {
+/// A replica beside a leader, which has seen the lease: only a standby reads it.
+async fn standby(world: &World) -> Child {
+    let since = Clock::system().now();
+    let standby = replica(world);
+    eventually(TIMEOUT, "the standby has read the lease", || async {
+        let has_read = world.requests().into_iter().any(|request| {
+            let reads = request.resource == "leases" && request.verb == "get";
+            reads && request.code == 200 && request.time > since
+        });
+        has_read.then_some(()).ok_or("not yet")
+    })
+    .await;
+    standby
+}
+
+pub(crate) async fn signal(process: &Child, signal: &str) {
     let id = process.id().unwrap().to_string();
     let sent = Command::new("kill").args([signal, &id]).status().await;
     assert!(sent.unwrap().success());
 }
 
-fn leases(world: &World) -> Api<Lease> {
-    Api::namespaced(world.client.clone(), "foretide-system")
+/// Waits until a pause has lasted for a minute.
+pub(crate) async fn lasts_a_minute(paused_since: Timestamp) {
+    let what = "the leader was paused for a minute";
+    eventually(TIMEOUT, what, || async {
+        let paused = Clock::system().now().duration_since(paused_since);
+        (paused >= PAUSE).then_some(()).ok_or(format!("{paused:#}"))
+    })
+    .await;
 }
 
 /// Who holds the lease; empty if nobody does.
-async fn holder(world: &World) -> Result<String, String> {
-    let lease = leases(world).get("foretide").await;
+pub(crate) async fn holder(client: &Client) -> Result<String, String> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "foretide-system");
+    let lease = leases.get("foretide").await;
     let spec = lease.map_err(|error| error.to_string())?.spec;
     Ok(spec
         .and_then(|spec| spec.holder_identity)
@@ -42,9 +69,9 @@ async fn holder(world: &World) -> Result<String, String> {
 }
 
 /// Waits until another replica than `before` holds the lease; returns which.
-async fn next_holder(world: &World, limit: Duration, before: &str) -> String {
+pub(crate) async fn next_holder(client: &Client, limit: Duration, before: &str) -> String {
     eventually(limit, "another replica leads", || async {
-        let found = holder(world).await?;
+        let found = holder(client).await?;
         if found.is_empty() || found == before {
             return Err(found);
         }
@@ -79,28 +106,35 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed_paused_or_stopped() {
     world.deployment("web", 1, "1m").await;
 
     let mut killed = replica(&world);
-    let first = next_holder(&world, TIMEOUT, "").await;
+    let first = next_holder(&world.client, TIMEOUT, "").await;
     scaled_to(&world, 2).await;
-    let mut paused = replica(&world);
-    killed.kill().await.unwrap();
-    let second = next_holder(&world, TAKEOVER, &first).await;
+    let mut paused = standby(&world).await;
+    let taken = next_holder(&world.client, TAKEOVER, &first);
+    let (killed, second) = tokio::join!(killed.kill(), taken);
+    killed.unwrap();
     scaled_to(&world, 3).await;
 
-    let mut stopped = replica(&world);
-    signal(&paused, "-STOP").await;
-    let third = next_holder(&world, TAKEOVER, &second).await;
+    let mut stopped = standby(&world).await;
+    let paused_since = Clock::system().now();
+    let taken = next_holder(&world.client, TAKEOVER, &second);
+    let ((), third) = tokio::join!(signal(&paused, "-STOP"), taken);
     scaled_to(&world, 4).await;
     // The paused leader wakes up without the right to write, and ends.
+    lasts_a_minute(paused_since).await;
     signal(&paused, "-CONT").await;
     let ended = tokio::time::timeout(TIMEOUT, paused.wait()).await;
     assert_ne!(ended.unwrap().unwrap().code(), Some(0));
-    assert_eq!(holder(&world).await.unwrap(), third);
+    assert_eq!(holder(&world.client).await.unwrap(), third);
     scaled_to(&world, 5).await;
 
     signal(&stopped, "-TERM").await;
     let ended = tokio::time::timeout(TIMEOUT, stopped.wait()).await;
     assert_eq!(ended.unwrap().unwrap().code(), Some(0));
-    assert_eq!(holder(&world).await.unwrap(), "", "the lease is released");
+    assert_eq!(
+        holder(&world.client).await.unwrap(),
+        "",
+        "the lease is released"
+    );
     world.assert_nothing_forbidden();
     let requests = world.requests().into_iter();
     let of_lease = requests.filter(|request| request.resource == "leases");

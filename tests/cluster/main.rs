@@ -11,6 +11,7 @@
     reason = "a scenario is one sequence of steps, and stops at the first failure"
 )]
 
+mod admission;
 mod auto;
 mod conformance;
 mod cron;
@@ -20,11 +21,15 @@ mod isolation;
 mod leadership;
 mod manifests;
 mod manual_changes;
+mod measure;
+mod metrics_access;
 mod ownership;
 mod permissions;
 mod plain_hpa;
 mod preview;
 mod rules;
+mod silence;
+mod succession;
 mod targets;
 mod wave;
 mod winners;

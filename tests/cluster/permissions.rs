@@ -20,7 +20,9 @@ pub(crate) fn granted(yaml: &str) -> BTreeSet<Permission> {
         serde_json::from_value(rule[field].clone()).unwrap()
     };
     let mut permissions = BTreeSet::new();
-    for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
+    let all = roles.flat_map(|role| role["rules"].as_array().unwrap());
+    // Others are about paths that are no resource.
+    for rule in all.filter(|rule| rule.get("resources").is_some()) {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
                 let verbs = texts(rule, "verbs").into_iter();

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use rig::{ClusterOptions, Component, History, NodeSize, Prometheus, Span};
 use serde_json::Value;
 
-use crate::world::{NAMESPACE, TIMEOUT, World};
+use crate::world::{NAMESPACE, TIMEOUT, World, pass_to};
 
 const DAY: f64 = 86_400.0;
 /// Sunday 4 January 2026, 23:00 UTC: the weekend window of the example ends.
@@ -84,7 +84,7 @@ async fn the_winner_changes_from_cron_to_forecast_to_observed_without_a_dip() {
         .unwrap();
 
     // The window ends: the forecast requests about twenty, above the ten that are observed.
-    clock.set(end - SignedDuration::from_secs(30), 15.0);
+    pass_to(&clock, end - SignedDuration::from_secs(30));
     world
         .status(name, "the forecast as winner", winner("forecast"))
         .await;

@@ -1,7 +1,7 @@
 //! The environment of one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::Debug,
     path::{Path, PathBuf},
     process::Stdio,
@@ -10,15 +10,16 @@ use std::{
 };
 
 use foretide::{
+    api::validation::TargetRules,
     app,
     clock::Clock,
-    config::{Config, KubeAccess, MemberArgs, ScopeArg},
+    config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
     domain::{cron::Zone, hpa::Settings},
     telemetry::{Telemetry, start_logging},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::StreamExt;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
 use kube::{
     Api, Client, Resource,
@@ -304,13 +305,20 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
         .unwrap()
 }
 
+/// Lets a clock run to a later time at once.
+pub(crate) fn pass_to(clock: &Clock, at: Timestamp) {
+    let passes = Duration::try_from(at.duration_since(clock.now()));
+    clock.advance(passes.unwrap_or_default());
+}
+
 /// The configuration of a controller with these permissions, which syncs every second of its clock and knows the flags
 /// of the controller managers around it.
 pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
     Config {
-        denied_namespaces: BTreeSet::new(),
+        targets: TargetRules::default(),
         object_metrics: true,
+        metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
         access: KubeAccess::Kubeconfig {
             path: kubeconfig.to_path_buf(),

@@ -13,5 +13,5 @@ mod ownership;
 mod placement;
 mod saturated;
 mod scale_down;
-mod world;
+pub(crate) mod world;
 mod zero;

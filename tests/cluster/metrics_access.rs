@@ -1,0 +1,165 @@
+//! Who may read `/metrics` of a controller, as a real API server decides: also of a standby, which writes nothing.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+};
+
+use foretide::{
+    clock::Clock,
+    config::{Config, Election, MetricsAuth},
+    leadership::Timing,
+};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ServiceAccount};
+use kube::{Api, api::PostParams};
+use rig::{ClusterOptions, eventually};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    permissions::{granted, used},
+    world::{NAMESPACE, TIMEOUT, World},
+};
+
+const RIGHTS: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
+
+/// `scraper` may read the metrics, and `other` may not. Another process leads, for longer than the scenario.
+const OBJECTS: &str = r"
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: scraper, namespace: default}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: other, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: foretide-metrics-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: foretide-metrics-reader}
+subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: foretide, namespace: foretide-system}
+spec: {holderIdentity: another, leaseDurationSeconds: 3600, leaseTransitions: 1}
+";
+
+/// A token of an account, for an audience or for the API server.
+async fn token(world: &World, account: &str, audience: Option<&str>) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let audiences: Vec<&str> = audience.into_iter().collect();
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": { "audiences": audiences, "expirationSeconds": 3600 },
+    });
+    let parameters = PostParams::default();
+    let made = accounts.create_subresource("token", account, &parameters, &request);
+    let made: Value = made.await.unwrap();
+    made["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// An address of loopback that no process listens on.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// The status and the text of a response.
+async fn get(
+    address: SocketAddr,
+    path: &str,
+    token: Option<&str>,
+) -> Result<(u16, String), String> {
+    let header = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+    let header = header.unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{header}Connection: close\r\n\r\n");
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok::<_, std::io::Error>(text)
+    };
+    let text = exchange.await.map_err(|error| error.to_string())?;
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+    Ok((status.ok_or("no status")?, text))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_audience() {
+    let world = World::start(ClusterOptions::named("metrics-access")).await;
+    let leader = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/23-leader-rbac.yaml");
+    world.apply(&std::fs::read_to_string(leader).unwrap()).await;
+    world.apply(RIGHTS).await;
+    world.apply(OBJECTS).await;
+    let run = |audience: Option<&str>| {
+        let config = Config {
+            listen: free_address(),
+            metrics_auth: MetricsAuth::Token {
+                audience: audience.map(str::to_owned),
+            },
+            election: Some(Election {
+                namespace: Some("foretide-system".to_owned()),
+                timing: Timing {
+                    lease_duration: std::time::Duration::from_hours(1),
+                    ..Timing::default()
+                },
+            }),
+            ..world.config()
+        };
+        (config.listen, world.run(config, Clock::system()))
+    };
+    let (standby, _running) = run(None);
+    let (of_audience, _also_running) = run(Some("foretide"));
+    for address in [standby, of_audience] {
+        eventually(TIMEOUT, "the standby is ready", || async {
+            match get(address, "/readyz", None).await? {
+                (200, _) => Ok(()),
+                (status, text) => Err(format!("{status}: {text}")),
+            }
+        })
+        .await;
+    }
+
+    let metrics = async |address, token: &str| get(address, "/metrics", Some(token)).await.unwrap();
+    let scraper = token(&world, "scraper", None).await;
+    let (status, text) = metrics(standby, &scraper).await;
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("foretide_leader 0"), "{text}");
+    let other = token(&world, "other", None).await;
+    let (status, text) = metrics(standby, &other).await;
+    assert_eq!(status, 403, "{text}");
+    assert!(
+        text.contains("system:serviceaccount:default:other"),
+        "{text}"
+    );
+    assert_eq!(get(standby, "/metrics", None).await.unwrap().0, 401);
+    let forged = format!("{scraper}x");
+    assert_eq!(metrics(standby, &forged).await.0, 401);
+
+    // A token is for the API server or for the controller, not for both.
+    let of_controller = token(&world, "scraper", Some("foretide")).await;
+    assert_eq!(metrics(of_audience, &of_controller).await.0, 200);
+    assert_eq!(metrics(of_audience, &scraper).await.0, 401);
+    assert_eq!(metrics(standby, &of_controller).await.0, 401);
+
+    // Every granted permission was used, and the standby wrote nothing.
+    world.assert_nothing_forbidden();
+    let granted = granted(RIGHTS);
+    let used = used(&world.requests(), &granted);
+    assert_eq!(used.intersection(&granted).count(), granted.len());
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "foretide-system");
+    let spec = leases.get("foretide").await.unwrap().spec.unwrap();
+    assert_eq!(spec.holder_identity.as_deref(), Some("another"));
+
+    // Without the API server nothing is known, and the probes go on.
+    world.cluster.stop_apiserver();
+    let fresh = format!("{of_controller}y");
+    assert_eq!(metrics(standby, &fresh).await.0, 503);
+    assert_eq!(get(standby, "/healthz", None).await.unwrap().0, 200);
+}
