@@ -30,7 +30,7 @@ fleets:
     # Optimized they take two minutes instead of an hour. Only the library is built again.
     cargo test -p foretide --lib --config profile.dev.package.foretide.opt-level=2 -- --ignored ten_thousand
 
-# Takes away one mend after the other and checks that a test notices. Some minutes.
+# Removes one safeguard after the other and checks that a test notices. Some minutes.
 sabotage *patches:
     tests/sabotage/run {{ patches }}
 

@@ -65,8 +65,8 @@ impl ForeignWrites {
         let (_, last) = self.changes.last().filter(|_| self.is_conflict())?;
         Some(format!(
             "another writer keeps changing the replicas of the target ({} times in 10 minutes, last to {last}); remove \
-             replicas from what is applied to it, or the other autoscaler; until then its count is written at most once \
-             per minute",
+             spec.replicas from the applied manifest, or remove the other autoscaler; until then Foretide writes the \
+             replicas at most once per minute",
             self.changes.len()
         ))
     }

@@ -50,7 +50,7 @@ pub(super) struct Controller<C, K: Kind> {
     syncs: Syncs,
     /// Releases and deletions of what is no longer needed, one run at a time.
     cleanup: JoinSet<()>,
-    /// When the loop turned last.
+    /// When the last iteration of the loop began.
     turned: Monotonic,
 }
 

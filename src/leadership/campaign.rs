@@ -107,7 +107,7 @@ impl<L: LeaseStore> Campaign<L> {
             let renewal = started + self.timing.retry_period;
             let until = match token {
                 Some(token) => renewal.min(token.valid_until),
-                None => self.elector.next_look(started),
+                None => self.elector.next_attempt(started),
             };
             reached(&self.clock, until).await;
         }

@@ -21,9 +21,10 @@ use crate::{
 
 /// How long others wait before they take a lease that was released; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);
-/// The longest time between two looks of a standby at the lease. It counts the lease from when it saw the last renewal:
-/// with a second for that, and one for its own requests, it leads within the lease duration and two seconds.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The longest time between two reads of the lease by a standby. It measures the lease duration from the time it saw the
+/// last renewal: with a second for that, and one for its own requests, it leads within the lease duration and two
+/// seconds.
+const LONGEST_READ_PERIOD: Duration = Duration::from_secs(1);
 /// The least by which two renewals differ, so that every one changes the record, also with a wall clock that stands.
 const RENEWAL_STEP: Duration = Duration::from_micros(1);
 
@@ -34,7 +35,7 @@ pub struct Timing {
     pub lease_duration: Duration,
     /// How long a leader may act after the start of its last renewal that succeeded.
     pub renew_deadline: Duration,
-    /// Time from the start of one attempt of a leader to that of the next. Others look at the lease twice in that time,
+    /// Time from the start of one attempt of a leader to that of the next. A standby reads the lease twice in that time,
     /// and at least once per second.
     pub retry_period: Duration,
 }
@@ -160,9 +161,9 @@ impl Elector {
     }
 
     /// When a standby whose last attempt began then begins the next one: at the latest when the lease that it has seen
-    /// expires, so that nobody waits for a whole period more.
-    pub(super) fn next_look(&self, began: Monotonic) -> Monotonic {
-        let next = began + (self.timing.retry_period / 2).min(LONGEST_LOOK);
+    /// expires, so that a takeover is not delayed by another period.
+    pub(super) fn next_attempt(&self, began: Monotonic) -> Monotonic {
+        let next = began + (self.timing.retry_period / 2).min(LONGEST_READ_PERIOD);
         let expires = self.seen.as_ref().map(|seen| self.expiry(seen));
         expires
             .filter(|at| *at > began)

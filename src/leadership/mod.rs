@@ -7,9 +7,9 @@
 //! ```
 //!
 //! [`Campaign`] takes the lease and renews it; [`Leadership`] is what everything else asks. The right to write is a
-//! [`Token`] that ends by itself, by the monotonic clock: a process that was paused wakes up without it. A write that is
-//! on its way when the token ends is fenced by its own precondition (the version or the UID of the object), because no
-//! clock stops it.
+//! [`Token`] that ends by itself, by the monotonic clock: a process that was paused wakes up without it. Its
+//! connections then send nothing more. A write that the network delivers late is fenced by its own precondition (the
+//! version or the UID of the object), because no clock stops it.
 
 mod campaign;
 mod elector;
@@ -98,6 +98,13 @@ impl Leadership {
                 (!left.is_zero()).then_some(left)
             }
         }
+    }
+
+    /// Whether the right to write depends on an election.
+    #[must_use]
+    pub fn is_elected(&self) -> bool {
+        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(right, Right::Elected(_))
     }
 
     /// The epoch of the token; absent on a standby and without an election.

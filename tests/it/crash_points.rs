@@ -95,12 +95,20 @@ impl Scenario {
             for fault in [Fault::Ends, Fault::LosesAnswer] {
                 let process = Process::with_fault(position, fault);
                 let outcome = self.run(process, calm).await;
+                assert!(
+                    outcome.writes.len() >= position,
+                    "{name}: {fault:?} at write {position} did not happen"
+                );
                 let write = undisturbed.writes.get(position - 1).map_or("", |w| w);
                 let differences = differences(&undisturbed, &outcome).into_iter();
                 failures.extend(differences.map(|difference| {
                     format!("{name}: {fault:?} at write {position}, {write}: {difference}")
                 }));
             }
+        }
+        for allowed in self.allowed {
+            let is_needed = failures.iter().any(|failure| allowed.covers(failure));
+            assert!(is_needed, "{name}: nothing is like {:?}", allowed.parts);
         }
         failures.retain(|failure| !self.allows(failure));
         assert!(

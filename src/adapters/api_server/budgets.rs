@@ -27,8 +27,8 @@ use crate::{
 
 /// The slots of one namespace, if its group has as many.
 const NAMESPACE_SLOTS: usize = 8;
-/// How long a request must have waited for its answer for the server to be at fault when the caller gives it up.
-const GIVEN_UP: Duration = Duration::from_secs(1);
+/// How long a request must have waited for its answer before its cancellation counts as a timeout.
+const COUNTS_AS_TIMEOUT_AFTER: Duration = Duration::from_secs(1);
 /// How many groups, and namespaces of one, are known at once. Both come from objects that users write.
 const MAX_KNOWN: usize = 256;
 
@@ -255,7 +255,10 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let waited = |since| Clock::system().monotonic().since(since);
-        if self.since.is_some_and(|since| waited(since) >= GIVEN_UP) {
+        if self
+            .since
+            .is_some_and(|since| waited(since) >= COUNTS_AS_TIMEOUT_AFTER)
+        {
             self.record_answer(false);
         }
     }

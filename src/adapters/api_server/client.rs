@@ -8,6 +8,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, Hasher, RandomState},
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,6 +24,7 @@ use tokio::time::timeout;
 use super::{
     budgets::{self, Budgets},
     error::CallError,
+    gated_client::{SharedGate, gated_client},
     redact::Redactor,
     resource::ObjectPath,
     response,
@@ -41,11 +43,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clients of one API server: one for single requests, one for watches.
+/// Clients of one API server: one for single requests, one for watches, and one for the writes of a process that takes
+/// part in an election.
 #[derive(Clone)]
 pub struct Connection {
     pub(in crate::adapters) unary: Client,
     pub(in crate::adapters) watch: Client,
+    gated: Client,
+    gate: SharedGate,
     pub(in crate::adapters) redactor: Redactor,
 }
 
@@ -90,6 +95,8 @@ pub(in crate::adapters) struct Limits {
 /// Sends single requests to one API server, within [`Limits`].
 pub(in crate::adapters) struct Calls {
     client: Client,
+    /// The client of writes.
+    writer: Client,
     budgets: Budgets,
     skew: ClockSkew,
     limits: Limits,
@@ -162,7 +169,11 @@ impl Connection {
         let client =
             |config| Client::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)));
         let (unary, watch) = with_timeouts(config);
+        let gate = SharedGate::default();
+        let gated = gated_client(&unary, Arc::clone(&gate));
         Ok(Self {
+            gated: gated.map_err(|e| ConnectError::Client(Box::new(e)))?,
+            gate,
             unary: client(unary)?,
             watch: client(watch)?,
             redactor: Redactor::default(),
@@ -181,8 +192,16 @@ impl Connection {
 
     /// Single requests over this connection, with these limits; writes go through `gate`.
     pub(in crate::adapters) fn calls_within(&self, limits: Limits, gate: WriteGate) -> Calls {
+        let writer = if gate.is_elected() {
+            // All requests of a process have the gate of its only election.
+            self.gate.get_or_init(|| gate.clone());
+            &self.gated
+        } else {
+            &self.unary
+        };
         Calls {
             client: self.unary.clone(),
+            writer: writer.clone(),
             budgets: Budgets::new(limits.slots),
             skew: ClockSkew::default(),
             limits,
@@ -202,7 +221,9 @@ impl Connection {
     pub(in crate::adapters) fn over(client: Client) -> Self {
         Self {
             unary: client.clone(),
-            watch: client,
+            watch: client.clone(),
+            gated: client,
+            gate: SharedGate::default(),
             redactor: Redactor::default(),
         }
     }
@@ -288,7 +309,7 @@ impl Calls {
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
         let slot = self.budgets.slot(url, false, self.limits.queue).await?;
-        let sent = self.with_retries(&request, self.limits.retries);
+        let sent = self.with_retries(&self.client, &request, self.limits.retries);
         let outcome = self.in_time(self.limits.deadline, sent).await;
         slot.record(&outcome);
         outcome
@@ -315,7 +336,7 @@ impl Calls {
         let slot = self.budgets.slot(url, true, self.limits.queue).await?;
         // Checked again as late as possible: the lease may have been lost in the queue.
         let deadline = self.gate.admit(self.limits.deadline)?;
-        let sent = self.with_retries(&request, 0);
+        let sent = self.with_retries(&self.writer, &request, 0);
         let outcome = self.in_time(deadline, sent).await;
         slot.record(&outcome);
         self.decode(&outcome?)
@@ -343,13 +364,14 @@ impl Calls {
 
     async fn with_retries(
         &self,
+        client: &Client,
         request: &Request<Vec<u8>>,
         retries: u32,
     ) -> Result<String, CallError> {
         let mut pause = self.limits.backoff;
         let mut left = retries;
         loop {
-            match response::headers_and_text(&self.client, request.clone()).await {
+            match response::headers_and_text(client, request.clone()).await {
                 Ok((headers, text)) => {
                     // The API server forwards the headers of aggregated APIs, which run on other machines.
                     if !budgets::is_aggregated(request.uri().path()) {

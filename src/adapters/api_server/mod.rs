@@ -19,6 +19,7 @@ mod budgets;
 mod client;
 mod discovery;
 mod error;
+mod gated_client;
 mod redact;
 mod resource;
 pub(super) mod response;

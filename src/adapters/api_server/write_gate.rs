@@ -21,6 +21,11 @@ impl WriteGate {
         Self(leadership)
     }
 
+    /// Whether the right to write depends on an election.
+    pub(super) fn is_elected(&self) -> bool {
+        self.0.is_elected()
+    }
+
     /// The epoch of the leader, if one is elected.
     pub(in crate::adapters) fn epoch(&self) -> Option<i32> {
         self.0.epoch()

@@ -84,7 +84,7 @@ impl<M> FleetWorkload<'_, M> {
         let demand = self.demand(&decided.observation);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
-            floor: self.floor(fleet, &decided, clusters),
+            floor: self.floor(fleet, &decided, clusters).max(pinned(self.item)),
             desired: desired(self.item, &decided.decision),
         };
         if !spec.hub_divides_counts() {
@@ -211,13 +211,15 @@ fn undivided(item: &FleetItem, clusters: u32) -> Workload {
 /// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
 /// in Delegated. Under `Duplicated` each member decides its own.
 fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
-    let spec = &item.spec.spec;
-    let workload = &spec.workload;
-    let pinned = workload.specific_replicas;
-    if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
-        return Some(workload.bounds.clamp(count));
-    }
-    (!spec.is_duplicated()).then_some(decision.desired)
+    let own = || (!item.spec.spec.is_duplicated()).then_some(decision.desired);
+    pinned(item).or_else(own)
+}
+
+/// The count to which a preview is scaled, if any.
+fn pinned(item: &FleetItem) -> Option<Replicas> {
+    let workload = &item.spec.spec.workload;
+    let count = workload.specific_replicas?;
+    (workload.strategy == Strategy::Preview).then(|| workload.bounds.clamp(count))
 }
 
 /// The workload with the fleet's own metrics only, as one of `parts` equal parts sees it.

@@ -122,7 +122,7 @@ impl World {
                 let elector = &process.elector;
                 let next = process.began.map(|began| match elector.token() {
                     Some(_) => began + TIMING.retry_period,
-                    None => elector.next_look(began),
+                    None => elector.next_attempt(began),
                 });
                 if next.is_some_and(|next| now.monotonic < next) {
                     return;

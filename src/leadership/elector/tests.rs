@@ -111,9 +111,9 @@ fn every_change_of_a_held_lease_restarts_its_time() {
 }
 
 #[test]
-fn a_standby_looks_when_the_lease_expires_and_otherwise_every_second() {
+fn a_standby_reads_the_lease_when_it_expires_and_otherwise_every_second() {
     let mut elector = elector();
-    assert_eq!(elector.next_look(reading(99)), reading(100));
+    assert_eq!(elector.next_attempt(reading(99)), reading(100));
     let mut held = record("other", 7);
     // It is taken as late as it says.
     held.duration = Some(Duration::from_millis(4_300));
@@ -126,19 +126,19 @@ fn a_standby_looks_when_the_lease_expires_and_otherwise_every_second() {
         // The attempt to take it failed.
         (expires, expires + Duration::from_secs(1)),
     ] {
-        assert_eq!(elector.next_look(began), next, "{began:?}");
+        assert_eq!(elector.next_attempt(began), next, "{began:?}");
     }
 }
 
 #[test]
-fn a_standby_looks_twice_per_retry_period_where_that_is_short() {
+fn a_standby_reads_the_lease_twice_per_retry_period_where_that_is_short() {
     let timing = Timing {
         retry_period: Duration::from_secs(1),
         ..TIMING
     };
     let elector = Elector::new("me".to_owned(), timing);
     let next = reading(99) + Duration::from_millis(500);
-    assert_eq!(elector.next_look(reading(99)), next);
+    assert_eq!(elector.next_attempt(reading(99)), next);
 }
 
 #[test]

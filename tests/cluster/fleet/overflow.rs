@@ -67,7 +67,8 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     world.ask("Prioritized", (2, 20), &more).await;
     let controller = world.run();
     world
-        .assigned("all for the first", &[("member1", (2, 20))])
+        // Its minimum is raised as soon as the load of its pods is known.
+        .capped("all for the first", &[("member1", 20)])
         .await;
     world.runs("four in the first", &[("member1", 4)]).await;
 

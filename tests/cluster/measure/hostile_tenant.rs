@@ -43,7 +43,7 @@ const MINUTES: i64 = 10;
 /// The controller, started again when it ends.
 struct Supervised {
     launch: Launch,
-    limits: Option<Limits>,
+    limits: Limits,
     process: Process,
     restarts: u32,
     peak_resident: u64,
@@ -89,18 +89,22 @@ async fn a_hostile_tenant_beside_a_hundred_others() {
         machine.busy_percent()
     );
     controller.print_table(&others, (quiet, attacked));
+    assert_eq!(controller.restarts, 0);
+    assert!(controller.peak_resident <= memory_limit());
+    let without = controller
+        .launch
+        .decisions()
+        .without_metric(&others, attacked);
+    assert_eq!(without, 0, "decisions without their metric");
 }
 
 // === impl Supervised ===
 
 impl Supervised {
     fn start(launch: Launch) -> Self {
-        let limits = Limits::new(memory_limit());
-        if let Err(error) = &limits {
-            println!("without limits of memory and CPU: {error}");
-        }
-        let limits = limits.ok();
-        let process = Self::process(&launch, limits.as_ref());
+        // Without limits nothing would be shown about them.
+        let limits = Limits::new(memory_limit()).unwrap();
+        let process = Self::process(&launch, &limits);
         Self {
             launch,
             limits,
@@ -110,11 +114,9 @@ impl Supervised {
         }
     }
 
-    fn process(launch: &Launch, limits: Option<&Limits>) -> Process {
+    fn process(launch: &Launch, limits: &Limits) -> Process {
         let process = launch.start();
-        if let Some(limits) = limits {
-            limits.hold(process.id()).unwrap();
-        }
+        limits.hold(process.id()).unwrap();
         process
     }
 
@@ -134,7 +136,7 @@ impl Supervised {
                 status = self.process.ended() => {
                     println!("the controller ended: {status}");
                     self.restarts += 1;
-                    self.process = Self::process(&self.launch, self.limits.as_ref());
+                    self.process = Self::process(&self.launch, &self.limits);
                 }
             }
             self.peak_resident = self.peak_resident.max(self.process.peak_resident());

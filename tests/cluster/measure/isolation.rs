@@ -50,7 +50,7 @@ enum Dependency {
 }
 
 /// The clusters and servers.
-struct Bench {
+struct Environment {
     fleet: Fleet,
     metrics: FakeMetrics,
     scales: FakeScales,
@@ -97,10 +97,10 @@ impl fmt::Display for Dependency {
 #[ignore = "measures for half an hour; run it with `just isolation`"]
 #[tokio::test(flavor = "multi_thread")]
 async fn isolation_of_a_thousand_autoscalers() {
-    let bench = Bench::start().await;
-    let process = bench.launch.start();
-    bench.settle(&process).await;
-    let mut phases = vec![bench.undisturbed(&process).await];
+    let environment = Environment::start().await;
+    let process = environment.launch.start();
+    environment.settle(&process).await;
+    let mut phases = vec![environment.undisturbed(&process).await];
     for dependency in [
         Dependency::CustomMetrics,
         Dependency::Scales,
@@ -108,17 +108,22 @@ async fn isolation_of_a_thousand_autoscalers() {
         // Last: forecasts that were not made in time are made again within four minutes.
         Dependency::Prometheus,
     ] {
-        phases.push(bench.disturbed(&process, dependency).await);
+        phases.push(environment.disturbed(&process, dependency).await);
     }
-    phases.push(bench.undisturbed(&process).await);
+    phases.push(environment.undisturbed(&process).await);
     print_table(&phases);
     println!("peak resident: {} MiB", process.peak_resident());
-    println!("warnings: {:#?}", bench.launch.decisions().warnings);
+    println!("warnings: {:#?}", environment.launch.decisions().warnings);
+    for phase in phases {
+        let missed = phase.windows.map_or(0, |(_, missed)| missed);
+        assert_eq!(missed, 0, "windows missed while {}", phase.name);
+        assert_ne!(phase.others.count(), 0, "{}", phase.name);
+    }
 }
 
-// === impl Bench ===
+// === impl Environment ===
 
-impl Bench {
+impl Environment {
     async fn start() -> Self {
         // No controllers in the hub: its Deployments have a count and no pods.
         let hub = ClusterOptions::named("isolation-hub")
@@ -142,7 +147,7 @@ impl Bench {
             Prometheus::start(&histories.1),
         );
         let (prometheus, west) = (prometheus.unwrap(), west.unwrap());
-        let bench = Self {
+        let environment = Self {
             launch: Launch::new(&kubeconfig, flags(&prometheus, &west)),
             fleet,
             metrics: metrics.unwrap(),
@@ -152,10 +157,10 @@ impl Bench {
             _west: west,
             objects,
         };
-        let usage = bench.create().await;
+        let usage = environment.create().await;
         Self {
             _usage: usage,
-            ..bench
+            ..environment
         }
     }
 

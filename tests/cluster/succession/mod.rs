@@ -78,10 +78,17 @@ struct Succession {
     first_of_new: Timestamp,
 }
 
-/// Counts of Deployments that became smaller.
+/// The counts of all Deployments of a cluster, and those that became smaller.
 struct Decreases {
-    seen: Arc<Mutex<Vec<String>>>,
+    seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Wanted and ready, by Deployment.
+    counts: BTreeMap<String, [i32; 2]>,
+    decreases: Vec<String>,
 }
 
 // === impl Replica ===
@@ -140,10 +147,7 @@ impl Pair {
     ) -> Timestamp {
         let before = holder(hub).await.unwrap();
         let paused = async {
-            tokio::time::timeout(TIMEOUT, first_write)
-                .await
-                .unwrap()
-                .unwrap();
+            happens(first_write).await;
             let since = now();
             let taken = next_holder(hub, TAKEOVER, &before);
             tokio::join!(signal(&self.leader.process, "-STOP"), taken);
@@ -209,24 +213,21 @@ impl Succession {
 impl Decreases {
     /// Follows the counts, wanted and ready, of all Deployments of a cluster.
     fn of(client: Client) -> Self {
-        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::<Mutex<Seen>>::default();
         let found = Arc::clone(&seen);
         let task = tokio::spawn(async move {
             let all: Api<Deployment> = Api::namespaced(client, NAMESPACE);
             let mut events = std::pin::pin!(watcher(all, watcher::Config::default()));
-            let mut before = BTreeMap::new();
             while let Some(event) = events.next().await {
                 let Ok(Event::Apply(deployment) | Event::InitApply(deployment)) = event else {
                     continue;
                 };
                 let name = deployment.name_any();
                 let now = counts(&deployment);
-                let then = before.insert(name.clone(), now).unwrap_or(now);
+                let mut seen = found.lock().unwrap();
+                let then = seen.counts.insert(name.clone(), now).unwrap_or(now);
                 if now[0] < then[0] || now[1] < then[1] {
-                    found
-                        .lock()
-                        .unwrap()
-                        .push(format!("{name}: {then:?} to {now:?}"));
+                    seen.decreases.push(format!("{name}: {then:?} to {now:?}"));
                 }
             }
         });
@@ -234,10 +235,11 @@ impl Decreases {
     }
 
     fn assert_none(&self) {
-        let seen = self.seen.lock().unwrap();
+        let Seen { counts, decreases } = &*self.seen.lock().unwrap();
+        assert!(!counts.is_empty(), "no Deployment was seen");
         assert!(
-            seen.is_empty(),
-            "counts, wanted and ready, became smaller: {seen:#?}"
+            decreases.is_empty(),
+            "counts, wanted and ready, became smaller: {decreases:#?}"
         );
     }
 }
@@ -352,6 +354,12 @@ async fn first_of(client: &Client, kind: Write, count: i32) -> JoinHandle<()> {
     });
     watches.await.unwrap();
     task
+}
+
+/// Waits for the write that [`first_of`] watches for.
+async fn happens(first: JoinHandle<()>) {
+    let happened = tokio::time::timeout(TIMEOUT, first).await;
+    happened.unwrap().unwrap();
 }
 
 /// Waits until this many Deployments, those whose names begin so, have this count, ready.

@@ -8,8 +8,8 @@ use rig::{ClusterOptions, NodeSize};
 use serde_json::json;
 
 use super::{
-    Account, Decreases, Pair, Replica, TAKEOVER, add_account, all_have, finished, first_of, now,
-    objects, patch_all, write::Write,
+    Account, Decreases, Pair, Replica, TAKEOVER, add_account, all_have, finished, first_of,
+    happens, now, objects, patch_all, write::Write,
 };
 use crate::{
     fleet::world::SYSTEM,
@@ -182,7 +182,7 @@ async fn a_leader_that_is_killed_while_it_writes_is_succeeded_by_one_that_writes
     let before = holder(client).await.unwrap();
     let first = first_of(client, Write::Scale, 2).await;
     let killed = async {
-        first.await.unwrap();
+        happens(first).await;
         let stopped = now();
         let taken = next_holder(client, TAKEOVER, &before);
         let (killed, _) = tokio::join!(pair.leader.process.kill(), taken);
@@ -213,7 +213,7 @@ async fn a_leader_that_is_cut_off_from_the_api_server_loses_the_lease_and_writes
     let before = holder(client).await.unwrap();
     let first = first_of(client, Write::Scale, 2).await;
     let cut_off = async {
-        first.await.unwrap();
+        happens(first).await;
         let stopped = now();
         relay.block();
         next_holder(client, TAKEOVER, &before).await;

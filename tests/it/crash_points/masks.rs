@@ -36,7 +36,7 @@ const TIMERS: [&str; 13] = [
     "needed",
 ];
 
-/// The reasons in a member's row that say how it came to its bounds, while all is well there. A controller that ends
+/// The reasons in a member's row that say how it came to its bounds, while the member has no problem. A controller that ends
 /// between a move and the status with its reason leaves no trace of the reason, only of the move.
 const MOVES: [&str; 14] = [
     "Assigned",

@@ -465,11 +465,58 @@ fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
         assert_eq!(replicas("a"), Some(n(8)), "{step}");
     }
     // A load that the new pods do not carry is added to all of it.
-    hub.total.demand = Some(9.0);
-    hub.total.desired = Some(n(13));
-    let decision = hub.step();
-    let a = decision.member("a").expect("a");
-    assert_eq!(a.replicas, Some(n(9)));
+    for (demand, desired, divided) in [
+        (Some(9.0), 13, 9),
+        // Without a demand it is not known which pods are too many; 10 is what fits.
+        (None, 13, 10),
+    ] {
+        hub.total.demand = demand;
+        hub.total.desired = Some(n(desired));
+        let decision = hub.step();
+        let a = decision.member("a").expect("a");
+        assert_eq!(a.replicas, Some(n(divided)), "{demand:?}");
+    }
+}
+
+#[test]
+fn a_landing_does_not_wait_for_pods_of_a_workload_that_the_hub_did_not_place() {
+    for foreign_workload in [false, true] {
+        let mut hub = pair();
+        hub.policy = Policy {
+            generation: 2,
+            affinity: only("a"),
+            source: WorkloadSource::Hub,
+            ..hub.policy
+        };
+        hub.member("b").foreign_workload = foreign_workload;
+        hub.step();
+        assert!(hub.ledger.landing.is_some());
+        hub.pods("a", 8, 0);
+        hub.step();
+        assert_eq!(hub.ledger.landing.is_none(), foreign_workload);
+    }
+}
+
+#[test]
+fn a_landing_starts_what_is_asked_for_although_other_pods_are_kept() {
+    for (min, floor, divided) in [(1, None, 8), (10, None, 10), (1, Some(n(9)), 9)] {
+        let mut hub = pair();
+        hub.policy = Policy {
+            mode: Mode::Direct,
+            generation: 2,
+            affinity: only("a"),
+            bounds: ReplicaBounds::new(n(min), hub.policy.bounds.max),
+            ..hub.policy
+        };
+        hub.total = Total {
+            demand: Some(8.0),
+            floor,
+            desired: Some(n(12)),
+        };
+        let decision = hub.step();
+        let a = decision.member("a").expect("a");
+        assert_eq!(a.replicas, Some(n(divided)), "{min} {floor:?}");
+    }
 }
 
 #[test]

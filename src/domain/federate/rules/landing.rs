@@ -2,7 +2,7 @@
 //! ten minutes. No more pods are started than the fleet ran before or needs now.
 
 use crate::domain::Replicas;
-use crate::domain::federate::{AssignmentKind, Landing, Reason, ledger::LANDING};
+use crate::domain::federate::{AssignmentKind, Landing, Reason, WorkloadSource, ledger::LANDING};
 use crate::domain::words::counted;
 use crate::domain::workload::Mode;
 
@@ -55,6 +55,8 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
         .active()
         .any(|state| is_displaced(state) && state.demand.is_none());
     let has_landed = ready >= goal && !unmeasured;
+    let source = fleet.policy.source;
+    let is_ending = |state: &MemberState<'_>| is_ending(state, source);
     if fleet.now >= until || has_landed && !fleet.members.iter().any(is_ending) {
         fleet.ledger.landing = None;
         return;
@@ -76,21 +78,20 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// Takes the pods that are to end out of the count that Direct mode divides, but no more than leaves what `served` and
-/// what is demanded. The decision for the fleet counts them, and keeps them while the new ones are not ready: the
-/// members that take over would start as many again with every sync.
+/// Takes the pods that are to end out of the count that Direct mode divides. The rest is at least `served`, MIN and the
+/// demand; without a known demand, nothing is taken out. The decision for the fleet counts these pods, and keeps them
+/// while the new ones are not ready: the members that take over would start as many again with every sync.
 fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
-    let Some(desired) = fleet
-        .total
-        .desired
-        .filter(|_| fleet.policy.mode == Mode::Direct)
-    else {
+    let desired = fleet.total.desired;
+    let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);
+    let (Some(desired), Some(demand)) = (desired, demand(fleet)) else {
         return;
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
     let surplus = sum(counted.map(beyond_share));
-    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
-    let (desired, needed) = (desired.get(), served.max(demand));
+    let demand = Replicas::from_f64_ceil(demand);
+    let needed = demand.max(fleet.policy.bounds.min).get().max(served);
+    let desired = desired.get();
     let count = desired.saturating_sub(surplus).max(needed).min(desired);
     fleet.floor = fleet.requested_floor.max(count);
 }
@@ -162,9 +163,10 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.counted)
 }
 
-/// Whether a member still has pods beyond its share.
-fn is_ending(state: &MemberState<'_>) -> bool {
-    may_keep(state) && beyond_share(state) > 0
+/// Whether a member still has pods beyond its share that are to end.
+fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
+    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
+    may_keep(state) && !is_theirs && beyond_share(state) > 0
 }
 
 /// The replicas beyond a member's share, by its own report: what was written for it may be less already.
