@@ -9,3 +9,4 @@ pub mod kube;
 pub mod members;
 mod metrics_api;
 pub mod prometheus;
+mod redact;

@@ -25,13 +25,12 @@ use super::{
     budgets::{self, Budgets},
     error::CallError,
     gated_client::{SharedGate, gated_client},
-    redact::Redactor,
     resource::ObjectPath,
     response,
     skew::ClockSkew,
     write_gate::WriteGate,
 };
-use crate::{clock::Clock, leadership, ports::ClusterError};
+use crate::{adapters::redact::Redactor, clock::Clock, leadership, ports::ClusterError};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -345,10 +344,7 @@ impl Calls {
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
         // The parser's message may quote the response, and with it a credential.
         let decoded = serde_json::from_str(text);
-        decoded.map_err(|source| {
-            self.redactor
-                .redact(CallError::Response(source.to_string()))
-        })
+        decoded.map_err(|source| CallError::Response(source.to_string()).redacted(&self.redactor))
     }
 
     async fn in_time(
@@ -359,7 +355,7 @@ impl Calls {
         timeout(deadline, sent)
             .await
             .unwrap_or(Err(CallError::Timeout(deadline)))
-            .map_err(|error| self.redactor.redact(error))
+            .map_err(|error| error.redacted(&self.redactor))
     }
 
     async fn with_retries(

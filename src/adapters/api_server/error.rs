@@ -5,10 +5,13 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::{adapters::breaker, ports::ClusterError};
-
-/// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
-const MESSAGE_MAX: usize = 500;
+use crate::{
+    adapters::{
+        breaker,
+        redact::{Redactor, truncate},
+    },
+    ports::ClusterError,
+};
 
 /// Why one request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -65,6 +68,22 @@ impl CallError {
         Self::Status {
             code,
             message: truncate(message).to_owned(),
+        }
+    }
+
+    /// The error without these credentials in its message.
+    pub(in crate::adapters) fn redacted(self, redactor: &Redactor) -> Self {
+        match self {
+            Self::Status { code, message } => Self::Status {
+                code,
+                message: redactor.redact(&message),
+            },
+            Self::Transport(text) => Self::Transport(redactor.redact(&text)),
+            Self::Response(text) => Self::Response(redactor.redact(&text)),
+            Self::Request(text) => Self::Request(redactor.redact(&text)),
+            Self::Timeout(_) | Self::NoSlot { .. } | Self::CircuitOpen { .. } | Self::NotLeader => {
+                self
+            }
         }
     }
 
@@ -130,12 +149,6 @@ impl From<kube::core::Status> for CallError {
     fn from(status: kube::core::Status) -> Self {
         Self::status(status.code, &status.message)
     }
-}
-
-/// The part of a server's message that is kept.
-pub(in crate::adapters) fn truncate(message: &str) -> &str {
-    let end = message.char_indices().nth(MESSAGE_MAX);
-    end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
 }
 
 /// The last error of a chain: every error of the client library repeats the text of its source.

@@ -20,7 +20,6 @@ mod client;
 mod discovery;
 mod error;
 mod gated_client;
-mod redact;
 mod resource;
 pub(super) mod response;
 mod skew;
@@ -35,7 +34,6 @@ pub(super) use self::{
     client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     discovery::Discovery,
     error::CallError,
-    redact::Redactor,
     resource::{ObjectPath, Resource, query, root, segment},
 };
 pub use self::{

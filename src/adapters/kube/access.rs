@@ -15,7 +15,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Connection, WriteGate};
 use crate::{
-    adapters::api_server::{Body, CallError, Calls, Limits, Redactor, Resource},
+    adapters::{
+        api_server::{Body, CallError, Calls, Limits, Resource},
+        redact::Redactor,
+    },
     ports::{AccessReviewer, BearerToken, ClusterError, Verdict},
 };
 
@@ -123,8 +126,8 @@ impl AccessReviewer for KubeAccessReviewer {
         reviewed.await.map_err(|error: CallError| {
             // A server may quote the request in its response.
             let redactor = Redactor::new(vec![token.expose().to_owned()]);
-            redactor
-                .redact(error)
+            error
+                .redacted(&redactor)
                 .about("the review of a token for /metrics")
         })
     }

@@ -25,9 +25,11 @@ use tracing::Instrument as _;
 
 use super::store::{Entry, Store, Stored, WatchReport};
 use crate::{
-    adapters::api_server::{
-        CallError, Connection, Redactor, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query,
-        response,
+    adapters::{
+        api_server::{
+            CallError, Connection, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query, response,
+        },
+        redact::Redactor,
     },
     clock::{Clock, Contact, Monotonic},
 };
@@ -339,7 +341,7 @@ impl<V: Stored> Watch<V> {
     }
 
     fn report(&self, error: CallError, outage: &mut Outage) {
-        let error = self.redactor.redact(error);
+        let error = error.redacted(&self.redactor);
         self.store.counts.failed(&error);
         outage.failures = outage.failures.saturating_add(1);
         if outage.failures == 1 {

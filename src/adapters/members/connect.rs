@@ -7,7 +7,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::config::AuthInfo;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::api_server::{ConnectError, Connection, Redactor};
+use crate::adapters::{
+    api_server::{ConnectError, Connection},
+    redact::Redactor,
+};
 
 /// Prepares a connection.
 ///

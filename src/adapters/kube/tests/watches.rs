@@ -15,9 +15,12 @@ use super::super::{
     watch::{Watch, WatchTimeouts},
 };
 use crate::{
-    adapters::api_server::{
-        Redactor, Resource,
-        fake::{FakeServer, Reply, Sent, failure},
+    adapters::{
+        api_server::{
+            Resource,
+            fake::{FakeServer, Reply, Sent, failure},
+        },
+        redact::Redactor,
     },
     clock::{Contact, Monotonic},
     domain::Selector,

@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-use super::error::{CallError, truncate};
-
+/// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
+const MESSAGE_MAX: usize = 500;
 /// Replaces a credential.
 const HIDDEN: &str = "[hidden]";
 /// A word that contains this many consecutive characters of a credential is hidden: messages are truncated, and a part
 /// of a credential is secret too.
 const PART_MIN: usize = 12;
-/// The scheme of an `Authorization` header; the word after it is a credential.
-const SCHEME: &str = "bearer";
+/// The schemes of an `Authorization` header; the word after one is a credential.
+const SCHEMES: [&str; 2] = ["bearer", "basic"];
 /// The beginning of a JSON web token: the base64 of `{"`. A service account token changes while the process runs, so it
 /// cannot be compared with a known one.
 const WEB_TOKEN: &str = "eyJ";
@@ -38,26 +38,10 @@ impl Redactor {
         Self(credentials.collect())
     }
 
-    /// The error without credentials in its message.
-    pub(in crate::adapters) fn redact(&self, error: CallError) -> CallError {
-        match error {
-            CallError::Status { code, message } => CallError::Status {
-                code,
-                message: self.redact_text(&message),
-            },
-            CallError::Transport(text) => CallError::Transport(self.redact_text(&text)),
-            CallError::Response(text) => CallError::Response(self.redact_text(&text)),
-            CallError::Request(text) => CallError::Request(self.redact_text(&text)),
-            CallError::Timeout(_)
-            | CallError::NoSlot { .. }
-            | CallError::CircuitOpen { .. }
-            | CallError::NotLeader => error,
-        }
-    }
-
-    fn redact_text(&self, text: &str) -> String {
+    /// The beginning of a message, without credentials.
+    pub(in crate::adapters) fn redact(&self, text: &str) -> String {
         // Truncated first: the message may be as long as the limit of a response.
-        let text = truncate(text);
+        let text = self.without_phrases(truncate(text));
         let mut redacted = String::with_capacity(text.len());
         let mut after_scheme = false;
         for piece in text.split_inclusive(|c| !is_credential_char(c)) {
@@ -65,11 +49,22 @@ impl Redactor {
             if !word.is_empty() {
                 let hide = after_scheme || self.is_credential(word);
                 redacted.push_str(if hide { HIDDEN } else { word });
-                after_scheme = word.eq_ignore_ascii_case(SCHEME);
+                after_scheme = SCHEMES.iter().any(|one| word.eq_ignore_ascii_case(one));
             }
             redacted.push_str(piece.get(word.len()..).unwrap_or_default());
         }
         redacted
+    }
+
+    /// The text without credentials of several words, as passwords may be: those of one word are found word by word.
+    fn without_phrases(&self, text: &str) -> String {
+        let phrases = self
+            .0
+            .iter()
+            .filter(|secret| !secret.chars().all(is_credential_char));
+        phrases.fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), HIDDEN)
+        })
     }
 
     /// Whether a word contains a credential or a recognizable part of one.
@@ -85,7 +80,13 @@ impl Redactor {
     }
 }
 
-/// Whether a credential may contain a character (RFC 6750, `b64token`).
+/// The part of a server's message that is kept.
+pub(in crate::adapters) fn truncate(message: &str) -> &str {
+    let end = message.char_indices().nth(MESSAGE_MAX);
+    end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
+}
+
+/// Whether a token may contain a character (RFC 6750, `b64token`).
 fn is_credential_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-._~+/=".contains(c)
 }
@@ -98,7 +99,8 @@ mod tests {
     fn credentials_are_hidden_whole_in_part_and_between_other_words() {
         let token = "abcdef0123456789.ghijkl";
         let web = format!("eyJhbGciOi.{}", "x".repeat(40));
-        let redactor = Redactor::new(vec![token.to_owned(), "s3cret".to_owned()]);
+        let secrets = [token, "s3cret", "two words & more"].map(str::to_owned);
+        let redactor = Redactor::new(secrets.into());
         for (said, shown) in [
             (
                 "pods \"web-0\" not found",
@@ -114,6 +116,9 @@ mod tests {
                 "{\"authorization\":\"Bearer [hidden]\"}".to_owned(),
             ),
             ("BEARER  a, b", "BEARER  [hidden], b".to_owned()),
+            ("basic YTpi!", "basic [hidden]!".to_owned()),
+            ("<two words & more>", "<[hidden]>".to_owned()),
+            ("two words", "two words".to_owned()),
             ("cut: cdef01234567", "cut: [hidden]".to_owned()),
             ("cut: cdef0123456", "cut: cdef0123456".to_owned()),
             ("?token=abcdef0123456789.ghijkl&x", "?[hidden]&x".to_owned()),
@@ -123,10 +128,10 @@ mod tests {
             ),
             (&*format!("jwt={web}"), HIDDEN.to_owned()),
         ] {
-            assert_eq!(redactor.redact_text(said), shown, "{said}");
+            assert_eq!(redactor.redact(said), shown, "{said}");
         }
-        assert_eq!(Redactor::default().redact_text("any words"), "any words");
+        assert_eq!(Redactor::default().redact("any words"), "any words");
         let endless = "A".repeat(32 << 20);
-        assert_eq!(redactor.redact_text(&endless), "A".repeat(500));
+        assert_eq!(redactor.redact(&endless), "A".repeat(500));
     }
 }
