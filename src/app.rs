@@ -16,8 +16,8 @@ use crate::{
         kube::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
-            Endpoint, EndpointError, Endpoints, MatchersError, Prometheus, PromqlScope,
-            QueryDefaults, QueryRules, RulesCache, adapter_config::ReloadOutcome, matchers,
+            Endpoints, MatchersError, Prometheus, PromqlScope, QueryDefaults, QueryRules,
+            RulesCache, ServerError, adapter_config::ReloadOutcome, matchers,
         },
     },
     api::validation::TargetRules,
@@ -48,7 +48,7 @@ pub enum AppError {
     Connect(#[from] ConnectError),
     /// The Prometheus URL cannot be used.
     #[error("no connection to Prometheus")]
-    Prometheus(#[from] EndpointError),
+    Prometheus(#[from] ServerError),
     /// The matchers of resource metrics cannot be used.
     #[error("--prometheus-resource-matchers cannot be used")]
     ResourceMatchers(#[from] MatchersError),
@@ -379,19 +379,17 @@ fn history(
     if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
     }
-    // The administrator wrote these addresses, so plain http is their choice.
-    let reached = |url: &String| {
-        Prometheus::new(&Endpoint {
-            allow_http: true,
-            ..Endpoint::new(url)
-        })
-    };
     let mut reader = Endpoints {
-        hub: config.prometheus.as_ref().map(reached).transpose()?,
+        hub: config
+            .prometheus
+            .as_ref()
+            .map(Prometheus::new)
+            .transpose()?,
         ..Endpoints::default()
     };
-    for (name, url) in &config.prometheus_endpoints {
-        reader.named.insert(name.as_str().into(), reached(url)?);
+    for (name, server) in &config.prometheus_endpoints {
+        let client = Prometheus::new(server)?;
+        reader.named.insert(name.as_str().into(), client);
     }
     let scope = match config.promql_scope {
         ScopeArg::Namespace => PromqlScope::Namespace,

@@ -6,6 +6,7 @@
 mod fleets;
 mod logging;
 mod progress;
+mod servers;
 mod watches;
 
 use std::sync::{
@@ -26,7 +27,7 @@ use prometheus_client::{
 
 pub use self::logging::{BadFilter, start_logging};
 pub use self::watches::WatchHealth;
-use self::{fleets::Fleets, progress::Progress};
+use self::{fleets::Fleets, progress::Progress, servers::Servers};
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -142,6 +143,7 @@ pub struct Telemetry {
     unreadable: Family<WatchLabels, Gauge>,
     fleets: Fleets,
     progress: Progress,
+    servers: Servers,
 }
 
 // === impl Write ===
@@ -193,6 +195,7 @@ impl Default for Telemetry {
             unreadable: Family::default(),
             fleets: Fleets::default(),
             progress: Progress::default(),
+            servers: Servers::default(),
         };
         telemetry.register();
         telemetry.start_at_zero();
@@ -258,6 +261,7 @@ impl Telemetry {
         self.register_forecasts(&mut registry);
         self.fleets.register(&mut registry);
         self.progress.register(&mut registry);
+        self.servers.register(&mut registry);
     }
 
     fn register_forecasts(&self, registry: &mut Registry) {

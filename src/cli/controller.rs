@@ -8,13 +8,18 @@ use super::exit;
 use crate::{
     app,
     clock::Clock,
-    config::{Config, ControllerArgs},
+    config::{Config, ControllerArgs, FileError},
     error::chain,
     telemetry,
 };
 
 /// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
+    let args = match args.with_file() {
+        Ok(args) => args,
+        Err(FileError::Flags(error)) => error.exit(),
+        Err(error) => return exit::usage(&chain(&error)),
+    };
     if let Err(error) = telemetry::start_logging(&args.log, args.log_json) {
         return exit::usage(&chain(&error));
     }

@@ -411,6 +411,15 @@ fn advice(reason: &str) -> Option<&'static str> {
             "wait two hours for history in the new unit; if the change was not intended, check the query"
         }
         "QueryError" => "check that the controller's --prometheus is right and reachable",
+        "CredentialsUnreadable" => {
+            "check the files that the controller's configuration file names; they are read again every 10 s"
+        }
+        "Unauthorized" => {
+            "check the credentials for this endpoint in the controller's configuration file, and what they may read"
+        }
+        "TlsFailed" => {
+            "check certificates and their dates; tls.caFile in the controller's configuration file names who is trusted"
+        }
         "QueryRefused" => "restrict the query to the object's own namespace",
         "TooManyReplicas" => "raise maxReplicas if the workload needs more",
         "TooFewReplicas" => "lower minReplicas if fewer are enough",

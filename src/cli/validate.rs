@@ -3,9 +3,10 @@
 //! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into
 //! the domain, and the lint of cron windows. The first two give errors; ignored fields and lint findings are warnings.
 
+mod config;
 mod fleet;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA, Rules,
@@ -71,7 +72,7 @@ pub(super) enum Severity {
     Error,
     /// The object is accepted, and something in it is ignored or may be a mistake.
     Warning,
-    /// The object is of another kind and is skipped.
+    /// Not a problem, such as an object of another kind, which is skipped.
     Note,
 }
 
@@ -144,6 +145,23 @@ impl<'a> Validator<'a> {
             local: &context.local,
             now: context.now,
         }
+    }
+
+    /// The result for each document of a file.
+    fn file(&self, path: &Path) -> Result<Vec<Validation>, manifest::ManifestError> {
+        let text = manifest::text(path)?;
+        let documents = manifest::parse(&path.display().to_string(), &text)?;
+        let validate = |document: &Document| {
+            if config::is_config(document) {
+                Validation {
+                    accepted: None,
+                    diagnostics: config::diagnostics(path, &text, document),
+                }
+            } else {
+                self.validate(document)
+            }
+        };
+        Ok(documents.iter().map(validate).collect())
     }
 
     /// All findings about one document, in the order of its lines.
@@ -292,12 +310,9 @@ pub(super) fn run(args: &ValidateArgs, context: &CommandContext) -> Result<Comma
     let mut diagnostics = Vec::new();
     let mut accepted = 0;
     for file in &files {
-        match manifest::read(file) {
-            Ok(documents) => {
-                for validation in documents
-                    .iter()
-                    .map(|document| validator.validate(document))
-                {
+        match validator.file(file) {
+            Ok(validations) => {
+                for validation in validations {
                     accepted += usize::from(validation.accepted.is_some());
                     diagnostics.extend(validation.diagnostics);
                 }

@@ -229,6 +229,12 @@ words! {
         NoData,
         /// The query failed.
         QueryError,
+        /// The files with the credentials for Prometheus cannot be used.
+        CredentialsUnreadable,
+        /// Prometheus, or a proxy before it, refused the credentials.
+        Unauthorized,
+        /// The certificate of Prometheus is not trusted, or it does not trust ours.
+        TlsFailed,
         /// The query was refused: it selects series outside the object's namespace, or is not valid.
         QueryRefused,
         /// The history covers only a part of the members: its total would be too small.

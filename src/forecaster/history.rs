@@ -122,6 +122,29 @@ impl RangeQuery {
         CacheKey { query, grid }
     }
 
+    /// Adds the tenant to the error of a query without samples: the series may be those of another tenant.
+    fn name_tenant<R: HistoryReader>(&self, error: HistoryError, reader: &R) -> HistoryError {
+        let of_member = |name: Option<&Arc<str>>| {
+            let part = self.parts.iter().find(|part| part.member.as_ref() == name);
+            part.and_then(|part| reader.tenant(&part.query))
+        };
+        match error {
+            HistoryError::Empty => match of_member(None) {
+                Some(tenant) => HistoryError::EmptyTenant { tenant },
+                None => error,
+            },
+            HistoryError::Member { member, source } => {
+                let source = match (*source, of_member(Some(&member))) {
+                    (HistoryError::Empty, Some(tenant)) => HistoryError::EmptyTenant { tenant },
+                    (other, _) => other,
+                };
+                let source = Box::new(source);
+                HistoryError::Member { member, source }
+            }
+            other => other,
+        }
+    }
+
     /// The only cache entry, if there is nothing to add up.
     fn single(&self) -> Option<CacheKey> {
         match &self.parts[..] {
@@ -267,7 +290,7 @@ impl HistoryCache {
             Some(key) => self.fetch(reader, key, *live_match, context).await,
             None => self.fetch_parts(reader, query, *live_match, context).await,
         };
-        self.with_samples(query, context, |cached| {
+        let samples = self.with_samples(query, context, |cached| {
             match queried {
                 Ok(true) => live_match.compare(cached, context),
                 Ok(false) => {}
@@ -279,7 +302,8 @@ impl HistoryCache {
                 Err(error) => return Err(error),
             }
             cached.samples(*live_match, context)
-        })
+        });
+        samples.map_err(|error| query.name_tenant(error, reader))
     }
 
     /// Queries what is missing of every part, unless live minutes cover the sum; returns whether anything was missing.

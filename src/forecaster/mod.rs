@@ -176,7 +176,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.update_series(&sources, now.monotonic());
         self.start_due(now.monotonic());
         self.record_results().await;
-        self.publish_circuits();
+        self.publish_servers();
         if self.leadership.may_act() {
             let (cluster, forecasts) = (&*self.cluster, &self.forecasts);
             self.publisher
@@ -367,11 +367,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
     }
 
-    fn publish_circuits(&self) {
+    fn publish_servers(&self) {
         let source = self.workers.source.as_ref();
-        let open = source.map(|source| source.reader.open_circuits());
-        let telemetry = &self.setup.telemetry;
-        telemetry.set_open_circuits("prometheus", &open.unwrap_or_default());
+        let servers = source.map(|source| source.reader.servers());
+        self.setup
+            .telemetry
+            .set_servers(&servers.unwrap_or_default(), Clock::system().now());
     }
 
     /// Records results as they come, until there are no more or the next pass is due.
@@ -450,10 +451,16 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 fn unread_reason(error: &HistoryError) -> Reason {
     match error {
         HistoryError::Member { source, .. } => match unread_reason(source) {
-            refused @ Reason::QueryRefused => refused,
+            refused @ (Reason::QueryRefused
+            | Reason::CredentialsUnreadable
+            | Reason::Unauthorized
+            | Reason::TlsFailed) => refused,
             _ => Reason::PartialHistory,
         },
-        HistoryError::Empty => Reason::NoData,
+        HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
+        HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
+        HistoryError::Unauthorized { .. } => Reason::Unauthorized,
+        HistoryError::Tls { .. } => Reason::TlsFailed,
         HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
         HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
         HistoryError::Partial { .. } => Reason::PartialHistory,

@@ -5,6 +5,7 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
+use super::history_server::ServerHealth;
 use crate::domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
 
 /// Prefix of the annotation with the history query of a metric; the metric's identifier follows.
@@ -80,8 +81,13 @@ pub trait HistoryReader: Send + Sync {
         step: SignedDuration,
     ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
 
-    /// The names of the servers that hang, so that queries of them fail at once.
-    fn open_circuits(&self) -> Vec<String> {
+    /// The headers that may name the tenant whose series a query reads, in words; absent if there are none.
+    fn tenant(&self, _query: &HistoryQuery) -> Option<String> {
+        None
+    }
+
+    /// The state of each server.
+    fn servers(&self) -> Vec<ServerHealth> {
         Vec::new()
     }
 }
@@ -124,10 +130,38 @@ pub enum HistoryError {
         /// The server's message, shortened.
         message: String,
     },
-    /// The credentials are not accepted, or the server is not Prometheus (redirect, 401, 403, 404).
+    /// The files with the credentials for the server cannot be used.
+    #[error("the credentials for Prometheus at {endpoint} cannot be used: {message}")]
+    Credentials {
+        /// Its URL.
+        endpoint: String,
+        /// Which file, and why.
+        message: String,
+    },
+    /// The server, or a proxy before it, does not accept the credentials (401, 403).
     #[error(
-        "Prometheus rejected the request (status {status}): {message}; check its URL and credentials"
+        "Prometheus at {endpoint} refused the request (status {status}): {message}; it was sent with {sent}"
     )]
+    Unauthorized {
+        /// Its URL.
+        endpoint: String,
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+        /// Which credentials were sent, without secrets.
+        sent: String,
+    },
+    /// The server's certificate is not trusted, or the server does not trust ours.
+    #[error("no TLS connection to Prometheus at {endpoint}: {message}")]
+    Tls {
+        /// Its URL.
+        endpoint: String,
+        /// Whose certificate, and why.
+        message: String,
+    },
+    /// The server is not Prometheus (redirect, 404).
+    #[error("Prometheus rejected the request (status {status}): {message}; check its URL")]
     Rejected {
         /// The HTTP status.
         status: u16,
@@ -155,6 +189,15 @@ pub enum HistoryError {
     /// No series, or only native histograms, which have no single value.
     #[error("the query returned no samples")]
     Empty,
+    /// As [`HistoryError::Empty`], from a server with tenants.
+    #[error(
+        "the query returned no samples for the tenant; it was sent with the header {tenant}: check that this tenant has \
+         the series"
+    )]
+    EmptyTenant {
+        /// The headers that may name the tenant.
+        tenant: String,
+    },
     /// Several series where one is needed.
     #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
     MultiSeries(usize),
@@ -209,11 +252,14 @@ impl HistoryError {
             Self::Unreachable { .. } => "Unreachable",
             Self::CircuitOpen { .. } | Self::Timeout { .. } => "Timeout",
             Self::Unavailable { .. } => "Unavailable",
+            Self::Credentials { .. } => "CredentialsUnreadable",
+            Self::Unauthorized { .. } => "Unauthorized",
+            Self::Tls { .. } => "TlsFailed",
             Self::Rejected { .. } => "Rejected",
             Self::QueryRefused { .. } => "QueryRefused",
             Self::TooManySamples { .. } => "TooManySamples",
             Self::Malformed { .. } => "Malformed",
-            Self::Empty => "NoData",
+            Self::Empty | Self::EmptyTenant { .. } => "NoData",
             Self::Stopped { .. } => "Stopped",
             Self::WarmingUp { .. } => "WarmingUp",
             Self::MultiSeries(_) => "MultiSeries",

@@ -7,6 +7,7 @@
 mod access;
 mod cluster;
 mod history;
+mod history_server;
 mod lease;
 mod members;
 
@@ -18,6 +19,10 @@ pub use cluster::{
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,
     QUERY_ANNOTATION,
+};
+pub use history_server::{
+    Authorization, CertificateFiles, CredentialExpiry, CredentialFiles, CustomHeader,
+    HistoryServer, ServerHealth, Setting,
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};

@@ -1,6 +1,6 @@
 //! Failures of Prometheus, the API server and the controller itself. Scaling continues.
 
-use foretide::{clock::Clock, config::Config};
+use foretide::{clock::Clock, config::Config, ports::HistoryServer};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use rig::{
@@ -139,7 +139,7 @@ async fn scaling_continues_without_prometheus_and_after_an_api_server_outage() {
     // From 11:00 on, a minute per second: a forecast outlives its history by ten seconds.
     let eleven = Timestamp::from_second(MIDNIGHT as i64 + 11 * 3600).unwrap();
     let config = Config {
-        prometheus: Some(prometheus.url()),
+        prometheus: Some(HistoryServer::at(prometheus.url())),
         sync_period: jiff::SignedDuration::from_secs(30),
         ..world.config()
     };

@@ -1,7 +1,7 @@
 //! Delegated, Direct and a plain HPA under the same load: they settle at the same counts, and a floor never delays a
 //! scale-up.
 
-use foretide::{clock::Clock, config::Config};
+use foretide::{clock::Clock, config::Config, ports::HistoryServer};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -220,7 +220,7 @@ async fn exceed_forecast(world: &World, fake: &FakeMetrics) {
     // below the load for longer than the slowest machine needs to follow.
     let four = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
     let config = Config {
-        prometheus: Some(prometheus.url()),
+        prometheus: Some(HistoryServer::at(prometheus.url())),
         sync_period: jiff::SignedDuration::from_secs(60),
         ..world.config()
     };

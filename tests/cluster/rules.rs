@@ -4,6 +4,7 @@
 use foretide::{
     clock::Clock,
     config::{AdapterConfigSource, Config},
+    ports::HistoryServer,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -111,7 +112,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
 
     let start = Timestamp::from_second(START as i64).unwrap();
     let config = Config {
-        prometheus: Some(prometheus.url()),
+        prometheus: Some(HistoryServer::at(prometheus.url())),
         adapter_config: Some(AdapterConfigSource::ConfigMap {
             namespace: NAMESPACE.to_owned(),
             name: "adapter-config".to_owned(),

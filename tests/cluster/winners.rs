@@ -3,7 +3,7 @@
 
 use std::f64::consts::TAU;
 
-use foretide::{clock::Clock, config::Config};
+use foretide::{clock::Clock, config::Config, ports::HistoryServer};
 use jiff::{SignedDuration, Timestamp};
 use rig::{ClusterOptions, Component, History, NodeSize, Prometheus, Span};
 use serde_json::Value;
@@ -62,7 +62,7 @@ async fn the_winner_changes_from_cron_to_forecast_to_observed_without_a_dip() {
     let end = Timestamp::from_second(WINDOW_END).unwrap();
     let clock = Clock::starting_at(end - SignedDuration::from_hours(1), 15.0);
     let config = Config {
-        prometheus: Some(prometheus.url()),
+        prometheus: Some(HistoryServer::at(prometheus.url())),
         sync_period: SignedDuration::from_secs(15),
         ..world.config()
     };

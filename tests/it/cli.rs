@@ -3,6 +3,7 @@
 //! Commands run as functions: text in, text and exit code out. Long answers are compared with files
 //! under `snapshots/`; `UPDATE=1` writes them.
 
+mod config;
 mod fleet;
 
 use std::{path::Path, sync::Arc};

@@ -2,8 +2,8 @@
 //!
 //! Requests are made by `prometheus-http-query` (form-encoded POST, base URL with a path prefix). Bodies are read and
 //! parsed here, because that crate drops warnings, rejects a whole response for one unknown field, and has no size
-//! limit. The client follows no redirects, reads no proxy from the environment, requires https unless plain http is
-//! allowed, and reports a partial response as an error.
+//! limit. The client follows no redirects, reads no proxy from the environment, sends no secret over plain http, and
+//! reports a partial response as an error.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
-use prometheus_http_query::Client;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Response, Url, redirect};
+use reqwest::{Response, Url};
 
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
-use crate::adapters::breaker::Breaker;
+use super::session::{Session, Sessions};
+use super::tls;
+use crate::adapters::{breaker::Breaker, redact::Redactor};
 use crate::clock::Clock;
-use crate::ports::HistoryError;
+use crate::error::chain;
+use crate::ports::{HistoryError, HistoryServer, ServerHealth};
 
 /// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
 const BODY_MAX: usize = 4 * 1024 * 1024;
@@ -30,72 +31,37 @@ const LIMITS: ResponseLimits = ResponseLimits {
 };
 /// Bodies of this size or more are parsed on a blocking thread, so that they do not delay other tasks.
 const LARGE_BODY: usize = 512 * 1024;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Deadline of a request, from the first byte sent to the last received.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How much earlier than the client the server gives up, so that its own error arrives before the deadline.
 const SERVER_LEAD: Duration = Duration::from_millis(500);
 
-/// The address of a Prometheus server, and how to connect to it.
-#[derive(Clone)]
-pub struct Endpoint {
-    /// Base URL, with a path prefix if there is one, without `/api/v1`.
-    pub url: String,
-    /// Whether plain http is accepted.
-    pub allow_http: bool,
-    /// Deadline of a request, from the first byte sent to the last received; 10 s by default.
-    pub timeout: Duration,
-    /// A bearer token, sent to this endpoint only.
-    pub bearer_token: Option<String>,
-}
-
-impl Endpoint {
-    /// An endpoint with the default deadline of 10 s, https only, and no credentials.
-    #[must_use]
-    pub fn new(url: &str) -> Self {
-        let timeout = Duration::from_secs(10);
-        Self {
-            url: url.to_owned(),
-            allow_http: false,
-            timeout,
-            bearer_token: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("url", &self.url)
-            .field("allow_http", &self.allow_http)
-            .field("timeout", &self.timeout)
-            .field("bearer_token", &self.bearer_token.as_ref().map(|_| "..."))
-            .finish()
-    }
-}
-
-/// Why an endpoint cannot be used.
+/// Why a server cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
+pub enum ServerError {
     /// Not an absolute http or https URL.
     #[error("invalid Prometheus URL {0:?}; expected https://host[:port][/prefix]")]
     Url(String),
-    /// Plain http, and not allowed.
-    #[error("Prometheus URL {0:?} is not encrypted; use https, or allow http explicitly")]
-    NotEncrypted(String),
+    /// A secret would be sent without encryption.
+    #[error("Prometheus URL {url:?} is not encrypted, and {secret} would be sent to it; use https")]
+    NotEncrypted {
+        /// The URL.
+        url: String,
+        /// What would be sent.
+        secret: &'static str,
+    },
     /// User, password, query or fragment in the URL.
-    #[error("the Prometheus URL holds credentials, a query or a fragment; give the base URL only")]
+    #[error(
+        "the Prometheus URL holds credentials, a query or a fragment; give the base URL only, and credentials as files \
+         in the configuration file"
+    )]
     NotABase,
-    /// A token with characters that are not allowed in a header.
-    #[error("the Prometheus bearer token has characters that are not allowed in an HTTP header")]
-    Token,
-    /// The HTTP client could not be built.
-    #[error("cannot set up the Prometheus client")]
-    Setup(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// A Prometheus server, or one that imitates its query API. Clones share connections.
 #[derive(Clone)]
 pub struct Prometheus {
-    client: Client,
+    sessions: Arc<Sessions>,
     endpoint: String,
     timeout: Duration,
     breaker: Arc<Mutex<Breaker>>,
@@ -110,30 +76,20 @@ impl std::fmt::Debug for Prometheus {
 }
 
 impl Prometheus {
-    /// Prepares a client; nothing is sent yet.
+    /// Prepares a client; nothing is read or sent yet.
     ///
     /// # Errors
-    /// [`EndpointError`].
-    pub fn new(endpoint: &Endpoint) -> Result<Self, EndpointError> {
-        let url = checked_url(endpoint)?;
-        install_crypto();
-        let http = reqwest::Client::builder()
-            // A redirect could lead to a server that is not configured.
-            .redirect(redirect::Policy::none())
-            // A proxy from the environment is not part of the configuration.
-            .no_proxy()
-            .gzip(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(endpoint.timeout)
-            .default_headers(headers(endpoint)?)
-            .build()
-            .map_err(|error| EndpointError::Setup(Box::new(error.without_url())))?;
-        let client = Client::from(http, url.as_str())
-            .map_err(|error| EndpointError::Setup(Box::new(error)))?;
+    /// [`ServerError`].
+    pub fn new(server: &HistoryServer) -> Result<Self, ServerError> {
+        Self::with_timeout(server, TIMEOUT)
+    }
+
+    fn with_timeout(server: &HistoryServer, timeout: Duration) -> Result<Self, ServerError> {
+        let url = checked_url(server)?;
         Ok(Self {
-            client,
             endpoint: url.to_string(),
-            timeout: endpoint.timeout,
+            sessions: Arc::new(Sessions::new(server, url, timeout)),
+            timeout,
             breaker: Arc::default(),
         })
     }
@@ -150,16 +106,44 @@ impl Prometheus {
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let request = self
+        let session = self.session().await?;
+        self.admit()?;
+        let request = session
             .client
             .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
             // Earlier than our own timeout, so that the server can still say why.
             .timeout(self.server_timeout());
-        self.admit()?;
-        let response = self.read(request.post_raw().await).await;
+        let response = self.read(request.post_raw().await, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
         self.breaker().record(answered, Clock::system().monotonic());
+        if matches!(response, Err(HistoryError::Unauthorized { .. })) {
+            self.sessions.refused();
+        }
         only_series(response?)
+    }
+
+    async fn session(&self) -> Result<Session, HistoryError> {
+        let session = self.sessions.current().await;
+        session.map_err(|error| HistoryError::Credentials {
+            endpoint: self.endpoint.clone(),
+            message: chain(&error),
+        })
+    }
+
+    /// Its state, under the name of its endpoint.
+    pub(super) fn health(&self, name: &str) -> ServerHealth {
+        let credentials = self.sessions.status();
+        ServerHealth {
+            name: name.to_owned(),
+            is_circuit_open: self.breaker().is_open(),
+            expiries: credentials.expiries(),
+            credential_problem: credentials.problem,
+        }
+    }
+
+    /// Where it is, and which files hold the credentials for it.
+    pub(super) fn server(&self) -> &HistoryServer {
+        self.sessions.server()
     }
 
     /// Whether a request may be sent: not while the server hangs, which every other series would have to wait for.
@@ -175,12 +159,6 @@ impl Prometheus {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its requests fail at once, because it hangs.
-    #[must_use]
-    pub fn is_circuit_open(&self) -> bool {
-        self.breaker().is_open()
-    }
-
     /// The `timeout` parameter of a query, in milliseconds.
     fn server_timeout(&self) -> i64 {
         let earlier = self
@@ -194,10 +172,15 @@ impl Prometheus {
     async fn read(
         &self,
         sent: Result<Response, prometheus_http_query::Error>,
+        redactor: &Redactor,
     ) -> Result<QueryResponse, HistoryError> {
         let mut response = sent.map_err(|error| self.send_error(error))?;
+        self.sessions.connected(&response);
         let status = response.status().as_u16();
         let body = self.body(&mut response).await?;
+        if matches!(status, 401 | 403) {
+            return Err(self.unauthorized(status, &body, redactor));
+        }
         // Parsing a large body would block the tasks of this thread.
         let parsed = if body.len() < LARGE_BODY {
             parse(&body, LIMITS)
@@ -207,7 +190,21 @@ impl Prometheus {
                 .await
                 .map_err(|error| malformed(&format!("the parser exited unexpectedly: {error}")))?
         };
-        self.check(status, parsed)
+        self.check(status, redacted(parsed, redactor))
+    }
+
+    /// The error of a server, or a proxy before it, that does not accept who we are.
+    fn unauthorized(&self, status: u16, body: &[u8], redactor: &Redactor) -> HistoryError {
+        let message = match parse(body, LIMITS) {
+            Err(ResponseError::Failed { message, .. }) => message,
+            _ => String::from_utf8_lossy(body).trim().to_owned(),
+        };
+        HistoryError::Unauthorized {
+            endpoint: self.endpoint.clone(),
+            status,
+            message: excerpt(&redactor.redact(&message)),
+            sent: self.server().credentials.to_string(),
+        }
     }
 
     async fn body(&self, response: &mut Response) -> Result<Vec<u8>, HistoryError> {
@@ -235,6 +232,12 @@ impl Prometheus {
             .and_then(|source| source.downcast_ref::<reqwest::Error>());
         if cause.is_some_and(reqwest::Error::is_timeout) {
             return self.deadline_exceeded();
+        }
+        if let Some(message) = tls::problem(&error, &self.server().credentials) {
+            return HistoryError::Tls {
+                endpoint: self.endpoint.clone(),
+                message,
+            };
         }
         HistoryError::Unreachable {
             endpoint: self.endpoint.clone(),
@@ -315,37 +318,43 @@ impl Prometheus {
     }
 }
 
-fn checked_url(endpoint: &Endpoint) -> Result<Url, EndpointError> {
-    let url = Url::parse(&endpoint.url).map_err(|_| EndpointError::Url(endpoint.url.clone()))?;
+fn checked_url(server: &HistoryServer) -> Result<Url, ServerError> {
+    let invalid = || ServerError::Url(server.url.clone());
+    let url = Url::parse(&server.url).map_err(|_| invalid())?;
     let credentials = !url.username().is_empty() || url.password().is_some();
     if credentials || url.query().is_some() || url.fragment().is_some() {
-        return Err(EndpointError::NotABase);
+        return Err(ServerError::NotABase);
     }
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if endpoint.allow_http => Ok(url),
-        "http" => Err(EndpointError::NotEncrypted(endpoint.url.clone())),
-        _ => Err(EndpointError::Url(endpoint.url.clone())),
+    match (url.scheme(), server.credentials.secret()) {
+        ("https", _) | ("http", None) => Ok(url),
+        ("http", Some(secret)) => Err(ServerError::NotEncrypted {
+            url: server.url.clone(),
+            secret,
+        }),
+        _ => Err(invalid()),
     }
 }
 
-fn headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
-    let mut headers = HeaderMap::new();
-    if let Some(token) = &endpoint.bearer_token {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| EndpointError::Token)?;
-        // Keeps it out of debug output.
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
-    }
-    Ok(headers)
-}
-
-/// Installs the process's default TLS provider, without which the HTTP client panics.
-fn install_crypto() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails only when another thread has installed one in between.
-        drop(rustls::crypto::ring::default_provider().install_default());
+/// A response without credentials in the texts of the server.
+fn redacted(
+    parsed: Result<QueryResponse, ResponseError>,
+    redactor: &Redactor,
+) -> Result<QueryResponse, ResponseError> {
+    match parsed {
+        Ok(mut response) => {
+            for warning in &mut response.warnings {
+                *warning = redactor.redact(warning);
+            }
+            Ok(response)
+        }
+        Err(ResponseError::Failed { kind, message }) => Err(ResponseError::Failed {
+            kind: redactor.redact(&kind),
+            message: redactor.redact(&message),
+        }),
+        Err(ResponseError::Malformed(text)) => {
+            Err(ResponseError::Malformed(redactor.redact(&text)))
+        }
+        other => other,
     }
 }
 

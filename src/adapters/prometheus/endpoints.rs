@@ -10,7 +10,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::client::Prometheus;
-use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
+use crate::ports::{HistoryError, HistoryQuery, HistoryReader, ServerHealth};
 
 /// The clients of all configured servers.
 #[derive(Debug, Clone, Default)]
@@ -78,24 +78,27 @@ impl HistoryReader for Endpoints {
         prometheus.range(&query.text, from, to, step).await
     }
 
-    fn open_circuits(&self) -> Vec<String> {
+    fn tenant(&self, query: &HistoryQuery) -> Option<String> {
+        let client = self.client_of(query).ok()?;
+        client.server().credentials.tenant()
+    }
+
+    fn servers(&self) -> Vec<ServerHealth> {
         let hub = self.hub.iter().map(|client| ("hub", client));
         let named = self.named.iter().map(|(name, client)| (&**name, client));
         let all = hub.chain(named);
-        let open = all.filter(|(_, client)| client.is_circuit_open());
-        open.map(|(name, _)| name.to_owned()).collect()
+        all.map(|(name, client)| client.health(name)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::prometheus::client::Endpoint;
+    use crate::ports::HistoryServer;
 
     #[test]
     fn an_unknown_endpoint_is_an_error_that_names_it() {
-        let url = "https://thanos";
-        let thanos = Prometheus::new(&Endpoint::new(url)).unwrap();
+        let thanos = Prometheus::new(&HistoryServer::at("https://thanos")).unwrap();
         let endpoints = Endpoints {
             hub: None,
             named: [("east".into(), thanos)].into(),

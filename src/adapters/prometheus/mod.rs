@@ -9,18 +9,22 @@
 //! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
 //! | [`promql`] | the builder |
 //! | [`endpoints`], [`client`], [`response`] | which server is queried, the HTTP request, the JSON of its response |
+//! | `session`, `credentials`, `tls` | the HTTP client with the credentials of the moment, their files, certificates |
 
 pub mod adapter_config;
 pub mod client;
+mod credentials;
 pub mod demand;
 pub mod endpoints;
 pub mod promql;
 pub mod queries;
 pub mod response;
 pub mod scope;
+mod session;
+mod tls;
 
 pub use adapter_config::{AdapterConfig, RulesCache};
-pub use client::{Endpoint, EndpointError, Prometheus};
+pub use client::{Prometheus, ServerError};
 pub use demand::QueryRules;
 pub use endpoints::{EndpointNames, Endpoints};
 pub use promql::Query;

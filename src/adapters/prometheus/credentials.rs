@@ -1,0 +1,231 @@
+//! The credentials for one server, as its files hold them now.
+//!
+//! Files are read whole and bounded; a secret without its last line break is what is sent. Error messages name files,
+//! never their contents.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use jiff::Timestamp;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
+
+use crate::ports::{Authorization, CredentialExpiry, CredentialFiles, Setting};
+
+/// The largest file that is read: several times the CA bundle of a distribution.
+const FILE_MAX: u64 = 4 * 1024 * 1024;
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CredentialError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file holds nothing that can be sent.
+    #[error("{} is empty; expected a credential", .0.display())]
+    Empty(PathBuf),
+    /// A file is too large.
+    #[error("{} has more than {} MiB; expected a credential", .0.display(), FILE_MAX >> 20)]
+    TooLarge(PathBuf),
+    /// A secret cannot be a part of a request.
+    #[error("{} has characters that are not allowed in an HTTP header", .0.display())]
+    NotAHeader(PathBuf),
+    /// A header of the configuration cannot be sent.
+    #[error("the header {0:?} has characters that are not allowed in an HTTP header")]
+    Header(String),
+    /// A file should hold certificates.
+    #[error("{} holds no certificate in PEM form", .0.display())]
+    NoCertificate(PathBuf),
+    /// A file should hold a private key.
+    #[error("{} holds no private key in PEM form", .0.display())]
+    NoKey(PathBuf),
+    /// The certificate and the key do not belong together, or rustls does not know their kind.
+    #[error("the certificate and the key of the client cannot be used together")]
+    Pair(#[source] rustls::Error),
+    /// There is nobody to trust.
+    #[error(
+        "this system has no CA certificates; name a file with those of the server as tls.caFile in the configuration"
+    )]
+    NoRoots,
+    /// The HTTP client could not be built.
+    #[error("cannot set up the HTTP client")]
+    Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The files were not read in time, as on a file system that hangs.
+    #[error("the files were not read in time")]
+    TimedOut,
+}
+
+/// What one server is sent, and whom we trust to be that server.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Credentials {
+    /// The headers of each request.
+    pub(super) headers: HeaderMap,
+    /// The certificates that are trusted; absent means those of the system.
+    pub(super) ca: Option<Pem>,
+    /// The certificate of the client, and its key.
+    pub(super) client_certificate: Option<(Pem, Pem)>,
+    /// The secrets among them.
+    secrets: Vec<String>,
+    /// When the bearer token expires, if it says so.
+    token_expiry: Option<CredentialExpiry>,
+}
+
+/// The contents of a PEM file, and where they are from.
+#[derive(PartialEq, Eq)]
+pub(super) struct Pem {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The part of a JSON web token that says when it expires (RFC 7519), in seconds since 1970.
+#[derive(Deserialize)]
+struct Claims {
+    iat: i64,
+    exp: i64,
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Reads all files.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, or does not hold what it should.
+    pub(super) async fn read(files: &CredentialFiles) -> Result<Self, CredentialError> {
+        let mut credentials = Self::default();
+        if let Some(authorization) = &files.authorization {
+            credentials.authorize(authorization).await?;
+        }
+        for header in &files.headers {
+            let name = HeaderName::try_from(&header.name)
+                .map_err(|_| CredentialError::Header(header.name.clone()))?;
+            let value = match &header.value {
+                Setting::Value(text) => HeaderValue::from_str(text)
+                    .map_err(|_| CredentialError::Header(header.name.clone()))?,
+                Setting::File(path) => {
+                    let text = credentials.secret(path).await?;
+                    sensitive(&text, path)?
+                }
+            };
+            credentials.headers.append(name, value);
+        }
+        credentials.ca = match &files.ca {
+            Some(path) => Some(pem(path).await?),
+            None => None,
+        };
+        credentials.client_certificate = match &files.client_certificate {
+            Some(pair) => Some((pem(&pair.certificate).await?, pem(&pair.key).await?)),
+            None => None,
+        };
+        Ok(credentials)
+    }
+
+    async fn authorize(&mut self, authorization: &Authorization) -> Result<(), CredentialError> {
+        let (value, path) = match authorization {
+            Authorization::Bearer { token: path } => {
+                let token = self.secret(path).await?;
+                self.token_expiry = token_expiry(&token);
+                (format!("Bearer {token}"), path)
+            }
+            Authorization::Basic {
+                username,
+                password: path,
+            } => {
+                let username = match username {
+                    Setting::Value(name) => name.clone(),
+                    Setting::File(path) => self.secret(path).await?,
+                };
+                let password = self.secret(path).await?;
+                let both = STANDARD.encode(format!("{username}:{password}"));
+                self.secrets.push(both.clone());
+                (format!("Basic {both}"), path)
+            }
+        };
+        self.headers.insert(AUTHORIZATION, sensitive(&value, path)?);
+        Ok(())
+    }
+
+    /// The text of a file, which must not be shown from now on.
+    async fn secret(&mut self, path: &Path) -> Result<String, CredentialError> {
+        let bytes = contents(path).await?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| CredentialError::NotAHeader(path.to_owned()))?;
+        let text = text.trim().to_owned();
+        if text.is_empty() {
+            return Err(CredentialError::Empty(path.to_owned()));
+        }
+        self.secrets.push(text.clone());
+        Ok(text)
+    }
+
+    /// The texts that must not be shown.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        self.secrets.clone()
+    }
+
+    /// When the bearer token expires, if it says so.
+    pub(super) const fn token_expiry(&self) -> Option<CredentialExpiry> {
+        self.token_expiry
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+/// A header value that debug output leaves out.
+fn sensitive(text: &str, path: &Path) -> Result<HeaderValue, CredentialError> {
+    let value = HeaderValue::from_str(text);
+    let mut value = value.map_err(|_| CredentialError::NotAHeader(path.to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn pem(path: &Path) -> Result<Pem, CredentialError> {
+    Ok(Pem {
+        path: path.to_owned(),
+        bytes: contents(path).await?,
+    })
+}
+
+async fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
+    let unreadable = |source| CredentialError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let mut bounded = file.take(FILE_MAX + 1);
+    bounded.read_to_end(&mut bytes).await.map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(CredentialError::TooLarge(path.to_owned()));
+    }
+    Ok(bytes)
+}
+
+/// When a bearer token expires, if it is a JSON web token that says when it was issued and when it expires.
+fn token_expiry(token: &str) -> Option<CredentialExpiry> {
+    let payload = token.split('.').nth(1)?;
+    let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
+    let claims: Claims = serde_json::from_slice(&payload).ok()?;
+    Some(CredentialExpiry {
+        credential: "bearer token",
+        valid_from: Timestamp::from_second(claims.iat).ok()?,
+        expires: Timestamp::from_second(claims.exp).ok()?,
+    })
+}

@@ -1,0 +1,315 @@
+//! The flags of `foretide controller`, each also in the environment.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::ArgAction;
+use jiff::SignedDuration;
+
+use super::servers::ServerSections;
+use crate::domain::cron::Zone;
+
+/// Default of `--listen`: reachable from this machine only.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+/// Default of `--member-secret-label`: the convention of multicluster-runtime.
+pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
+/// Default of `--member-secret-key`.
+pub const MEMBER_SECRET_KEY: &str = "kubeconfig";
+
+/// Flags of `foretide controller`; each can be given as `FORETIDE_...` in the environment, and most as a field of the
+/// configuration file.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ControllerArgs {
+    /// Configuration file: flags as fields, and credentials for Prometheus. A flag beats the environment, which beats
+    /// the file.
+    #[arg(long, env = "FORETIDE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The Prometheus servers of the configuration file.
+    #[arg(skip)]
+    pub servers: ServerSections,
+    /// Kubeconfig file; without it, the service account of the pod is used.
+    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, its current context.
+    #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Namespace to watch; repeatable, or comma-separated. Without it, all namespaces.
+    #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+    /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
+    #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
+    pub prometheus: Option<String>,
+    /// Prometheus server that holds the history of the member clusters whose Secret names it, as NAME=URL; repeatable,
+    /// or comma-separated.
+    #[arg(
+        long = "prometheus-endpoint",
+        env = "FORETIDE_PROMETHEUS_ENDPOINT",
+        value_name = "NAME=URL",
+        value_delimiter = ','
+    )]
+    pub prometheus_endpoints: Vec<String>,
+    /// Label of a series whose value is the name of its member cluster.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_CLUSTER_LABEL",
+        value_name = "LABEL",
+        default_value = "cluster"
+    )]
+    pub prometheus_cluster_label: String,
+    /// Matchers of the series of cpu and memory usage, such as job="kubelet", so that a workload cannot add
+    /// series of the same name. Without it, every series of the namespace counts.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_RESOURCE_MATCHERS",
+        value_name = "MATCHERS"
+    )]
+    pub prometheus_resource_matchers: Option<String>,
+    /// Which series a query in a spec may read.
+    #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
+    pub promql_scope: ScopeArg,
+    /// Configuration file of prometheus-adapter, whose rules map a metric to the query for its history.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIG",
+        value_name = "FILE",
+        conflicts_with = "prometheus_adapter_configmap"
+    )]
+    pub prometheus_adapter_config: Option<PathBuf>,
+    /// Config map with that configuration, as NAMESPACE/NAME or NAMESPACE/NAME/KEY; KEY defaults to config.yaml.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIGMAP",
+        value_name = "CONFIGMAP",
+        conflicts_with = "prometheus_adapter_config"
+    )]
+    pub prometheus_adapter_configmap: Option<String>,
+    /// Member clusters of fleets.
+    #[command(flatten)]
+    pub members: MemberArgs,
+    /// Election of a leader among several replicas.
+    #[command(flatten)]
+    pub election: ElectionArgs,
+    /// Address on which probes and metrics are served.
+    #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+    pub listen: SocketAddr,
+    /// Who may read the metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+    /// Publish no metrics of single autoscalers, for thousands of them.
+    #[arg(
+        long,
+        env = "FORETIDE_NO_OBJECT_METRICS",
+        action = ArgAction::Set,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub no_object_metrics: bool,
+    /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty
+    /// value allows all others.
+    #[arg(
+        long,
+        env = "FORETIDE_DENY_TARGET_NAMESPACES",
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        default_value = "kube-system"
+    )]
+    pub deny_target_namespaces: Vec<String>,
+    /// Kind that is scaled, as KIND.GROUP such as Deployment.apps, or KIND in the core group; repeatable, or
+    /// comma-separated. Without it, every kind that the controller has permission to scale.
+    #[arg(
+        long,
+        env = "FORETIDE_ALLOW_TARGET_KINDS",
+        value_name = "KIND",
+        value_delimiter = ','
+    )]
+    pub allow_target_kinds: Vec<String>,
+    /// How often every autoscaler is reconciled.
+    #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
+    pub sync_period: SignedDuration,
+    /// Time zone of `timezone: Local`, as an IANA name. Without it, the zone of this process.
+    #[arg(long, env = "FORETIDE_LOCAL_TIMEZONE", value_name = "ZONE", value_parser = parse_zone)]
+    pub local_timezone: Option<Zone>,
+    /// Deviation of a metric from its target, as a ratio, below which nothing is scaled. This flag and the
+    /// next three must equal those of the cluster's kube-controller-manager.
+    #[arg(long, env = "FORETIDE_HPA_TOLERANCE", default_value_t = 0.1)]
+    pub hpa_tolerance: f64,
+    /// How long the highest recommendation delays a scale-down.
+    #[arg(long, env = "FORETIDE_HPA_DOWNSCALE_STABILIZATION", value_parser = parse_duration, default_value = "5m")]
+    pub hpa_downscale_stabilization: SignedDuration,
+    /// Period after the start of a pod in which its CPU samples may be skipped.
+    #[arg(long, env = "FORETIDE_HPA_CPU_INITIALIZATION_PERIOD", value_parser = parse_duration, default_value = "5m")]
+    pub hpa_cpu_initialization_period: SignedDuration,
+    /// Period after the start of a pod in which a change of readiness counts as initial readiness.
+    #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
+    pub hpa_initial_readiness_delay: SignedDuration,
+    /// Log filter, such as info or foretide=debug.
+    #[arg(
+        long,
+        env = "FORETIDE_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// Write logs as JSON.
+    #[arg(
+        long,
+        env = "FORETIDE_LOG_JSON",
+        action = ArgAction::Set,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub log_json: bool,
+}
+
+/// Flags about who may read `/metrics`.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct MetricsArgs {
+    /// Whether /metrics needs a bearer token of a user who may get that path.
+    #[arg(long = "metrics-auth", env = "FORETIDE_METRICS_AUTH", value_enum, default_value_t = MetricsAuthArg::Auto)]
+    pub auth: MetricsAuthArg,
+    /// Audience for which that token must be issued. Without it, the API server's own.
+    #[arg(long = "metrics-audience", env = "FORETIDE_METRICS_AUDIENCE")]
+    pub audience: Option<String>,
+}
+
+/// Flags about the member clusters of fleets.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct MemberArgs {
+    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; outside
+    /// a pod, there are no members.
+    #[arg(long = "member-namespace", env = "FORETIDE_MEMBER_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Label of those Secrets, as KEY=VALUE, or KEY for any value.
+    #[arg(
+        long = "member-secret-label",
+        env = "FORETIDE_MEMBER_SECRET_LABEL",
+        value_name = "LABEL",
+        default_value = MEMBER_SECRET_LABEL
+    )]
+    pub secret_label: String,
+    /// Key of the kubeconfig in those Secrets; Cluster API writes it under value.
+    #[arg(
+        long = "member-secret-key",
+        env = "FORETIDE_MEMBER_SECRET_KEY",
+        value_name = "KEY",
+        default_value = MEMBER_SECRET_KEY
+    )]
+    pub secret_key: String,
+    /// How long a member may be silent before it counts as lost.
+    #[arg(long = "member-lost-after", env = "FORETIDE_MEMBER_LOST_AFTER", value_parser = parse_duration, default_value = "45s")]
+    pub lost_after: SignedDuration,
+    /// Allow members on this machine, for development.
+    #[arg(
+        long = "member-allow-loopback",
+        env = "FORETIDE_MEMBER_ALLOW_LOOPBACK",
+        action = ArgAction::Set,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub allow_loopback: bool,
+}
+
+/// Flags about the election of a leader.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct ElectionArgs {
+    /// Elect a leader; the other replicas stand by and write nothing. Required for more than one replica.
+    #[arg(
+        long = "leader-elect",
+        env = "FORETIDE_LEADER_ELECT",
+        action = ArgAction::Set,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub enabled: bool,
+    /// Namespace of the lease foretide. Without it, the namespace of this pod.
+    // Of its own, because the arguments of members have a field of this name too.
+    #[arg(
+        id = "leader-elect-namespace",
+        long = "leader-elect-namespace",
+        env = "FORETIDE_LEADER_ELECT_NAMESPACE"
+    )]
+    pub namespace: Option<String>,
+    /// How long a standby waits after the last renewal that it saw before it takes the lease; whole seconds. This flag
+    /// and the next two must be equal in all replicas.
+    #[arg(long = "leader-elect-lease-duration", env = "FORETIDE_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, default_value = "15s")]
+    pub lease_duration: SignedDuration,
+    /// How long a leader acts without a successful renewal.
+    #[arg(long = "leader-elect-renew-deadline", env = "FORETIDE_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, default_value = "10s")]
+    pub renew_deadline: SignedDuration,
+    /// Time between two renewals of the lease; a standby reads it twice as often.
+    #[arg(long = "leader-elect-retry-period", env = "FORETIDE_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, default_value = "2s")]
+    pub retry_period: SignedDuration,
+}
+
+/// Value of `--promql-scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ScopeArg {
+    /// Only series of the object's own namespace; the query is parsed and restricted.
+    Namespace,
+    /// Any series, for clusters with a single tenant.
+    Any,
+}
+
+/// Value of `--metrics-auth`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricsAuthArg {
+    /// Unless the address is loopback.
+    Auto,
+    /// Always.
+    Token,
+    /// Never.
+    None,
+}
+
+// === impl MemberArgs ===
+
+impl Default for MemberArgs {
+    /// No members, except inside a cluster.
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            secret_label: MEMBER_SECRET_LABEL.to_owned(),
+            secret_key: MEMBER_SECRET_KEY.to_owned(),
+            lost_after: SignedDuration::from_secs(45),
+            allow_loopback: false,
+        }
+    }
+}
+
+/// A duration such as `15s`, `5m` or `1h 30m`.
+///
+/// # Errors
+/// One sentence with an example.
+pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    text.parse()
+        .map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
+}
+
+/// A zone of the bundled database.
+///
+/// # Errors
+/// One sentence with an example.
+pub fn parse_zone(text: &str) -> Result<Zone, String> {
+    Zone::parse(text, &Zone::utc())
+        .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
+}

@@ -1,0 +1,104 @@
+//! Why a configuration cannot be used.
+
+use crate::{api::validation::InvalidTargetKind, leadership::WRITE_TIME};
+
+/// A flag with an invalid value.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A duration that must be positive is not.
+    #[error("--{flag} must be longer than zero, for example 15s")]
+    NotPositive {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// A duration that may be zero is below it.
+    #[error("--{flag} must not be negative, for example 5m")]
+    Negative {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// A ratio that must be finite and not negative is not.
+    #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
+    Tolerance,
+    /// The name of the `ConfigMap` cannot be used.
+    #[error(
+        "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
+    )]
+    ConfigMap {
+        /// What was given.
+        value: String,
+    },
+    /// The label of the members' Secrets cannot be used.
+    #[error("--member-secret-label expects KEY=VALUE or KEY, got {value:?}")]
+    MemberLabel {
+        /// What was given.
+        value: String,
+    },
+    /// A kind of targets cannot be read.
+    #[error("--allow-target-kinds: {0}")]
+    TargetKind(InvalidTargetKind),
+    /// A lease could expire while its holder may still write.
+    #[error(
+        "--leader-elect-lease-duration must be whole seconds and longer than --leader-elect-renew-deadline, \
+         for example 15s and 10s"
+    )]
+    LeaseDuration,
+    /// A leader would have no time to write, or to renew its lease again.
+    #[error(
+        "--leader-elect-renew-deadline must be longer than --leader-elect-retry-period by more than {WRITE_TIME:?}, the \
+         time of one write, and longer than 1.2 times that period, for example 10s and 2s"
+    )]
+    RenewDeadline,
+    /// It is not known where the lease is.
+    #[error(
+        "--leader-elect outside a pod needs --leader-elect-namespace, for example foretide-system"
+    )]
+    LeaseNamespace,
+    /// A section of the configuration file cannot be used.
+    #[error("{field}: {message}")]
+    Section {
+        /// Path of the field, such as `prometheus.basicAuth`.
+        field: String,
+        /// What is expected.
+        message: String,
+    },
+    /// A URL has parts that a base URL must not have; it is not shown, because one of them may be a password.
+    #[error(
+        "the URL of {endpoint} holds a user, a password, a query or a fragment; expected http(s)://HOST:PORT/PREFIX, and \
+         credentials as files in the configuration file"
+    )]
+    NotABase {
+        /// `prometheus`, or the name of the endpoint.
+        endpoint: String,
+    },
+    /// A secret would be sent without encryption.
+    #[error("the URL of {endpoint} is not encrypted, and {secret} would be sent to it; use https")]
+    NotEncrypted {
+        /// `prometheus`, or the name of the endpoint.
+        endpoint: String,
+        /// What would be sent.
+        secret: &'static str,
+    },
+    /// The Prometheus URL cannot be used.
+    #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
+    Prometheus {
+        /// What was given.
+        value: String,
+    },
+    /// An endpoint has no name, the name of another endpoint, or a URL that cannot be used.
+    #[error(
+        "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once, got {value:?}"
+    )]
+    Endpoint {
+        /// What was given.
+        value: String,
+    },
+    /// A label that no series can have.
+    #[error(
+        "--prometheus-cluster-label expects the name of a label such as cluster, other than a namespace's, got {value:?}"
+    )]
+    ClusterLabel {
+        /// What was given.
+        value: String,
+    },
+}

@@ -1,0 +1,364 @@
+//! The configuration file of the controller (`--config`).
+//!
+//! A flag is a field of its name: `--sync-period 30s` becomes `syncPeriod: 30s`, a repeatable flag a list. Its values
+//! become the defaults of the flags, so that a flag beats the environment, which beats the file, and each value is
+//! checked as the flag's is. The Prometheus servers have sections, because credentials have no flags.
+//!
+//! ```yaml
+//! apiVersion: foretide.io/v1alpha1
+//! kind: ControllerConfig
+//! syncPeriod: 30s
+//! prometheus:
+//!   url: https://mimir.example.org/prometheus
+//!   bearerTokenFile: /etc/foretide/prometheus/token
+//!   headers:
+//!   - { name: X-Scope-OrgID, value: team-a }
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use clap::{
+    Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _, parser::ValueSource,
+};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::{
+    Config,
+    args::ControllerArgs,
+    error::ConfigError,
+    servers::{ServerSection, ServerSections},
+};
+
+/// The flags that are no fields: where the file and the cluster are, and those with sections of their own.
+const NO_FIELDS: [&str; 5] = [
+    "config",
+    "kubeconfig",
+    "context",
+    "prometheus",
+    "prometheus-endpoint",
+];
+
+/// What a configuration file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// The values of flags, by the name of the flag.
+    flags: BTreeMap<String, Vec<String>>,
+    servers: ServerSections,
+}
+
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not a configuration.
+    #[error("{}{}: {message}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// On which line, if that is known.
+        line: Option<u64>,
+        /// What is expected.
+        message: String,
+    },
+    /// The command line cannot be parsed.
+    #[error("{0}")]
+    Flags(#[from] clap::Error),
+}
+
+// === impl ConfigFile ===
+
+impl ConfigFile {
+    /// The version of this format.
+    pub const API_VERSION: &str = "foretide.io/v1alpha1";
+    /// Its kind.
+    pub const KIND: &str = "ControllerConfig";
+
+    /// Reads a file. Relative paths in it start at its folder.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not a configuration.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// The configuration in the text of the file at `path`.
+    ///
+    /// # Errors
+    /// [`FileError::Content`], with the first field that is wrong.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        let content = |line: u64, message: String| FileError::Content {
+            path: path.to_owned(),
+            line: (line > 0).then_some(line),
+            message,
+        };
+        let read: Result<Document, _> = serde_saphyr::from_str(text);
+        let Document(read) = read.map_err(|error| {
+            let line = error.location().map_or(0, |at| at.line());
+            content(line, first_line(&error.without_snippet().to_string()))
+        })?;
+        let mut file = read.map_err(|problem| content(problem.line, problem.message))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for named in file.servers.files_mut() {
+            *named = folder.join(&*named);
+        }
+        Ok(file)
+    }
+
+    /// The arguments of a command line (the first word is the program), with the values of the file where neither a
+    /// flag nor the environment gives one.
+    ///
+    /// # Errors
+    /// The command line cannot be parsed.
+    pub fn complete(&self, words: &[OsString]) -> Result<ControllerArgs, FileError> {
+        self.complete_from(command(), words)
+    }
+
+    fn complete_from(
+        &self,
+        command: Command,
+        words: &[OsString],
+    ) -> Result<ControllerArgs, FileError> {
+        let given = command.clone().try_get_matches_from(words)?;
+        let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
+            if is_overruled(&command, flag, &given) {
+                return command;
+            }
+            command.mut_args(|arg| {
+                if arg.get_long() == Some(flag) {
+                    arg.default_values(values.clone())
+                } else {
+                    arg
+                }
+            })
+        };
+        let command = self.flags.iter().fold(command, fill);
+        let mut matches = command.try_get_matches_from(words)?;
+        let mut args = ControllerArgs::from_arg_matches_mut(&mut matches)?;
+        args.servers = self.servers.clone();
+        Ok(args)
+    }
+
+    /// The configuration of this file alone, without flags and environment, for checking it.
+    ///
+    /// # Errors
+    /// A value that cannot be used, or cannot be used together with another one.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        let args = self.complete_from(without_environment(command()), &["foretide".into()]);
+        let args = args.map_err(|error| ConfigError::Section {
+            field: "file".to_owned(),
+            message: error.to_string(),
+        })?;
+        Config::try_from(args)
+    }
+
+    /// The files with credentials that it names.
+    #[must_use]
+    pub fn credential_files(&self) -> Vec<PathBuf> {
+        let mut servers = self.servers.clone();
+        servers.files_mut().map(|path| path.clone()).collect()
+    }
+}
+
+impl ControllerArgs {
+    /// These arguments of the process, with the values of its configuration file, if it has one.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn with_file(self) -> Result<Self, FileError> {
+        let Some(path) = &self.config else {
+            return Ok(self);
+        };
+        // The subcommand stands for the program.
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        ConfigFile::read(path)?.complete(&words)
+    }
+}
+
+/// The flags of the controller.
+fn command() -> Command {
+    ControllerArgs::augment_args(Command::new("foretide controller"))
+}
+
+fn without_environment(command: Command) -> Command {
+    // No variable has an empty name, and the parser has no way to remove one.
+    command.mut_args(|arg| arg.env(""))
+}
+
+/// Whether a flag that excludes this one is given: it beats the file too.
+fn is_overruled(command: &Command, flag: &str, given: &ArgMatches) -> bool {
+    let arg = command
+        .get_arguments()
+        .find(|arg| arg.get_long() == Some(flag));
+    let excluded = arg.map(|arg| command.get_arg_conflicts_with(arg));
+    let is_given = |arg: &Arg| {
+        let source = given.value_source(arg.get_id().as_str());
+        matches!(
+            source,
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        )
+    };
+    excluded.into_iter().flatten().any(is_given)
+}
+
+/// The name of the field for a flag: `sync-period` becomes `syncPeriod`.
+fn field_of(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let mut field = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        field.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        field.push_str(letters.as_str());
+    }
+    field
+}
+
+/// The flags that are fields.
+fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let named = command
+        .get_arguments()
+        .filter_map(|arg| Some((arg.get_long()?, arg)));
+    named.filter(|(flag, _)| !NO_FIELDS.contains(flag))
+}
+
+/// What is wrong with a value, if something is, as the parser of the flag says it.
+fn refusal(command: &Command, flag: &str, values: &[String]) -> Option<String> {
+    let words = values.iter().map(|value| format!("--{flag}={value}"));
+    let words = std::iter::once("foretide".to_owned()).chain(words);
+    let error = without_environment(command.clone())
+        .try_get_matches_from(words)
+        .err()?;
+    let text = error.to_string();
+    let reason = text.trim_start_matches("error: ").split("\n\n").next();
+    let lines = reason.unwrap_or_default().lines().map(str::trim);
+    Some(lines.collect::<Vec<_>>().join(" "))
+}
+
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A document, and the first field in it that is wrong. Errors of serde do not know where they are, so they are kept
+/// with their lines.
+struct Document(Result<ConfigFile, Problem>);
+
+/// The value of a field.
+struct FlagValues {
+    flag: String,
+    values: Vec<String>,
+}
+
+/// What is wrong, and on which line.
+struct Problem {
+    line: u64,
+    message: String,
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FileVisitor { command: command() })
+    }
+}
+
+/// Reads the fields that the flags define.
+struct FileVisitor {
+    command: Command,
+}
+
+impl<'de> Visitor<'de> for FileVisitor {
+    type Value = Document;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} of {}", ConfigFile::KIND, ConfigFile::API_VERSION)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Document, M::Error> {
+        let mut file = ConfigFile::default();
+        let mut identity = [None, None];
+        while let Some(field) = map.next_key::<Spanned<String>>()? {
+            match &*field.value {
+                "apiVersion" => identity[0] = Some(map.next_value::<String>()?),
+                "kind" => identity[1] = Some(map.next_value::<String>()?),
+                "prometheus" => file.servers.hub = map.next_value::<ServerSection>()?,
+                "prometheusEndpoints" => file.servers.named = map.next_value()?,
+                _ => match self.flag(&field.value, &mut map)? {
+                    Ok(FlagValues { flag, values }) => {
+                        file.flags.insert(flag, values);
+                    }
+                    Err(message) => {
+                        let line = field.referenced.line();
+                        return drain(map, Problem { line, message });
+                    }
+                },
+            }
+        }
+        let wanted = [ConfigFile::API_VERSION, ConfigFile::KIND].map(|text| Some(text.to_owned()));
+        if identity != wanted {
+            return Err(M::Error::custom(format!(
+                "expected apiVersion: {} and kind: {}",
+                ConfigFile::API_VERSION,
+                ConfigFile::KIND
+            )));
+        }
+        Ok(Document(Ok(file)))
+    }
+}
+
+/// Reads the rest of a document that is wrong.
+fn drain<'de, M: MapAccess<'de>>(mut map: M, problem: Problem) -> Result<Document, M::Error> {
+    while map.next_entry::<String, IgnoredAny>()?.is_some() {}
+    Ok(Document(Err(problem)))
+}
+
+// === impl FileVisitor ===
+
+impl FileVisitor {
+    /// The flag of a field, and its values; or what is wrong with them.
+    fn flag<'de, M: MapAccess<'de>>(
+        &self,
+        field: &str,
+        map: &mut M,
+    ) -> Result<Result<FlagValues, String>, M::Error> {
+        let found = fields(&self.command).find(|(flag, _)| field_of(flag) == field);
+        let Some((flag, arg)) = found else {
+            map.next_value::<IgnoredAny>()?;
+            return Ok(Err(format!(
+                "unknown field {field}; expected prometheus, prometheusEndpoints, or a flag such as syncPeriod for \
+                 --sync-period ({} --help lists them)",
+                self.command.get_name()
+            )));
+        };
+        let takes_no_value = arg
+            .get_num_args()
+            .is_some_and(|count| count.min_values() == 0);
+        let values = match arg.get_action() {
+            ArgAction::Append => map.next_value::<Vec<String>>()?,
+            _ if takes_no_value => vec![map.next_value::<bool>()?.to_string()],
+            _ => vec![map.next_value::<String>()?],
+        };
+        Ok(match refusal(&self.command, flag, &values) {
+            Some(message) => Err(format!("{field}: {message}")),
+            None => Ok(FlagValues {
+                flag: flag.to_owned(),
+                values,
+            }),
+        })
+    }
+}

@@ -1,0 +1,343 @@
+//! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become.
+//!
+//! Opens no connections, and of files only the configuration file: a [`Config`] is a value that `app::run` receives.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `args` | flags and environment |
+//! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
+//! | `error` | why a configuration cannot be used |
+
+mod args;
+mod error;
+mod file;
+mod servers;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
+
+use jiff::{SignedDuration, tz::TimeZone};
+
+pub use self::{
+    args::{
+        ControllerArgs, DEFAULT_LISTEN, ElectionArgs, MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL,
+        MemberArgs, MetricsArgs, MetricsAuthArg, ScopeArg, parse_duration, parse_zone,
+    },
+    error::ConfigError,
+    file::{ConfigFile, FileError},
+    servers::ServerSections,
+};
+use crate::{
+    api::validation::{TargetKind, TargetRules},
+    domain::{cron::Zone, hpa::Settings},
+    leadership::{Timing, WRITE_TIME},
+    ports::HistoryServer,
+};
+
+/// Who may read `/metrics`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAuth {
+    /// Every client that reaches the port.
+    Open,
+    /// The bearer of a token of a user who may get that path.
+    Token {
+        /// For whom the token must be issued; absent for the API server itself.
+        audience: Option<String>,
+    },
+}
+
+/// Where the rules of prometheus-adapter are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdapterConfigSource {
+    /// A file.
+    File(PathBuf),
+    /// A key of a `ConfigMap`.
+    ConfigMap {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The key that holds the text.
+        key: String,
+    },
+}
+
+/// How to reach the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeAccess {
+    /// The service account of the pod that we run in.
+    InCluster,
+    /// A kubeconfig file and optionally one of its contexts.
+    Kubeconfig {
+        /// Path of the file.
+        path: PathBuf,
+        /// Name of the context; absent means the current one.
+        context: Option<String>,
+    },
+}
+
+/// How a leader is elected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// Namespace of the lease; absent means that of this pod.
+    pub namespace: Option<String>,
+    /// Its durations.
+    pub timing: Timing,
+}
+
+/// Everything that a running controller needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How to reach the cluster.
+    pub access: KubeAccess,
+    /// Namespaces to watch; empty means all.
+    pub namespaces: Vec<String>,
+    /// The Prometheus server with the history.
+    pub prometheus: Option<HistoryServer>,
+    /// The Prometheus servers that members name, by name.
+    pub prometheus_endpoints: BTreeMap<String, HistoryServer>,
+    /// The label with the name of the member that a series is from.
+    pub cluster_label: String,
+    /// Matchers of the series of cpu and memory usage, as `PromQL` writes them.
+    pub resource_matchers: Option<String>,
+    /// What free-form queries may read.
+    pub promql_scope: ScopeArg,
+    /// Where the rules of prometheus-adapter are, if they are used.
+    pub adapter_config: Option<AdapterConfigSource>,
+    /// Where member clusters are found, and how they are treated.
+    pub members: MemberArgs,
+    /// How a leader is elected; absent if this is the only replica.
+    pub election: Option<Election>,
+    /// Address of the HTTP port.
+    pub listen: SocketAddr,
+    /// Who may read its metrics.
+    pub metrics_auth: MetricsAuth,
+    /// Whether single autoscalers have metrics.
+    pub object_metrics: bool,
+    /// Which targets are scaled. In a cluster, the controller denies its own namespace too.
+    pub targets: TargetRules,
+    /// Time between two decisions about one object.
+    pub sync_period: SignedDuration,
+    /// The zone that `Local` names.
+    pub local_zone: Zone,
+    /// The algorithm's constants, equal to those of the cluster's own HPA controller.
+    pub settings: Settings,
+}
+
+// === impl AdapterConfigSource ===
+
+impl fmt::Display for AdapterConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::ConfigMap {
+                namespace,
+                name,
+                key,
+            } => write!(f, "ConfigMap {namespace}/{name}, key {key}"),
+        }
+    }
+}
+
+// === impl Config ===
+
+impl TryFrom<ControllerArgs> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: ControllerArgs) -> Result<Self, ConfigError> {
+        let settings = Settings {
+            tolerance: tolerance(args.hpa_tolerance)?,
+            downscale_stabilization: not_negative(
+                "hpa-downscale-stabilization",
+                args.hpa_downscale_stabilization,
+            )?,
+            cpu_initialization_period: not_negative(
+                "hpa-cpu-initialization-period",
+                args.hpa_cpu_initialization_period,
+            )?,
+            initial_readiness_delay: not_negative(
+                "hpa-initial-readiness-delay",
+                args.hpa_initial_readiness_delay,
+            )?,
+            ..Settings::default()
+        };
+        let election = election(args.election, args.kubeconfig.is_none())?;
+        let servers = args
+            .servers
+            .with_urls(args.prometheus, args.prometheus_endpoints)?;
+        let config_map = args.prometheus_adapter_configmap.map(config_map);
+        let adapter_file = args
+            .prometheus_adapter_config
+            .map(AdapterConfigSource::File);
+        Ok(Self {
+            adapter_config: config_map.transpose()?.or(adapter_file),
+            access: args
+                .kubeconfig
+                .map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
+                    path,
+                    context: args.context,
+                }),
+            namespaces: distinct(args.namespaces),
+            prometheus: servers.hub,
+            prometheus_endpoints: servers.named,
+            cluster_label: cluster_label(args.prometheus_cluster_label)?,
+            resource_matchers: args
+                .prometheus_resource_matchers
+                .filter(|text| !text.is_empty()),
+            promql_scope: args.promql_scope,
+            members: member_args(args.members)?,
+            election,
+            listen: args.listen,
+            metrics_auth: metrics_auth(args.metrics, args.listen),
+            object_metrics: !args.no_object_metrics,
+            targets: TargetRules {
+                denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
+                allowed_kinds: target_kinds(args.allow_target_kinds)?,
+            },
+            sync_period: positive("sync-period", args.sync_period)?,
+            local_zone: args.local_timezone.unwrap_or_else(system_zone),
+            settings,
+        })
+    }
+}
+
+/// Whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
+pub(crate) fn is_member_label(text: &str) -> bool {
+    let plain = |part: &str, more: &[u8]| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
+        part.bytes().all(allowed)
+    };
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    !key.is_empty() && plain(key, b"/") && plain(value, b"")
+}
+
+fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
+    if !is_member_label(&args.secret_label) {
+        return Err(ConfigError::MemberLabel {
+            value: args.secret_label,
+        });
+    }
+    Ok(MemberArgs {
+        lost_after: positive("member-lost-after", args.lost_after)?,
+        namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
+        ..args
+    })
+}
+
+fn metrics_auth(args: MetricsArgs, listen: SocketAddr) -> MetricsAuth {
+    let is_open = match args.auth {
+        MetricsAuthArg::Auto => listen.ip().is_loopback(),
+        MetricsAuthArg::Token => false,
+        MetricsAuthArg::None => true,
+    };
+    if is_open {
+        return MetricsAuth::Open;
+    }
+    MetricsAuth::Token {
+        audience: args.audience.filter(|audience| !audience.is_empty()),
+    }
+}
+
+/// The same conditions as in client-go, and time for a write before a leader must renew.
+fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, ConfigError> {
+    let span = |flag, span| Ok(positive(flag, span)?.unsigned_abs());
+    let timing = Timing {
+        lease_duration: span("leader-elect-lease-duration", args.lease_duration)?,
+        renew_deadline: span("leader-elect-renew-deadline", args.renew_deadline)?,
+        retry_period: span("leader-elect-retry-period", args.retry_period)?,
+    };
+    if timing.lease_duration <= timing.renew_deadline || timing.lease_duration.subsec_nanos() > 0 {
+        return Err(ConfigError::LeaseDuration);
+    }
+    let retry: Duration = timing.retry_period;
+    let least = (retry + retry / 5).max(retry + WRITE_TIME);
+    if timing.renew_deadline <= least {
+        return Err(ConfigError::RenewDeadline);
+    }
+    let namespace = args.namespace.filter(|namespace| !namespace.is_empty());
+    if !args.enabled {
+        return Ok(None);
+    }
+    if namespace.is_none() && !in_cluster {
+        return Err(ConfigError::LeaseNamespace);
+    }
+    Ok(Some(Election { namespace, timing }))
+}
+
+fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
+    (ratio.is_finite() && ratio >= 0.0)
+        .then_some(ratio)
+        .ok_or(ConfigError::Tolerance)
+}
+
+fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
+    span.is_positive()
+        .then_some(span)
+        .ok_or(ConfigError::NotPositive { flag })
+}
+
+fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
+    (!span.is_negative())
+        .then_some(span)
+        .ok_or(ConfigError::Negative { flag })
+}
+
+/// Each namespace once, in order; an empty one, as an empty variable gives it, is none.
+fn distinct(namespaces: Vec<String>) -> Vec<String> {
+    let named = namespaces.into_iter().filter(|name| !name.is_empty());
+    let distinct: BTreeSet<String> = named.collect();
+    distinct.into_iter().collect()
+}
+
+fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {
+    let kinds = distinct(values).into_iter().map(|kind| kind.parse());
+    kinds
+        .collect::<Result<_, _>>()
+        .map_err(ConfigError::TargetKind)
+}
+
+fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {
+    let (namespace, name, key) = match value.split('/').collect::<Vec<_>>()[..] {
+        [namespace, name] => (namespace, name, "config.yaml"),
+        [namespace, name, key] => (namespace, name, key),
+        _ => return Err(ConfigError::ConfigMap { value }),
+    };
+    if [namespace, name, key].contains(&"") {
+        return Err(ConfigError::ConfigMap { value });
+    }
+    Ok(AdapterConfigSource::ConfigMap {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })
+}
+
+/// A label name that Prometheus accepts; not a reserved one, nor one that holds the namespace or the pod.
+fn cluster_label(value: String) -> Result<String, ConfigError> {
+    let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let begins = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let taken = value.starts_with("__") || value == "namespace" || value == "pod";
+    if word && begins && !taken {
+        Ok(value)
+    } else {
+        Err(ConfigError::ClusterLabel { value })
+    }
+}
+
+/// The zone of this process; UTC where it has no name.
+#[must_use]
+pub fn system_zone() -> Zone {
+    let system = TimeZone::system();
+    let named = system
+        .iana_name()
+        .and_then(|name| Zone::parse(name, &Zone::utc()).ok());
+    named.unwrap_or_else(Zone::utc)
+}

@@ -1,0 +1,316 @@
+//! The Prometheus servers of a configuration file: their URLs, and the files with the credentials for them.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use reqwest::{
+    Url,
+    header::{self, HeaderName, HeaderValue},
+};
+use serde::Deserialize;
+
+use super::error::ConfigError;
+use crate::ports::{
+    Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryServer, Setting,
+};
+
+/// Headers that the client sets itself, or that have a field of their own.
+const RESERVED: [HeaderName; 9] = [
+    header::AUTHORIZATION,
+    header::HOST,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::TRANSFER_ENCODING,
+    header::ACCEPT_ENCODING,
+    header::PROXY_AUTHORIZATION,
+];
+
+/// The sections `prometheus` and `prometheusEndpoints` of a configuration file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerSections {
+    pub(super) hub: ServerSection,
+    pub(super) named: BTreeMap<String, ServerSection>,
+}
+
+/// How to reach one server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ServerSection {
+    url: Option<String>,
+    bearer_token_file: Option<PathBuf>,
+    basic_auth: Option<BasicAuth>,
+    #[serde(default)]
+    headers: Vec<Header>,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BasicAuth {
+    username: Option<String>,
+    username_file: Option<PathBuf>,
+    password_file: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Header {
+    name: String,
+    value: Option<String>,
+    value_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    #[serde(rename = "caFile")]
+    ca: Option<PathBuf>,
+    #[serde(rename = "certFile")]
+    certificate: Option<PathBuf>,
+    #[serde(rename = "keyFile")]
+    key: Option<PathBuf>,
+}
+
+/// All servers of a configuration.
+pub(super) struct Servers {
+    pub(super) hub: Option<HistoryServer>,
+    pub(super) named: BTreeMap<String, HistoryServer>,
+}
+
+// === impl ServerSections ===
+
+impl ServerSections {
+    /// The servers, where URLs of flags or of the environment beat those of the file. A name that is only in one of
+    /// them counts too.
+    ///
+    /// # Errors
+    /// The first URL or section that cannot be used.
+    pub(super) fn with_urls(
+        self,
+        hub: Option<String>,
+        endpoints: Vec<String>,
+    ) -> Result<Servers, ConfigError> {
+        let hub = match hub {
+            Some(value) => Some(base_url(&value).ok_or_else(|| ConfigError::Prometheus {
+                value: without_user(&value),
+            })?),
+            None => self.hub.url("prometheus")?,
+        };
+        let credentials = self.hub.credentials("prometheus")?;
+        let hub = match hub {
+            Some(url) => Some(server("prometheus", url, credentials)?),
+            None if credentials == CredentialFiles::default() => None,
+            None => return Err(missing_url("prometheus")),
+        };
+        let mut urls = flag_urls(endpoints)?;
+        let mut named = BTreeMap::new();
+        for (name, section) in self.named {
+            let field = format!("prometheusEndpoints.{name}");
+            let of_file = section.url(&field)?;
+            let url = urls.remove(&name).or(of_file);
+            let url = url.ok_or_else(|| missing_url(&field))?;
+            let credentials = section.credentials(&field)?;
+            named.insert(name, server(&field, url, credentials)?);
+        }
+        for (name, url) in urls {
+            let server = server(&name, url, CredentialFiles::default())?;
+            named.insert(name, server);
+        }
+        Ok(Servers { hub, named })
+    }
+
+    /// The files of all sections.
+    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let all = std::iter::once(&mut self.hub).chain(self.named.values_mut());
+        all.flat_map(ServerSection::files_mut)
+    }
+}
+
+// === impl ServerSection ===
+
+impl ServerSection {
+    fn url(&self, field: &str) -> Result<Option<String>, ConfigError> {
+        let Some(value) = &self.url else {
+            return Ok(None);
+        };
+        match base_url(value) {
+            Some(url) => Ok(Some(url)),
+            None => Err(section(
+                &format!("{field}.url"),
+                "expected http://HOST:PORT or https://HOST:PORT",
+            )),
+        }
+    }
+
+    fn credentials(&self, field: &str) -> Result<CredentialFiles, ConfigError> {
+        let tls = self.tls.as_ref();
+        let ca = tls.and_then(|tls| tls.ca.clone());
+        let pair = tls.map(|tls| (&tls.certificate, &tls.key));
+        let client_certificate = match pair {
+            None | Some((None, None)) => None,
+            Some((Some(certificate), Some(key))) => Some(CertificateFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            Some(_) => {
+                let field = format!("{field}.tls");
+                return Err(section(&field, "expected certFile and keyFile, or neither"));
+            }
+        };
+        let headers = self.headers.iter().enumerate();
+        let headers = headers.map(|(i, header)| header.checked(&format!("{field}.headers[{i}]")));
+        let credentials = CredentialFiles {
+            authorization: self.authorization(field)?,
+            headers: headers.collect::<Result<_, _>>()?,
+            ca,
+            client_certificate,
+        };
+        Ok(credentials)
+    }
+
+    fn authorization(&self, field: &str) -> Result<Option<Authorization>, ConfigError> {
+        match (&self.bearer_token_file, &self.basic_auth) {
+            (None, None) => Ok(None),
+            (Some(token), None) => Ok(Some(Authorization::Bearer {
+                token: token.clone(),
+            })),
+            (None, Some(basic)) => {
+                let field = format!("{field}.basicAuth");
+                let username = one_of(basic.username.as_ref(), basic.username_file.as_ref());
+                let username = username
+                    .ok_or_else(|| section(&field, "expected either username or usernameFile"))?;
+                Ok(Some(Authorization::Basic {
+                    username,
+                    password: basic.password_file.clone(),
+                }))
+            }
+            (Some(_), Some(_)) => Err(section(
+                field,
+                "expected either bearerTokenFile or basicAuth, found both",
+            )),
+        }
+    }
+
+    fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let basic = self.basic_auth.iter_mut();
+        let basic = basic.flat_map(|it| it.username_file.iter_mut().chain([&mut it.password_file]));
+        let headers = self.headers.iter_mut();
+        let headers = headers.filter_map(|header| header.value_file.as_mut());
+        let tls = self.tls.iter_mut().flat_map(|tls| {
+            let files = [&mut tls.ca, &mut tls.certificate, &mut tls.key];
+            files.into_iter().flatten()
+        });
+        let token = self.bearer_token_file.iter_mut();
+        token.chain(basic).chain(headers).chain(tls)
+    }
+}
+
+// === impl Header ===
+
+impl Header {
+    fn checked(&self, field: &str) -> Result<CustomHeader, ConfigError> {
+        let name = HeaderName::try_from(&self.name);
+        let name = name.map_err(|_| {
+            let message = format!("expected the name of an HTTP header, got {:?}", self.name);
+            section(&format!("{field}.name"), &message)
+        })?;
+        if RESERVED.contains(&name) {
+            let message = format!(
+                "{} is set by Foretide; see bearerTokenFile and basicAuth",
+                self.name
+            );
+            return Err(section(&format!("{field}.name"), &message));
+        }
+        let value = one_of(self.value.as_ref(), self.value_file.as_ref())
+            .ok_or_else(|| section(field, "expected either value or valueFile"))?;
+        if let Setting::Value(text) = &value
+            && HeaderValue::from_str(text).is_err()
+        {
+            let message = "expected text without line breaks and control characters";
+            return Err(section(&format!("{field}.value"), message));
+        }
+        let name = self.name.clone();
+        Ok(CustomHeader { name, value })
+    }
+}
+
+fn one_of(value: Option<&String>, file: Option<&PathBuf>) -> Option<Setting> {
+    match (value, file) {
+        (Some(value), None) => Some(Setting::Value(value.clone())),
+        (None, Some(file)) => Some(Setting::File(file.clone())),
+        _ => None,
+    }
+}
+
+/// A server, if nothing secret would be sent to it in the clear.
+fn server(
+    endpoint: &str,
+    url: String,
+    credentials: CredentialFiles,
+) -> Result<HistoryServer, ConfigError> {
+    let endpoint = || endpoint.to_owned();
+    let parsed = Url::parse(&url).ok();
+    let parsed = parsed.filter(|url| {
+        let is_anonymous = url.username().is_empty() && url.password().is_none();
+        is_anonymous && url.query().is_none() && url.fragment().is_none()
+    });
+    let parsed = parsed.ok_or_else(|| ConfigError::NotABase {
+        endpoint: endpoint(),
+    })?;
+    if parsed.scheme() == "http" {
+        if let Some(secret) = credentials.secret() {
+            return Err(ConfigError::NotEncrypted {
+                endpoint: endpoint(),
+                secret,
+            });
+        }
+        if credentials.ca.is_some() {
+            let field = format!("{}.tls.caFile", endpoint());
+            return Err(section(&field, "has no effect on an http URL; use https"));
+        }
+    }
+    Ok(HistoryServer { url, credentials })
+}
+
+fn missing_url(field: &str) -> ConfigError {
+    section(field, "expected a url")
+}
+
+fn section(field: &str, message: &str) -> ConfigError {
+    ConfigError::Section {
+        field: field.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+fn base_url(value: &str) -> Option<String> {
+    let scheme = value.starts_with("http://") || value.starts_with("https://");
+    let url = Url::parse(value).ok();
+    url.filter(|url| scheme && url.has_host())
+        .map(|_| value.trim_end_matches('/').to_owned())
+}
+
+/// A text that should be a URL, as it is shown: what is before an `@` may be a password.
+fn without_user(value: &str) -> String {
+    let after = value.rsplit_once('@').map(|(_, after)| after);
+    after.map_or_else(|| value.to_owned(), |after| format!("...@{after}"))
+}
+
+/// The endpoints of `--prometheus-endpoint`, by name.
+fn flag_urls(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut endpoints = BTreeMap::new();
+    for value in values.into_iter().filter(|value| !value.is_empty()) {
+        let named = value
+            .split_once('=')
+            .filter(|(name, _)| !name.trim().is_empty());
+        let read =
+            named.and_then(|(name, url)| Some((name.trim().to_owned(), base_url(url.trim())?)));
+        let Some((name, url)) = read.filter(|(name, _)| !endpoints.contains_key(name)) else {
+            let value = without_user(&value);
+            return Err(ConfigError::Endpoint { value });
+        };
+        endpoints.insert(name, url);
+    }
+    Ok(endpoints)
+}

@@ -1,0 +1,122 @@
+//! The configuration file on the command line: `validate`, and what beats what in a process.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use foretide::{cli::Exit, config::ConfigFile};
+
+use super::run;
+
+const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
+
+/// A file of this name in the folder of tests.
+fn written(name: &str, text: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config-files");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn every_example_of_the_page_is_a_valid_configuration() {
+    let blocks = DOCUMENT.split("```yaml\n").skip(1);
+    let blocks = blocks.map(|block| block.split("```").next().unwrap());
+    let all: Vec<_> = blocks
+        .filter(|block| block.contains("ControllerConfig"))
+        .collect();
+    assert_eq!(all.len(), 2);
+    for text in all {
+        let file = ConfigFile::parse(Path::new("config.yaml"), text).unwrap();
+        assert!(file.config().is_ok(), "{:?}", file.config());
+    }
+}
+
+#[test]
+fn validate_checks_a_configuration_file() {
+    let head = "apiVersion: foretide.io/v1alpha1\nkind: ControllerConfig\n";
+    let checked = |name: &str, text: &str| {
+        let path = written(name, &format!("{head}{text}"));
+        let output = run(&format!("validate -f {}", path.display())).unwrap();
+        let text = output
+            .text
+            .replace(&format!("{}/", path.parent().unwrap().display()), "");
+        (output.exit, text)
+    };
+    let valid = checked("valid.yaml", "syncPeriod: 30s\n");
+    let note = "valid.yaml:1: note: the configuration of the controller is valid\n";
+    assert_eq!(
+        valid,
+        (
+            Exit::Ok,
+            format!("{note}0 autoscalers valid, 0 errors, 0 warnings\n")
+        )
+    );
+
+    let (exit, text) = checked("typo.yaml", "syncInterval: 30s\n");
+    assert_eq!(exit, Exit::Invalid);
+    let quoted = DOCUMENT
+        .lines()
+        .find(|line| line.contains("syncInterval"))
+        .unwrap();
+    let line = text.lines().next().unwrap();
+    assert_eq!(line, quoted.replace("config.yaml", "typo.yaml"));
+
+    let (exit, text) = checked(
+        "http.yaml",
+        "prometheus:\n  url: http://p\n  bearerTokenFile: absent\n",
+    );
+    assert_eq!(exit, Exit::Invalid);
+    assert!(
+        text.contains("http.yaml:1: error: the URL of prometheus is not encrypted"),
+        "{text}"
+    );
+    assert!(
+        text.contains("warning: absent does not exist here"),
+        "{text}"
+    );
+    let (_, text) = checked(
+        "field.yaml",
+        "prometheus:\n  url: https://p\n  tls: {keyFile: k}\n",
+    );
+    assert!(
+        text.contains("field.yaml:5: error: prometheus.tls: expected certFile"),
+        "{text}"
+    );
+}
+
+/// What the controller says when it exits at once, because the port that it should listen on is not an address of this
+/// machine, or earlier.
+fn said(file: &Path, flags: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+    command
+        .arg("controller")
+        .arg("--config")
+        .arg(file)
+        .args(flags);
+    command.env_clear().envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_file() {
+    let text = "apiVersion: foretide.io/v1alpha1\nkind: ControllerConfig\nlisten: 203.0.113.1:1\n";
+    let file = written("listen.yaml", text);
+    let environment = [("FORETIDE_LISTEN", "203.0.113.2:1")];
+    assert!(said(&file, &[], &[]).contains("cannot listen on 203.0.113.1:1"));
+    assert!(said(&file, &[], &environment).contains("cannot listen on 203.0.113.2:1"));
+    let flags = ["--listen=203.0.113.3:1"];
+    assert!(said(&file, &flags, &environment).contains("cannot listen on 203.0.113.3:1"));
+    let absent = file.with_file_name("absent.yaml");
+    let said = said(&absent, &[], &[]);
+    assert!(
+        said.contains("cannot read the configuration file"),
+        "{said}"
+    );
+    assert!(said.contains("absent.yaml: No such file"), "{said}");
+}
