@@ -14,6 +14,7 @@
 mod admission;
 mod auto;
 mod conformance;
+mod credentials;
 mod cron;
 mod faults;
 mod fleet;

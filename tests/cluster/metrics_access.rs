@@ -64,13 +64,13 @@ async fn token(world: &World, account: &str, audience: Option<&str>) -> String {
 }
 
 /// An address of loopback that no process listens on.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
 
 /// The status and the text of a response.
-async fn get(
+pub(crate) async fn get(
     address: SocketAddr,
     path: &str,
     token: Option<&str>,

@@ -83,6 +83,8 @@ mod place;
 mod process;
 mod prometheus;
 mod relay;
+mod tenants;
+mod tls_server;
 mod wait;
 
 pub use audit::AuditEvent;
@@ -94,9 +96,11 @@ pub use fleet::{Fleet, Member};
 pub use history::{Demand, History, Series, Span};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
+pub use pki::{Identity, Pki, Validity};
 pub use place::failures;
-pub use prometheus::Prometheus;
+pub use prometheus::{Prometheus, WebSecurity};
 pub use relay::Relay;
+pub use tenants::TenantProxy;
 pub use wait::eventually;
 
 /// Makes ring the provider of rustls for this process, unless one is installed.

@@ -11,19 +11,30 @@ use serde_json::{Value, json};
 use crate::Result;
 
 /// A certificate authority, and what it signs.
-pub(crate) struct Pki {
+#[derive(Debug)]
+pub struct Pki {
     issuer: Issuer<'static, KeyPair>,
     ca_pem: String,
 }
 
 /// A certificate and its key, both PEM.
-pub(crate) struct Identity {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
 }
 
+/// The days in which a certificate is valid, from today: `-2..-1` has expired yesterday.
+pub type Validity = std::ops::Range<i64>;
+
 impl Pki {
-    pub(crate) fn new() -> Result<Self> {
+    /// A new authority.
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "rig");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,36 +47,42 @@ impl Pki {
         })
     }
 
-    pub(crate) fn ca_pem(&self) -> &str {
+    /// Its certificate, which whoever trusts it needs.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
     /// A server on loopback, also under the names by which the API server reaches its services.
-    pub(crate) fn server(&self, name: &str) -> Result<Identity> {
-        let hosts = [
-            "127.0.0.1",
-            "10.0.0.1",
-            "localhost",
-            "kubernetes.default.svc",
-            name,
-        ];
-        let mut params = CertificateParams::new(hosts.map(str::to_owned))?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(&params)
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn server(&self, name: &str) -> Result<Identity> {
+        self.sign(&server(name)?)
+    }
+
+    /// As [`Pki::server`], valid for these days only.
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn server_valid(&self, name: &str, days: &Validity) -> Result<Identity> {
+        self.sign(&valid(server(name)?, days))
     }
 
     /// A client that the API server knows as `user`, in `group` when there is one.
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, user);
-        if let Some(group) = group {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, group);
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(&params)
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
+        self.sign(&client(user, group)?)
+    }
+
+    /// As [`Pki::client`], valid for these days only.
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn client_valid(&self, user: &str, days: &Validity) -> Result<Identity> {
+        self.sign(&valid(client(user, None)?, days))
     }
 
     fn sign(&self, params: &CertificateParams) -> Result<Identity> {
@@ -104,4 +121,50 @@ impl Identity {
             "client-key-data": STANDARD.encode(&self.key),
         })
     }
+}
+
+fn server(name: &str) -> Result<CertificateParams> {
+    let hosts = [
+        "127.0.0.1",
+        "10.0.0.1",
+        "localhost",
+        "kubernetes.default.svc",
+        name,
+    ];
+    let mut params = CertificateParams::new(hosts.map(str::to_owned))?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+fn client(user: &str, group: Option<&str>) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, user);
+    if let Some(group) = group {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "TLS compares certificates with the real clock"
+)]
+fn valid(mut params: CertificateParams, days: &Validity) -> CertificateParams {
+    let now = std::time::SystemTime::now();
+    let day = |days: i64| {
+        let span = std::time::Duration::from_secs(days.unsigned_abs() * 86_400);
+        let at = if days < 0 {
+            now.checked_sub(span)
+        } else {
+            now.checked_add(span)
+        };
+        at.unwrap_or(now).into()
+    };
+    params.not_before = day(days.start);
+    params.not_after = day(days.end);
+    params
 }

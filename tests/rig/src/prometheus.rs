@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Binaries, Component, Error, History, Result,
+    Binaries, Component, Error, History, Identity, Result,
     place::RunFolder,
     process::{Child, free_port, is_free},
     wait::within,
@@ -26,17 +26,74 @@ storage: {tsdb: {out_of_order_time_window: 30m}}
 /// How long it may take to be ready on a busy machine.
 const READY: Duration = Duration::from_mins(1);
 
+/// How a Prometheus is protected (its `--web.config.file`).
+#[derive(Debug)]
+pub struct WebSecurity {
+    /// The certificate that it shows.
+    pub server: Identity,
+    /// The authority of that certificate, and of its clients, in PEM.
+    pub ca_pem: String,
+    /// A client of that authority, if requests need a client certificate: that of the rig itself.
+    pub client: Option<Identity>,
+    /// Whether requests need [`WebSecurity::USER`] and [`WebSecurity::PASSWORD`].
+    pub basic_auth: bool,
+}
+
 /// A Prometheus on loopback; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Mutex<Option<Child>>,
     http: reqwest::Client,
+    security: Option<WebSecurity>,
     binaries: Binaries,
     folder: RunFolder,
     port: u16,
 }
 
+impl WebSecurity {
+    /// The only user.
+    pub const USER: &str = "foretide";
+    /// The password of that user.
+    pub const PASSWORD: &str = "open sesame, please";
+    /// The same, as the configuration of Prometheus has it (bcrypt).
+    const PASSWORD_HASH: &str = "$2a$04$tp3Pr7ZU/ZWUP/dkaBeESu9VBucpAZUGQsA0/fP0aTLsluD7Ev2Sm";
+
+    /// The configuration file, for files in the same folder.
+    fn configuration(&self) -> String {
+        let mut text = "tls_server_config: {cert_file: server.crt, key_file: server.key".to_owned();
+        if self.client.is_some() {
+            text.push_str(", client_ca_file: ca.crt, client_auth_type: RequireAndVerifyClientCert");
+        }
+        text.push_str("}\n");
+        if self.basic_auth {
+            let (user, hash) = (Self::USER, Self::PASSWORD_HASH);
+            let users = format!("basic_auth_users: {{{user}: \"{hash}\"}}\n");
+            text.push_str(&users);
+        }
+        text
+    }
+}
+
 impl Prometheus {
+    /// As [`Prometheus::start`], with TLS and what else `security` says.
+    ///
+    /// # Errors
+    /// As [`Prometheus::start`].
+    pub async fn start_secured(history: &History, security: WebSecurity) -> Result<Self> {
+        Self::start_with(&history.to_open_metrics(), Some(security)).await
+    }
+
+    /// Shows another certificate to connections from now on. It must be of the same authority.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn show_certificate(&self, server: &Identity) -> Result<()> {
+        // Prometheus reads both files for each connection.
+        self.folder.write("server.key", &server.key)?;
+        self.folder.write("server.crt", &server.certificate)?;
+        Ok(())
+    }
+
     /// Starts a Prometheus that holds `history`. Samples of the future are answered to queries at
     /// their own time; while a block reaches into the future, remote writes older than 30 minutes
     /// before its end are refused.
@@ -54,16 +111,28 @@ impl Prometheus {
     /// # Errors
     /// As [`Prometheus::start`].
     pub async fn start_with_text(open_metrics: &str) -> Result<Self> {
+        Self::start_with(open_metrics, None).await
+    }
+
+    async fn start_with(open_metrics: &str, security: Option<WebSecurity>) -> Result<Self> {
         crate::install_crypto();
         let prometheus = Self {
             child: Mutex::new(None),
-            http: http_client()?,
+            http: http_client(security.as_ref())?,
+            security,
             binaries: crate::cluster::binaries().await?,
             folder: RunFolder::new("prometheus")?,
             port: free_port()?,
         };
         fs::create_dir_all(prometheus.data()).map_err(Error::file("create", prometheus.data()))?;
         prometheus.folder.write("prometheus.yml", CONFIGURATION)?;
+        if let Some(security) = &prometheus.security {
+            prometheus.folder.write("ca.crt", &security.ca_pem)?;
+            prometheus.show_certificate(&security.server)?;
+            prometheus
+                .folder
+                .write("web.yml", security.configuration())?;
+        }
         prometheus.import(open_metrics).await?;
         prometheus.restart().await?;
         Ok(prometheus)
@@ -72,7 +141,12 @@ impl Prometheus {
     /// Its base URL, without a slash at the end; the same after a restart.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.security.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// Kills it, as `kill -9` does: connections are refused until [`Prometheus::restart`].
@@ -103,11 +177,7 @@ impl Prometheus {
         let child = Child::spawn(&self.command(), &self.log())?;
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
         let ready = || async {
-            let answer = self
-                .http
-                .get(format!("{}/-/ready", self.url()))
-                .send()
-                .await;
+            let answer = self.get(format!("{}/-/ready", self.url())).send().await;
             answer
                 .and_then(reqwest::Response::error_for_status)
                 .map_err(|no| no.to_string())
@@ -173,7 +243,6 @@ impl Prometheus {
             source,
         };
         let answer = self
-            .http
             .get(url)
             .send()
             .await
@@ -205,6 +274,16 @@ impl Prometheus {
         })
     }
 
+    fn get(&self, url: impl reqwest::IntoUrl) -> reqwest::RequestBuilder {
+        let request = self.http.get(url);
+        match &self.security {
+            Some(security) if security.basic_auth => {
+                request.basic_auth(WebSecurity::USER, Some(WebSecurity::PASSWORD))
+            }
+            _ => request,
+        }
+    }
+
     fn command(&self) -> std::process::Command {
         let mut command = self.binaries.command(Component::Prometheus);
         command
@@ -219,6 +298,12 @@ impl Prometheus {
                 "--web.enable-remote-write-receiver",
             ])
             .arg("--log.level=warn");
+        if self.security.is_some() {
+            command.arg(option(
+                "web.config.file",
+                &self.folder.path().join("web.yml"),
+            ));
+        }
         command
     }
 
@@ -235,12 +320,22 @@ fn option(name: &str, path: &Path) -> String {
     format!("--{name}={}", path.display())
 }
 
-fn http_client() -> Result<reqwest::Client> {
-    let built = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(Duration::from_secs(10))
-        .build();
-    built.map_err(|source| Error::Query {
+fn http_client(security: Option<&WebSecurity>) -> Result<reqwest::Client> {
+    let build = || {
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(10));
+        if let Some(security) = security {
+            let authority = reqwest::Certificate::from_pem(security.ca_pem.as_bytes())?;
+            builder = builder.tls_certs_only([authority]);
+            if let Some(client) = &security.client {
+                let both = format!("{}{}", client.certificate, client.key);
+                builder = builder.identity(reqwest::Identity::from_pem(both.as_bytes())?);
+            }
+        }
+        builder.build()
+    };
+    build().map_err(|source| Error::Query {
         query: "anything".to_owned(),
         source,
     })

@@ -1,0 +1,138 @@
+//! A proxy before several Prometheus servers, one per tenant, as Mimir and Thanos are: it wants a bearer token and the
+//! header of a tenant, and answers nothing else.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use tokio::task::JoinHandle;
+
+use crate::{Error, Identity, Result, tls_server};
+
+/// The header that names the tenant.
+const TENANT: &str = "X-Scope-OrgID";
+
+/// The proxy; it ends when it is dropped.
+#[derive(Debug)]
+pub struct TenantProxy {
+    port: u16,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    token: Mutex<String>,
+    /// The base URL of each tenant's server.
+    tenants: BTreeMap<String, String>,
+    http: reqwest::Client,
+}
+
+impl TenantProxy {
+    /// Serves these tenants (name, and base URL of the server) under a certificate, to bearers of the token.
+    ///
+    /// # Errors
+    /// When the server cannot be set up.
+    pub async fn start(
+        identity: &Identity,
+        token: &str,
+        tenants: &[(&str, String)],
+    ) -> Result<Self> {
+        crate::install_crypto();
+        let http = reqwest::Client::builder().no_proxy().build();
+        let http = http.map_err(|source| Error::Query {
+            query: "anything".to_owned(),
+            source,
+        })?;
+        let tenants = tenants
+            .iter()
+            .map(|(name, url)| ((*name).to_owned(), url.clone()));
+        let shared = Arc::new(Shared {
+            token: Mutex::new(token.to_owned()),
+            tenants: tenants.collect(),
+            http,
+        });
+        let router = Router::new()
+            .fallback(pass_on)
+            .with_state(Arc::clone(&shared));
+        let (server, port) = tls_server::start(identity, router).await?;
+        Ok(Self {
+            port,
+            shared,
+            server,
+        })
+    }
+
+    /// Its base URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Accepts this token from now on, and no other.
+    pub fn accept(&self, token: &str) {
+        token.clone_into(&mut self.shared.token());
+    }
+}
+
+impl Drop for TenantProxy {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Shared {
+    fn token(&self) -> std::sync::MutexGuard<'_, String> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The base URL for a request, or what the proxy says instead: it quotes what was sent, as bad proxies do.
+    fn url_for(&self, headers: &HeaderMap) -> std::result::Result<&str, (StatusCode, String)> {
+        let text = |name: &str| {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let sent = text(header::AUTHORIZATION.as_str());
+        if sent != format!("Bearer {}", self.token()) {
+            return Err((StatusCode::UNAUTHORIZED, format!("not accepted: {sent}")));
+        }
+        let tenant = text(TENANT);
+        let url = self.tenants.get(&tenant).map(String::as_str);
+        url.ok_or_else(|| (StatusCode::UNAUTHORIZED, "no org id".to_owned()))
+    }
+}
+
+async fn pass_on(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let url = match shared.url_for(&headers) {
+        Ok(url) => format!("{url}{uri}"),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let mut request = shared.http.post(url).body(body);
+    if let Some(form) = headers.get(header::CONTENT_TYPE) {
+        request = request.header(header::CONTENT_TYPE, form);
+    }
+    let answer = async {
+        let response = request.send().await?;
+        let status = response.status();
+        reqwest::Result::Ok((status, response.bytes().await?))
+    };
+    match answer.await {
+        Ok((status, body)) => {
+            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}
