@@ -518,3 +518,9 @@ fn ten_thousand_simulated_fleets_converge_and_serve_their_demand() {
 fn the_other_half_of_ten_thousand_simulated_fleets() {
     report(6_000..11_000, VariantSelection::All);
 }
+
+/// In this run the hub decides nothing while a landing expires, and assigns anew afterwards.
+#[test]
+fn a_landing_that_expired_while_nothing_was_decided_asks_for_no_pods() {
+    report(4_775..4_776, VariantSelection::All);
+}

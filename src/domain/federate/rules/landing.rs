@@ -10,9 +10,14 @@ use super::fleet::RuleContext;
 use super::member::{MemberRole, MemberState, sum};
 
 /// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number,
-/// because some of the present replicas were started to replace pods that are to end.
+/// because some of the present replicas were started to replace pods that are to end. One whose time has passed, while
+/// nothing was decided, is not in progress: the fleet may be smaller since then.
 pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
-    let before = fleet.ledger.landing.and_then(|landing| landing.served);
+    let in_progress = fleet
+        .ledger
+        .landing
+        .filter(|landing| fleet.now < landing.until);
+    let before = in_progress.and_then(|landing| landing.served);
     let landing = |until| Landing {
         until,
         served: before.or(Some(Replicas::new(served))),
