@@ -101,6 +101,10 @@ demo:
 plan:
     cargo run -- plan -f examples/php-apache.yaml --csv examples/history/php-apache-cpu.csv --request cpu=200m --at 2026-03-05T08:00:00Z
 
+# The image: built, unpacked, and run on a real control plane as a container runtime would. On Debian, as root.
+image:
+    .ci/image
+
 # A local cluster with a load.
 up:
     cargo run -p rig -- up --history examples/history/php-apache-cpu.csv

@@ -18,6 +18,7 @@ mod credentials;
 mod cron;
 mod faults;
 mod fleet;
+mod image;
 mod isolation;
 mod leadership;
 mod manifests;

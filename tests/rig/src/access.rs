@@ -1,7 +1,10 @@
 //! The operations of a test on a cluster beyond plain objects: namespaces, nodes, other identities, registered APIs,
 //! the CPU usage of pods. Each is a few API calls.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Pod, Service, ServiceAccount},
@@ -82,6 +85,34 @@ impl Cluster {
         let token = self.service_account_token(namespace, name).await?;
         self.layout()
             .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
+    }
+
+    /// Writes what the kubelet mounts into a pod of an existing service account (`token`, `ca.crt`, `namespace`) into a
+    /// folder; returns the variables that point a client at this API server.
+    ///
+    /// # Errors
+    /// When the account does not exist, or a file cannot be written.
+    pub async fn mount_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+        folder: &Path,
+    ) -> Result<[(&'static str, String); 2]> {
+        let token = self.service_account_token(namespace, name).await?;
+        let port = self.layout().port(Component::KubeApiserver);
+        let files = [
+            ("token", token.as_str().unwrap_or_default()),
+            ("ca.crt", self.layout().pki.ca_pem()),
+            ("namespace", namespace),
+        ];
+        for (file, content) in files {
+            let path = folder.join(file);
+            std::fs::write(&path, content).map_err(Error::file("write", &path))?;
+        }
+        Ok([
+            ("KUBERNETES_SERVICE_HOST", "127.0.0.1".to_owned()),
+            ("KUBERNETES_SERVICE_PORT", port.to_string()),
+        ])
     }
 
     /// A relay to the API server, which can be blocked: a network between it and one of its clients.

@@ -1,0 +1,158 @@
+//! The image, run as a container runtime runs it: its files read-only, as a user without rights and capabilities, with
+//! what the kubelet mounts of a service account. It needs the files of an image, so `.ci/image` runs it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rig::{ClusterOptions, eventually};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::{
+    metrics_access::{free_address, get},
+    world::{NAMESPACE, TIMEOUT, World},
+};
+
+/// Where the kubelet mounts the files of the service account.
+const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+/// All files of the image.
+const FILES: [&str; 4] = [
+    "etc/ssl/certs/ca-certificates.crt",
+    "foretide",
+    "usr/share/doc/foretide/LICENSE",
+    "usr/share/doc/foretide/sbom.cdx.json",
+];
+
+/// Where `.ci/image` has unpacked the image.
+fn unpacked() -> PathBuf {
+    std::env::var_os("IMAGE_ROOT").map(PathBuf::from).unwrap()
+}
+
+/// The paths of all files below a folder.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let each = entries.flat_map(|path| {
+        if path.is_dir() {
+            files(&path)
+        } else {
+            [path].into()
+        }
+    });
+    each.collect()
+}
+
+/// The program of the image, in a container whose only files are those of `root` and of the account.
+fn container(root: &Path, account: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65532", "--regid=65532", "--clear-groups", "bwrap"]);
+    command.args([
+        "--die-with-parent",
+        "--clearenv",
+        "--unshare-user",
+        "--unshare-pid",
+    ]);
+    command.args(["--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]);
+    command.arg("--ro-bind").arg(root).arg("/");
+    command.args(["--proc", "/proc"]);
+    command
+        .arg("--ro-bind")
+        .arg(account)
+        .arg(format!("/{ACCOUNT}"));
+    command.kill_on_drop(true);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the files of an image: .ci/image builds one, and runs this"]
+async fn the_image_runs_read_only_without_rights_and_scales() {
+    let image = unpacked();
+    let found = files(&image);
+    let found: Vec<_> = found
+        .iter()
+        .map(|path| path.strip_prefix(&image).unwrap())
+        .collect();
+    assert_eq!(found, FILES.map(Path::new));
+    let sbom = fs::read_to_string(image.join(FILES[3])).unwrap();
+    let sbom: serde_json::Value = serde_json::from_str(&sbom).unwrap();
+    let components = sbom["components"].as_array().unwrap();
+    let names: Vec<_> = components
+        .iter()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    for name in ["kube", "rustls", "foretide-models"] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+
+    let world = World::start(ClusterOptions::named("image")).await;
+    world.deployment("web", 1, "1m").await;
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("image-{}", std::process::id()));
+    let account = folder.join("account");
+    fs::create_dir_all(&account).unwrap();
+    let mount =
+        world
+            .cluster
+            .mount_service_account("foretide-system", "foretide-controller", &account);
+    let variables = mount.await.unwrap();
+    // A runtime makes the places for its mounts in a layer of the container.
+    let root = folder.join("root");
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(&image)
+        .arg(&root)
+        .status();
+    assert!(copied.unwrap().success());
+    for place in ["proc", ACCOUNT] {
+        fs::create_dir_all(root.join(place)).unwrap();
+    }
+
+    let mut version = container(&root, &account);
+    let version = version
+        .args(["/foretide", "--version"])
+        .output()
+        .await
+        .unwrap();
+    let version = String::from_utf8([version.stdout, version.stderr].concat()).unwrap();
+    assert_eq!(
+        version,
+        concat!("foretide ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+
+    let listen = free_address();
+    let mut controller = container(&root, &account);
+    for (name, value) in variables {
+        controller.args(["--setenv", name, &value]);
+    }
+    controller.args(["/foretide", "controller", "--sync-period=1s"]);
+    controller.arg(format!("--listen={listen}"));
+    let controller = controller.spawn().unwrap();
+    eventually(TIMEOUT, "the controller is ready", || async {
+        match get(listen, "/readyz", None).await? {
+            (200, _) => Ok(()),
+            (status, text) => Err(format!("{status}: {text}")),
+        }
+    })
+    .await;
+    let autoscaler = json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": { "name": "web", "namespace": NAMESPACE },
+        "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "minReplicas": 1,
+            "maxReplicas": 9,
+            "mode": "Direct",
+            "crons": [{ "name": "always", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": 3 }],
+        },
+    });
+    world.apply(&autoscaler.to_string()).await;
+    world.ready("web", "3", |count| count == 3).await;
+    drop(controller);
+    drop(fs::remove_dir_all(&folder));
+    world.assert_nothing_forbidden();
+}
