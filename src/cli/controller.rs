@@ -1,6 +1,6 @@
 //! `foretide controller`: runs the service until SIGINT or SIGTERM.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -12,6 +12,9 @@ use crate::{
     error::chain,
     telemetry,
 };
+
+/// How long threads that block may take to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
@@ -31,7 +34,10 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&chain(&error)),
     };
-    match runtime.block_on(app::run(config, Clock::system(), shutdown_signal())) {
+    let outcome = runtime.block_on(app::run(config, Clock::system(), shutdown_signal()));
+    // A thread may wait for a file that is never read to its end.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    match outcome {
         Ok(()) => exit::OK,
         Err(error) => exit::failed(&chain(&error)),
     }

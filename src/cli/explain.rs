@@ -410,13 +410,16 @@ fn advice(reason: &str) -> Option<&'static str> {
         "SeriesChanged" => {
             "wait two hours for history in the new unit; if the change was not intended, check the query"
         }
-        "QueryError" => "check that the controller's --prometheus is right and reachable",
+        "QueryError" => {
+            "check that the controller's Prometheus (--prometheus, or the configuration file) is right and reachable"
+        }
         "CredentialsUnreadable" => {
             "check the files that the controller's configuration file names; they are read again every 10 s"
         }
         "Unauthorized" => {
-            "check the credentials for this endpoint in the controller's configuration file, and what they may read"
+            "check the credentials for this endpoint in the controller's configuration file"
         }
+        "Forbidden" => "permit the account of this endpoint to query the series",
         "TlsFailed" => {
             "check certificates and their dates; tls.caFile in the controller's configuration file names who is trusted"
         }

@@ -36,7 +36,8 @@ pub struct ControllerArgs {
     /// Namespace to watch; repeatable, or comma-separated. Without it, all namespaces.
     #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
     pub namespaces: Vec<String>,
-    /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
+    /// Prometheus server that holds the history, as http(s)://host:port. Without it, and without one in the
+    /// configuration file, no forecasts.
     #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
     pub prometheus: Option<String>,
     /// Prometheus server that holds the history of the member clusters whose Secret names it, as NAME=URL; repeatable,

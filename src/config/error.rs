@@ -20,6 +20,11 @@ pub enum ConfigError {
     /// A ratio that must be finite and not negative is not.
     #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
     Tolerance,
+    /// The rules of prometheus-adapter have two sources.
+    #[error(
+        "prometheusAdapterConfig and prometheusAdapterConfigmap exclude each other; give one of them"
+    )]
+    TwoAdapterConfigs,
     /// The name of the `ConfigMap` cannot be used.
     #[error(
         "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
@@ -64,34 +69,31 @@ pub enum ConfigError {
     },
     /// A URL has parts that a base URL must not have; it is not shown, because one of them may be a password.
     #[error(
-        "the URL of {endpoint} holds a user, a password, a query or a fragment; expected http(s)://HOST:PORT/PREFIX, and \
+        "{origin}: the URL holds a user, a password, a query or a fragment; expected http(s)://HOST:PORT/PREFIX, and \
          credentials as files in the configuration file"
     )]
     NotABase {
-        /// `prometheus`, or the name of the endpoint.
-        endpoint: String,
+        /// The field or the flag that gives it.
+        origin: String,
     },
     /// A secret would be sent without encryption.
-    #[error("the URL of {endpoint} is not encrypted, and {secret} would be sent to it; use https")]
+    #[error("{origin}: the URL is not encrypted, and {secret} would be sent to it; use https")]
     NotEncrypted {
-        /// `prometheus`, or the name of the endpoint.
-        endpoint: String,
+        /// The field or the flag that gives the URL.
+        origin: String,
         /// What would be sent.
         secret: &'static str,
     },
-    /// The Prometheus URL cannot be used.
-    #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
-    Prometheus {
-        /// What was given.
-        value: String,
-    },
+    /// The Prometheus URL cannot be used; it is not shown, because a part of it may be a password.
+    #[error("--prometheus (or FORETIDE_PROMETHEUS) expects http://HOST:PORT or https://HOST:PORT")]
+    Prometheus,
     /// An endpoint has no name, the name of another endpoint, or a URL that cannot be used.
     #[error(
-        "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once, got {value:?}"
+        "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once; check {name}"
     )]
     Endpoint {
-        /// What was given.
-        value: String,
+        /// Which one.
+        name: String,
     },
     /// A label that no series can have.
     #[error(

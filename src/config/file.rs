@@ -35,14 +35,17 @@ use super::{
     servers::{ServerSection, ServerSections},
 };
 
-/// The flags that are no fields: where the file and the cluster are, and those with sections of their own.
-const NO_FIELDS: [&str; 5] = [
+/// The flags that are not fields: where the file and the cluster are, and those with sections of their own.
+const FLAGS_WITHOUT_FIELD: [&str; 5] = [
     "config",
     "kubeconfig",
     "context",
     "prometheus",
     "prometheus-endpoint",
 ];
+
+/// The flags whose values are files.
+const FLAGS_WITH_FILES: [&str; 1] = ["prometheus-adapter-config"];
 
 /// What a configuration file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,6 +122,12 @@ impl ConfigFile {
         for named in file.servers.files_mut() {
             *named = folder.join(&*named);
         }
+        let flags = file.flags.iter_mut();
+        for (_, values) in flags.filter(|(flag, _)| FLAGS_WITH_FILES.contains(&flag.as_str())) {
+            for value in values {
+                *value = folder.join(&*value).display().to_string();
+            }
+        }
         Ok(file)
     }
 
@@ -127,18 +136,18 @@ impl ConfigFile {
     ///
     /// # Errors
     /// The command line cannot be parsed.
-    pub fn complete(&self, words: &[OsString]) -> Result<ControllerArgs, FileError> {
-        self.complete_from(command(), words)
+    pub fn complete(&self, args: &[OsString]) -> Result<ControllerArgs, FileError> {
+        self.complete_from(command(), args)
     }
 
     fn complete_from(
         &self,
         command: Command,
-        words: &[OsString],
+        args: &[OsString],
     ) -> Result<ControllerArgs, FileError> {
-        let given = command.clone().try_get_matches_from(words)?;
+        let given = command.clone().try_get_matches_from(args)?;
         let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
-            if is_overruled(&command, flag, &given) {
+            if conflicts_with_given(&command, flag, &given) {
                 return command;
             }
             command.mut_args(|arg| {
@@ -150,10 +159,10 @@ impl ConfigFile {
             })
         };
         let command = self.flags.iter().fold(command, fill);
-        let mut matches = command.try_get_matches_from(words)?;
-        let mut args = ControllerArgs::from_arg_matches_mut(&mut matches)?;
-        args.servers = self.servers.clone();
-        Ok(args)
+        let mut matches = command.try_get_matches_from(args)?;
+        let mut completed = ControllerArgs::from_arg_matches_mut(&mut matches)?;
+        completed.servers = self.servers.clone();
+        Ok(completed)
     }
 
     /// The configuration of this file alone, without flags and environment, for checking it.
@@ -187,8 +196,8 @@ impl ControllerArgs {
             return Ok(self);
         };
         // The subcommand stands for the program.
-        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-        ConfigFile::read(path)?.complete(&words)
+        let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+        ConfigFile::read(path)?.complete(&args)
     }
 }
 
@@ -198,12 +207,11 @@ fn command() -> Command {
 }
 
 fn without_environment(command: Command) -> Command {
-    // No variable has an empty name, and the parser has no way to remove one.
-    command.mut_args(|arg| arg.env(""))
+    command.mut_args(|arg| arg.env(None::<&str>))
 }
 
 /// Whether a flag that excludes this one is given: it beats the file too.
-fn is_overruled(command: &Command, flag: &str, given: &ArgMatches) -> bool {
+fn conflicts_with_given(command: &Command, flag: &str, given: &ArgMatches) -> bool {
     let arg = command
         .get_arguments()
         .find(|arg| arg.get_long() == Some(flag));
@@ -235,11 +243,11 @@ fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let named = command
         .get_arguments()
         .filter_map(|arg| Some((arg.get_long()?, arg)));
-    named.filter(|(flag, _)| !NO_FIELDS.contains(flag))
+    named.filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
 }
 
 /// What is wrong with a value, if something is, as the parser of the flag says it.
-fn refusal(command: &Command, flag: &str, values: &[String]) -> Option<String> {
+fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<String> {
     let words = values.iter().map(|value| format!("--{flag}={value}"));
     let words = std::iter::once("foretide".to_owned()).chain(words);
     let error = without_environment(command.clone())
@@ -353,7 +361,7 @@ impl FileVisitor {
             _ if takes_no_value => vec![map.next_value::<bool>()?.to_string()],
             _ => vec![map.next_value::<String>()?],
         };
-        Ok(match refusal(&self.command, flag, &values) {
+        Ok(match invalid_value(&self.command, flag, &values) {
             Some(message) => Err(format!("{field}: {message}")),
             None => Ok(FlagValues {
                 flag: flag.to_owned(),

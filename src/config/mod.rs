@@ -1,6 +1,6 @@
 //! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become.
 //!
-//! Opens no connections, and of files only the configuration file: a [`Config`] is a value that `app::run` receives.
+//! It opens no connections and reads only the configuration file: a [`Config`] is a value that `app::run` receives.
 //!
 //! | module | holds |
 //! |---|---|
@@ -173,6 +173,9 @@ impl TryFrom<ControllerArgs> for Config {
         let servers = args
             .servers
             .with_urls(args.prometheus, args.prometheus_endpoints)?;
+        if args.prometheus_adapter_config.is_some() && args.prometheus_adapter_configmap.is_some() {
+            return Err(ConfigError::TwoAdapterConfigs);
+        }
         let config_map = args.prometheus_adapter_configmap.map(config_map);
         let adapter_file = args
             .prometheus_adapter_config

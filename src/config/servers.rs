@@ -92,14 +92,18 @@ impl ServerSections {
         endpoints: Vec<String>,
     ) -> Result<Servers, ConfigError> {
         let hub = match hub {
-            Some(value) => Some(base_url(&value).ok_or_else(|| ConfigError::Prometheus {
-                value: without_user(&value),
-            })?),
-            None => self.hub.url("prometheus")?,
+            Some(value) => {
+                let url = base_url(&value).ok_or(ConfigError::Prometheus)?;
+                Some((url, "--prometheus (or FORETIDE_PROMETHEUS)"))
+            }
+            None => self
+                .hub
+                .url("prometheus")?
+                .map(|url| (url, "prometheus.url")),
         };
         let credentials = self.hub.credentials("prometheus")?;
         let hub = match hub {
-            Some(url) => Some(server("prometheus", url, credentials)?),
+            Some((url, origin)) => Some(server(origin, url, credentials)?),
             None if credentials == CredentialFiles::default() => None,
             None => return Err(missing_url("prometheus")),
         };
@@ -107,14 +111,16 @@ impl ServerSections {
         let mut named = BTreeMap::new();
         for (name, section) in self.named {
             let field = format!("prometheusEndpoints.{name}");
-            let of_file = section.url(&field)?;
-            let url = urls.remove(&name).or(of_file);
-            let url = url.ok_or_else(|| missing_url(&field))?;
+            let of_file = section
+                .url(&field)?
+                .map(|url| (url, format!("{field}.url")));
+            let of_flag = urls.remove(&name).map(|url| (url, flag_of(&name)));
+            let (url, origin) = of_flag.or(of_file).ok_or_else(|| missing_url(&field))?;
             let credentials = section.credentials(&field)?;
-            named.insert(name, server(&field, url, credentials)?);
+            named.insert(name, server(&origin, url, credentials)?);
         }
         for (name, url) in urls {
-            let server = server(&name, url, CredentialFiles::default())?;
+            let server = server(&flag_of(&name), url, CredentialFiles::default())?;
             named.insert(name, server);
         }
         Ok(Servers { hub, named })
@@ -159,7 +165,14 @@ impl ServerSection {
             }
         };
         let headers = self.headers.iter().enumerate();
-        let headers = headers.map(|(i, header)| header.checked(&format!("{field}.headers[{i}]")));
+        let headers = headers.map(|(i, header)| {
+            let field = format!("{field}.headers[{i}]");
+            let same = |other: &Header| other.name.eq_ignore_ascii_case(&header.name);
+            if self.headers.iter().take(i).any(same) {
+                return Err(section(&field, "expected each header once"));
+            }
+            header.checked(&field)
+        });
         let credentials = CredentialFiles {
             authorization: self.authorization(field)?,
             headers: headers.collect::<Result<_, _>>()?,
@@ -180,6 +193,10 @@ impl ServerSection {
                 let username = one_of(basic.username.as_ref(), basic.username_file.as_ref());
                 let username = username
                     .ok_or_else(|| section(&field, "expected either username or usernameFile"))?;
+                if matches!(&username, Setting::Value(name) if name.contains(':')) {
+                    let message = "expected a username without a colon";
+                    return Err(section(&format!("{field}.username"), message));
+                }
                 Ok(Some(Authorization::Basic {
                     username,
                     password: basic.password_file.clone(),
@@ -243,34 +260,37 @@ fn one_of(value: Option<&String>, file: Option<&PathBuf>) -> Option<Setting> {
     }
 }
 
-/// A server, if nothing secret would be sent to it in the clear.
+/// A server, if nothing secret would be sent to it in the clear. `origin` is the field or the flag that gives its URL.
 fn server(
-    endpoint: &str,
+    origin: &str,
     url: String,
     credentials: CredentialFiles,
 ) -> Result<HistoryServer, ConfigError> {
-    let endpoint = || endpoint.to_owned();
+    let origin = || origin.to_owned();
     let parsed = Url::parse(&url).ok();
     let parsed = parsed.filter(|url| {
         let is_anonymous = url.username().is_empty() && url.password().is_none();
         is_anonymous && url.query().is_none() && url.fragment().is_none()
     });
-    let parsed = parsed.ok_or_else(|| ConfigError::NotABase {
-        endpoint: endpoint(),
-    })?;
+    let parsed = parsed.ok_or_else(|| ConfigError::NotABase { origin: origin() })?;
     if parsed.scheme() == "http" {
         if let Some(secret) = credentials.secret() {
             return Err(ConfigError::NotEncrypted {
-                endpoint: endpoint(),
+                origin: origin(),
                 secret,
             });
         }
         if credentials.ca.is_some() {
-            let field = format!("{}.tls.caFile", endpoint());
-            return Err(section(&field, "has no effect on an http URL; use https"));
+            let message = "tls.caFile has no effect on an http URL; use https";
+            return Err(section(&origin(), message));
         }
     }
     Ok(HistoryServer { url, credentials })
+}
+
+/// The flag that gives the URL of an endpoint.
+fn flag_of(name: &str) -> String {
+    format!("--prometheus-endpoint {name}=URL")
 }
 
 fn missing_url(field: &str) -> ConfigError {
@@ -291,26 +311,22 @@ fn base_url(value: &str) -> Option<String> {
         .map(|_| value.trim_end_matches('/').to_owned())
 }
 
-/// A text that should be a URL, as it is shown: what is before an `@` may be a password.
-fn without_user(value: &str) -> String {
-    let after = value.rsplit_once('@').map(|(_, after)| after);
-    after.map_or_else(|| value.to_owned(), |after| format!("...@{after}"))
-}
-
 /// The endpoints of `--prometheus-endpoint`, by name.
 fn flag_urls(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut endpoints = BTreeMap::new();
     for value in values.into_iter().filter(|value| !value.is_empty()) {
-        let named = value
+        // What has no name may be a part of a URL, and so of a password.
+        let name = value.split_once('=').map(|(name, _)| name.trim());
+        let shown = name.filter(|name| !name.is_empty() && !name.contains(['/', ':', '@']));
+        let shown = shown.unwrap_or("the one without a name").to_owned();
+        let url = value
             .split_once('=')
-            .filter(|(name, _)| !name.trim().is_empty());
-        let read =
-            named.and_then(|(name, url)| Some((name.trim().to_owned(), base_url(url.trim())?)));
-        let Some((name, url)) = read.filter(|(name, _)| !endpoints.contains_key(name)) else {
-            let value = without_user(&value);
-            return Err(ConfigError::Endpoint { value });
+            .and_then(|(_, url)| base_url(url.trim()));
+        let read = name.filter(|name| !name.is_empty()).zip(url);
+        let Some((name, url)) = read.filter(|(name, _)| !endpoints.contains_key(*name)) else {
+            return Err(ConfigError::Endpoint { name: shown });
         };
-        endpoints.insert(name, url);
+        endpoints.insert(name.to_owned(), url);
     }
     Ok(endpoints)
 }

@@ -139,18 +139,19 @@ fn endpoints_have_unique_names_and_series_a_cluster_label() {
     let given = "east=https://thanos/e/,west=http://10.0.0.7:9090";
     assert_eq!(of(&[flag, given]), Ok(BTreeMap::from(both)));
     assert_eq!(of(&[]), Ok(BTreeMap::new()));
-    for value in [
-        "http://thanos",
-        "=http://thanos",
-        "east=thanos:9090",
-        "east=",
+    let unnamed = "the one without a name";
+    for (value, name) in [
+        ("http://thanos", unnamed),
+        ("=http://thanos", unnamed),
+        ("east=thanos:9090", "east"),
+        ("east=", "east"),
     ] {
-        let value = value.to_owned();
-        assert_eq!(of(&[flag, &value]), Err(ConfigError::Endpoint { value }));
+        let name = name.to_owned();
+        assert_eq!(of(&[flag, value]), Err(ConfigError::Endpoint { name }));
     }
     let twice = of(&[flag, "a=http://b", flag, "a=http://c"]);
-    let value = "a=http://c".to_owned();
-    assert_eq!(twice, Err(ConfigError::Endpoint { value }));
+    let name = "a".to_owned();
+    assert_eq!(twice, Err(ConfigError::Endpoint { name }));
     let label =
         |value: &str| config(&["--prometheus-cluster-label", value]).map(|c| c.cluster_label);
     assert_eq!(config(&[]).unwrap().cluster_label, "cluster");
@@ -238,18 +239,8 @@ fn invalid_values_are_rejected_with_the_name_of_the_flag() {
                 flag: "hpa-initial-readiness-delay",
             },
         ),
-        (
-            ["--prometheus", "prom:9090"],
-            ConfigError::Prometheus {
-                value: "prom:9090".into(),
-            },
-        ),
-        (
-            ["--prometheus", "http://"],
-            ConfigError::Prometheus {
-                value: "http://".into(),
-            },
-        ),
+        (["--prometheus", "prom:9090"], ConfigError::Prometheus),
+        (["--prometheus", "http://"], ConfigError::Prometheus),
         (
             ["--member-secret-label", "=true"],
             ConfigError::MemberLabel {
@@ -322,7 +313,7 @@ fn a_flag_beats_a_field_that_it_excludes() {
     let of_file = config_of("prometheusAdapterConfig: rules.yaml\n", &[]).adapter_config;
     assert_eq!(
         of_file,
-        Some(AdapterConfigSource::File("rules.yaml".into()))
+        Some(AdapterConfigSource::File(beside("rules.yaml")))
     );
     let flag = "--prometheus-adapter-configmap=monitoring/rules";
     let of_flag = config_of("prometheusAdapterConfig: rules.yaml\n", &[flag]).adapter_config;
@@ -450,10 +441,10 @@ fn a_flag_replaces_the_address_of_a_server_and_adds_servers() {
 }
 
 /// A section, and what is wrong with it.
-const UNUSABLE: [[&str; 2]; 13] = [
+const UNUSABLE: [[&str; 2]; 15] = [
     [
         "prometheus: {url: 'http://p', bearerTokenFile: t}",
-        "the URL of prometheus is not encrypted, and a bearer token would be sent to it; use https",
+        "prometheus.url: the URL is not encrypted, and a bearer token would be sent to it; use https",
     ],
     [
         "prometheus: {url: 'http://p', headers: [{name: X-Key, valueFile: f}]}",
@@ -461,11 +452,11 @@ const UNUSABLE: [[&str; 2]; 13] = [
     ],
     [
         "prometheus: {url: 'http://p', tls: {caFile: c}}",
-        "prometheus.tls.caFile: has no effect on an http URL; use https",
+        "prometheus.url: tls.caFile has no effect on an http URL; use https",
     ],
     [
         "prometheus: {url: 'https://user:pass@p'}",
-        "the URL of prometheus holds a user, a password, a query or a fragment",
+        "prometheus.url: the URL holds a user, a password, a query or a fragment",
     ],
     [
         "prometheus: {url: p}",
@@ -503,6 +494,14 @@ const UNUSABLE: [[&str; 2]; 13] = [
         "prometheus: {url: 'https://p', headers: [{name: authorization, value: a}]}",
         "prometheus.headers[0].name: authorization is set by Foretide; see bearerTokenFile and basicAuth",
     ],
+    [
+        "prometheus: {url: 'https://p', headers: [{name: X-A, value: a}, {name: x-a, value: b}]}",
+        "prometheus.headers[1]: expected each header once",
+    ],
+    [
+        "prometheus: {url: 'https://p', basicAuth: {username: 'a:b', passwordFile: p}}",
+        "prometheus.basicAuth.username: expected a username without a colon",
+    ],
 ];
 
 #[test]
@@ -517,4 +516,36 @@ fn sections_that_cannot_be_used_are_refused_with_their_field() {
     assert!(parse(plain).unwrap().config().is_ok());
     let none = ServerSections::default().with_urls(None, Vec::new());
     assert!(none.unwrap().hub.is_none());
+}
+
+#[test]
+fn an_http_url_of_a_flag_gets_no_secret_of_the_file() {
+    let text = "prometheus: {url: 'https://p', bearerTokenFile: t}";
+    let args = ["foretide", "--prometheus=http://p"].map(Into::into);
+    let args = parse(text).unwrap().complete(&args).unwrap();
+    assert_eq!(
+        Config::try_from(args).unwrap_err().to_string(),
+        "--prometheus (or FORETIDE_PROMETHEUS): the URL is not encrypted, and a bearer token would be sent to it; use \
+         https"
+    );
+}
+
+#[test]
+fn two_fields_that_exclude_each_other_are_refused() {
+    let text = "prometheusAdapterConfig: rules.yaml\nprometheusAdapterConfigmap: a/b\n";
+    let error = parse(text).unwrap().config().unwrap_err();
+    assert_eq!(error, ConfigError::TwoAdapterConfigs);
+}
+
+#[test]
+fn a_url_is_not_shown_because_it_may_have_a_password() {
+    for flags in [
+        ["--prometheus=https://user:secret"],
+        ["--prometheus=https://user:secret@p?a=b"],
+        ["--prometheus-endpoint=west=https://u:secret,secret@h"],
+        ["--prometheus-endpoint=https://u:secret@h?a=b"],
+    ] {
+        let error = config(&flags).unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{flags:?}: {error}");
+    }
 }

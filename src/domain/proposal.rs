@@ -231,8 +231,10 @@ words! {
         QueryError,
         /// The files with the credentials for Prometheus cannot be used.
         CredentialsUnreadable,
-        /// Prometheus, or a proxy before it, refused the credentials.
+        /// Prometheus, or a proxy before it, refused the credentials (401).
         Unauthorized,
+        /// Prometheus, or a proxy before it, accepted the credentials and does not permit the query (403).
+        Forbidden,
         /// The certificate of Prometheus is not trusted, or it does not trust ours.
         TlsFailed,
         /// The query was refused: it selects series outside the object's namespace, or is not valid.

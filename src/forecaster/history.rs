@@ -122,20 +122,20 @@ impl RangeQuery {
         CacheKey { query, grid }
     }
 
-    /// Adds the tenant to the error of a query without samples: the series may be those of another tenant.
-    fn name_tenant<R: HistoryReader>(&self, error: HistoryError, reader: &R) -> HistoryError {
+    /// Adds the headers to the error of a query without samples: the series may be those of another tenant.
+    fn name_headers<R: HistoryReader>(&self, error: HistoryError, reader: &R) -> HistoryError {
         let of_member = |name: Option<&Arc<str>>| {
             let part = self.parts.iter().find(|part| part.member.as_ref() == name);
-            part.and_then(|part| reader.tenant(&part.query))
+            part.and_then(|part| reader.headers_in_words(&part.query))
         };
         match error {
             HistoryError::Empty => match of_member(None) {
-                Some(tenant) => HistoryError::EmptyTenant { tenant },
+                Some(headers) => HistoryError::EmptyTenant { headers },
                 None => error,
             },
             HistoryError::Member { member, source } => {
                 let source = match (*source, of_member(Some(&member))) {
-                    (HistoryError::Empty, Some(tenant)) => HistoryError::EmptyTenant { tenant },
+                    (HistoryError::Empty, Some(headers)) => HistoryError::EmptyTenant { headers },
                     (other, _) => other,
                 };
                 let source = Box::new(source);
@@ -303,7 +303,7 @@ impl HistoryCache {
             }
             cached.samples(*live_match, context)
         });
-        samples.map_err(|error| query.name_tenant(error, reader))
+        samples.map_err(|error| query.name_headers(error, reader))
     }
 
     /// Queries what is missing of every part, unless live minutes cover the sum; returns whether anything was missing.
@@ -352,10 +352,18 @@ impl HistoryCache {
         let window = entry.cached().window(context);
         // Only under the lock: another series may be reading a longer window of the same query.
         entry.cached().drop_before(window.from);
-        let missing = entry.cached().missing(live_match, context);
-        match missing {
-            Some(missing) => entry.fetch(reader, missing, window).await.map(|()| true),
-            None => Ok(false),
+        loop {
+            let version = reader.version(&entry.query);
+            entry.cached().keep_version(version);
+            let missing = entry.cached().missing(live_match, context);
+            let Some(missing) = missing else {
+                return Ok(false);
+            };
+            entry.fetch(reader, missing, window).await?;
+            // Otherwise the tenant changed meanwhile, and the samples may be those of two.
+            if reader.version(&entry.query) == version {
+                return Ok(true);
+            }
         }
     }
 

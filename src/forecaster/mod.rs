@@ -454,11 +454,13 @@ fn unread_reason(error: &HistoryError) -> Reason {
             refused @ (Reason::QueryRefused
             | Reason::CredentialsUnreadable
             | Reason::Unauthorized
+            | Reason::Forbidden
             | Reason::TlsFailed) => refused,
             _ => Reason::PartialHistory,
         },
         HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
         HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
+        HistoryError::Unauthorized { status: 403, .. } => Reason::Forbidden,
         HistoryError::Unauthorized { .. } => Reason::Unauthorized,
         HistoryError::Tls { .. } => Reason::TlsFailed,
         HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,

@@ -81,9 +81,14 @@ pub trait HistoryReader: Send + Sync {
         step: SignedDuration,
     ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
 
-    /// The headers that may name the tenant whose series a query reads, in words; absent if there are none.
-    fn tenant(&self, _query: &HistoryQuery) -> Option<String> {
+    /// The headers that are sent with a query, in words; absent if there are none. One of them may name a tenant.
+    fn headers_in_words(&self, _query: &HistoryQuery) -> Option<String> {
         None
+    }
+
+    /// A version that changes whenever the same query may return other series, as those of another tenant.
+    fn version(&self, _query: &HistoryQuery) -> u64 {
+        0
     }
 
     /// The state of each server.
@@ -189,14 +194,14 @@ pub enum HistoryError {
     /// No series, or only native histograms, which have no single value.
     #[error("the query returned no samples")]
     Empty,
-    /// As [`HistoryError::Empty`], from a server with tenants.
+    /// As [`HistoryError::Empty`], from a server that may have tenants.
     #[error(
-        "the query returned no samples for the tenant; it was sent with the header {tenant}: check that this tenant has \
-         the series"
+        "the query returned no samples; it was sent with the header {headers}: if that names a tenant, check that the \
+         tenant has the series"
     )]
     EmptyTenant {
-        /// The headers that may name the tenant.
-        tenant: String,
+        /// The headers that were sent, in words.
+        headers: String,
     },
     /// Several series where one is needed.
     #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
@@ -236,7 +241,8 @@ pub enum HistoryError {
     },
     /// The query names an endpoint that is not configured.
     #[error(
-        "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL"
+        "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL, or in the \
+         configuration file"
     )]
     UnknownEndpoint {
         /// Its name; `hub` for the one of `--prometheus`.
@@ -253,6 +259,7 @@ impl HistoryError {
             Self::CircuitOpen { .. } | Self::Timeout { .. } => "Timeout",
             Self::Unavailable { .. } => "Unavailable",
             Self::Credentials { .. } => "CredentialsUnreadable",
+            Self::Unauthorized { status: 403, .. } => "Forbidden",
             Self::Unauthorized { .. } => "Unauthorized",
             Self::Tls { .. } => "TlsFailed",
             Self::Rejected { .. } => "Rejected",

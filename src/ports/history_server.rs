@@ -11,8 +11,12 @@ use std::{fmt, path::PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long before it expires a credential is reported, if it is valid for much longer.
+/// How long before it expires a credential is reported.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// What is valid for less than this is renewed often, and reported in the last tenth of that time.
+const SHORT_LIVED: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// Headers whose value is the name of a tenant, which is no secret and is shown in messages.
+const TENANT_HEADERS: [&str; 2] = ["X-Scope-OrgID", "THANOS-TENANT"];
 
 /// A Prometheus server, or one that imitates its query API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +89,8 @@ pub struct CertificateFiles {
 pub struct CredentialExpiry {
     /// Which one, in words.
     pub credential: &'static str,
-    /// The beginning of its validity.
-    pub valid_from: Timestamp,
+    /// The beginning of its validity, if it is known.
+    pub valid_from: Option<Timestamp>,
     /// The end of its validity.
     pub expires: Timestamp,
 }
@@ -138,15 +142,25 @@ impl CredentialFiles {
         }
     }
 
-    /// The headers that may name a tenant, in words; absent if there are none.
+    /// The headers, in words, without secrets: one of them may name a tenant. Absent if there are none.
     #[must_use]
-    pub fn tenant(&self) -> Option<String> {
+    pub fn headers_in_words(&self) -> Option<String> {
         let each = self.headers.iter().map(|header| match &header.value {
-            Setting::Value(value) => format!("{}: {value}", header.name),
+            Setting::Value(value) if header.names_tenant() => format!("{}: {value}", header.name),
+            Setting::Value(_) => header.name.clone(),
             Setting::File(path) => format!("{} of {}", header.name, path.display()),
         });
         let all: Vec<String> = each.collect();
         (!all.is_empty()).then(|| all.join(", "))
+    }
+}
+
+// === impl CustomHeader ===
+
+impl CustomHeader {
+    fn names_tenant(&self) -> bool {
+        let mut known = TENANT_HEADERS.iter();
+        known.any(|header| header.eq_ignore_ascii_case(&self.name))
     }
 }
 
@@ -162,7 +176,8 @@ impl fmt::Display for CredentialFiles {
         let certificate = self.client_certificate.as_ref();
         let certificate = certificate
             .map(|pair| format!("the client certificate of {}", pair.certificate.display()));
-        let headers = self.tenant().map(|headers| format!("the header {headers}"));
+        let headers = self.headers_in_words();
+        let headers = headers.map(|headers| format!("the header {headers}"));
         let all: Vec<String> = [authorization, certificate, headers]
             .into_iter()
             .flatten()
@@ -178,14 +193,14 @@ impl fmt::Display for CredentialFiles {
 // === impl CredentialExpiry ===
 
 impl CredentialExpiry {
-    /// Whether it expires within a week, or within the last tenth of its validity where that is shorter: a token that
-    /// is valid for an hour is renewed in time every hour.
+    /// Whether it expires within a week; what is valid for less than two weeks, within the last tenth of that time: a
+    /// token that is valid for an hour is renewed in time every hour.
     ///
     /// ```
     /// # use foretide::ports::CredentialExpiry;
     /// let certificate = CredentialExpiry {
     ///     credential: "client certificate",
-    ///     valid_from: "2026-01-01T00:00Z".parse()?,
+    ///     valid_from: Some("2026-01-01T00:00Z".parse()?),
     ///     expires: "2026-12-31T00:00Z".parse()?,
     /// };
     /// assert!(!certificate.is_soon("2026-12-23T00:00Z".parse()?));
@@ -194,7 +209,73 @@ impl CredentialExpiry {
     /// ```
     #[must_use]
     pub fn is_soon(&self, now: Timestamp) -> bool {
-        let validity = self.expires.duration_since(self.valid_from);
-        self.expires.duration_since(now) < EXPIRES_SOON.min(validity / 10)
+        let validity = self
+            .valid_from
+            .map(|from| self.expires.duration_since(from));
+        let short = validity.filter(|validity| *validity < SHORT_LIVED);
+        let ahead = short.map_or(EXPIRES_SOON, |validity| validity / 10);
+        self.expires.duration_since(now) < ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn expiry_is_told_a_week_ahead_and_of_short_lived_credentials_in_the_last_tenth() {
+        let expires = at("2026-06-30T00:00Z");
+        for (valid_from, not_yet, soon) in [
+            (None, "2026-06-22T23:59Z", "2026-06-23T00:01Z"),
+            (
+                Some("2026-05-31T00:00Z"),
+                "2026-06-22T23:59Z",
+                "2026-06-23T00:01Z",
+            ),
+            (
+                Some("2026-06-20T00:00Z"),
+                "2026-06-28T23:59Z",
+                "2026-06-29T00:01Z",
+            ),
+            (
+                Some("2026-06-29T23:00Z"),
+                "2026-06-29T23:53Z",
+                "2026-06-29T23:55Z",
+            ),
+        ] {
+            let credential = CredentialExpiry {
+                credential: "bearer token",
+                valid_from: valid_from.map(at),
+                expires,
+            };
+            assert!(!credential.is_soon(at(not_yet)), "{valid_from:?}");
+            assert!(credential.is_soon(at(soon)), "{valid_from:?}");
+            assert!(
+                credential.is_soon(at("2026-07-01T00:00Z")),
+                "{valid_from:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn headers_are_shown_without_values_that_may_be_secret() {
+        let header = |name: &str, value: &str| CustomHeader {
+            name: name.to_owned(),
+            value: Setting::Value(value.to_owned()),
+        };
+        let credentials = CredentialFiles {
+            headers: vec![
+                header("x-scope-orgid", "team-a"),
+                header("X-Api-Key", "s3cret"),
+            ],
+            ..CredentialFiles::default()
+        };
+        let shown = credentials.headers_in_words().unwrap();
+        assert_eq!(shown, "x-scope-orgid: team-a, X-Api-Key");
+        assert_eq!(CredentialFiles::default().to_string(), "no credentials");
     }
 }

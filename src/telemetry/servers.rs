@@ -49,7 +49,7 @@ impl Servers {
         );
         registry.register(
             "prometheus_credential_expires_soon",
-            "1 within a week of that time, or within the last tenth of the validity where that is shorter",
+            "1 within a week of that time, or within the last tenth of the validity if that is less than two weeks",
             self.expires_soon.clone(),
         );
         registry.register(
@@ -120,8 +120,12 @@ fn all_expiries(
 fn warn(server: &ServerHealth, expiry: &CredentialExpiry, now: Timestamp) {
     let (endpoint, expires) = (&server.name, expiry.expires);
     let credential = expiry.credential;
-    let remaining = expires.duration_since(now);
-    tracing::warn!(%endpoint, %credential, %expires, remaining = %format!("{remaining:#}"), "a credential for Prometheus expires soon; renew it");
+    let message = if expires <= now {
+        "a credential for Prometheus has expired; renew it"
+    } else {
+        "a credential for Prometheus expires soon; renew it"
+    };
+    tracing::warn!(%endpoint, %credential, %expires, "{message}");
 }
 
 #[cfg(test)]
@@ -145,7 +149,7 @@ mod tests {
     fn a_credential_has_series_that_tell_its_end_a_week_ahead() {
         let certificate = CredentialExpiry {
             credential: "client certificate",
-            valid_from: at("2026-01-01T00:00Z"),
+            valid_from: Some(at("2026-01-01T00:00Z")),
             expires: at("2026-06-01T00:00Z"),
         };
         let telemetry = Telemetry::default();

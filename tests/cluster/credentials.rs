@@ -352,7 +352,7 @@ async fn a_controller_tells_that_its_token_is_refused_and_follows_a_rotation() {
 
     folder.write("token", TOKENS[1]);
     let told = prediction_is(&world, "NoData").await;
-    assert!(told.contains("no samples for the tenant"), "{told}");
+    assert!(told.contains("the query returned no samples"), "{told}");
     folder.write("tenant", "us");
     prediction_is(&world, "ForecastReady").await;
     let (_, metrics) = get(listen, "/metrics", None).await.unwrap();

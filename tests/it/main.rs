@@ -9,6 +9,8 @@ mod cli;
 #[cfg(test)]
 mod crash_points;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod fake_cluster;

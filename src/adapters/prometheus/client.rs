@@ -40,16 +40,11 @@ const SERVER_LEAD: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// Not an absolute http or https URL.
-    #[error("invalid Prometheus URL {0:?}; expected https://host[:port][/prefix]")]
-    Url(String),
+    #[error("invalid Prometheus URL; expected https://host[:port][/prefix]")]
+    Url,
     /// A secret would be sent without encryption.
-    #[error("Prometheus URL {url:?} is not encrypted, and {secret} would be sent to it; use https")]
-    NotEncrypted {
-        /// The URL.
-        url: String,
-        /// What would be sent.
-        secret: &'static str,
-    },
+    #[error("the Prometheus URL is not encrypted, and {0} would be sent to it; use https")]
+    NotEncrypted(&'static str),
     /// User, password, query or fragment in the URL.
     #[error(
         "the Prometheus URL holds credentials, a query or a fragment; give the base URL only, and credentials as files \
@@ -116,7 +111,7 @@ impl Prometheus {
         let response = self.read(request.post_raw().await, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
         self.breaker().record(answered, Clock::system().monotonic());
-        if matches!(response, Err(HistoryError::Unauthorized { .. })) {
+        if let Err(HistoryError::Unauthorized { .. } | HistoryError::Tls { .. }) = response {
             self.sessions.refused();
         }
         only_series(response?)
@@ -141,9 +136,21 @@ impl Prometheus {
         }
     }
 
-    /// Where it is, and which files hold the credentials for it.
-    pub(super) fn server(&self) -> &HistoryServer {
-        self.sessions.server()
+    /// The headers that are sent to it, in words; one of them may name a tenant.
+    pub(super) fn headers_in_words(&self) -> Option<String> {
+        self.sessions.server().credentials.headers_in_words()
+    }
+
+    /// How often the tenant changed.
+    pub(super) fn version(&self) -> u64 {
+        self.sessions.version()
+    }
+
+    /// That not what the files hold now was sent, if so.
+    fn files_in_doubt(&self) -> String {
+        let problem = self.sessions.status().problem;
+        let sentence = |why| format!("; these are the last usable credentials, because {why}");
+        problem.map(sentence).unwrap_or_default()
     }
 
     /// Whether a request may be sent: not while the server hangs, which every other series would have to wait for.
@@ -203,7 +210,11 @@ impl Prometheus {
             endpoint: self.endpoint.clone(),
             status,
             message: excerpt(&redactor.redact(&message)),
-            sent: self.server().credentials.to_string(),
+            sent: format!(
+                "{}{}",
+                self.sessions.server().credentials,
+                self.files_in_doubt()
+            ),
         }
     }
 
@@ -233,10 +244,11 @@ impl Prometheus {
         if cause.is_some_and(reqwest::Error::is_timeout) {
             return self.deadline_exceeded();
         }
-        if let Some(message) = tls::problem(&error, &self.server().credentials) {
+        let credentials = &self.sessions.server().credentials;
+        if let Some(message) = tls::tls_error_message(&error, credentials) {
             return HistoryError::Tls {
                 endpoint: self.endpoint.clone(),
-                message,
+                message: format!("{message}{}", self.files_in_doubt()),
             };
         }
         HistoryError::Unreachable {
@@ -319,19 +331,15 @@ impl Prometheus {
 }
 
 fn checked_url(server: &HistoryServer) -> Result<Url, ServerError> {
-    let invalid = || ServerError::Url(server.url.clone());
-    let url = Url::parse(&server.url).map_err(|_| invalid())?;
+    let url = Url::parse(&server.url).map_err(|_| ServerError::Url)?;
     let credentials = !url.username().is_empty() || url.password().is_some();
     if credentials || url.query().is_some() || url.fragment().is_some() {
         return Err(ServerError::NotABase);
     }
     match (url.scheme(), server.credentials.secret()) {
         ("https", _) | ("http", None) => Ok(url),
-        ("http", Some(secret)) => Err(ServerError::NotEncrypted {
-            url: server.url.clone(),
-            secret,
-        }),
-        _ => Err(invalid()),
+        ("http", Some(secret)) => Err(ServerError::NotEncrypted(secret)),
+        _ => Err(ServerError::Url),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The credentials for one server, as its files hold them now.
 //!
-//! Files are read whole and bounded; a secret without its last line break is what is sent. Error messages name files,
-//! never their contents.
+//! Files are read whole and bounded; white space around a secret is not part of it. Reading blocks the thread. Error
+//! messages name files, never their contents.
 
 use std::{
-    fmt,
+    fmt, fs,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -12,10 +13,9 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
 
 use crate::ports::{Authorization, CredentialExpiry, CredentialFiles, Setting};
 
@@ -34,6 +34,9 @@ pub(super) enum CredentialError {
         #[source]
         source: std::io::Error,
     },
+    /// It is something else than a file, such as a pipe, which might never be read to its end.
+    #[error("{} is not a file", .0.display())]
+    NotAFile(PathBuf),
     /// A file holds nothing that can be sent.
     #[error("{} is empty; expected a credential", .0.display())]
     Empty(PathBuf),
@@ -43,6 +46,9 @@ pub(super) enum CredentialError {
     /// A secret cannot be a part of a request.
     #[error("{} has characters that are not allowed in an HTTP header", .0.display())]
     NotAHeader(PathBuf),
+    /// A name with a colon cannot be told from the password after it (RFC 7617).
+    #[error("the username for Prometheus has a colon")]
+    Username,
     /// A header of the configuration cannot be sent.
     #[error("the header {0:?} has characters that are not allowed in an HTTP header")]
     Header(String),
@@ -50,12 +56,12 @@ pub(super) enum CredentialError {
     #[error("{} holds no certificate in PEM form", .0.display())]
     NoCertificate(PathBuf),
     /// A file should hold a private key.
-    #[error("{} holds no private key in PEM form", .0.display())]
+    #[error("{} holds no private key in PEM form that is not encrypted", .0.display())]
     NoKey(PathBuf),
     /// The certificate and the key do not belong together, or rustls does not know their kind.
     #[error("the certificate and the key of the client cannot be used together")]
     Pair(#[source] rustls::Error),
-    /// There is nobody to trust.
+    /// No certificate authority is trusted.
     #[error(
         "this system has no CA certificates; name a file with those of the server as tls.caFile in the configuration"
     )]
@@ -64,11 +70,14 @@ pub(super) enum CredentialError {
     #[error("cannot set up the HTTP client")]
     Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The files were not read in time, as on a file system that hangs.
-    #[error("the files were not read in time")]
+    #[error("the files are not read to their end")]
     TimedOut,
+    /// The task that read them panicked.
+    #[error("the files could not be read")]
+    Panicked,
 }
 
-/// What one server is sent, and whom we trust to be that server.
+/// What one server is sent, and which certificate authorities are trusted to name it.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Credentials {
     /// The headers of each request.
@@ -79,6 +88,8 @@ pub(super) struct Credentials {
     pub(super) client_certificate: Option<(Pem, Pem)>,
     /// The secrets among them.
     secrets: Vec<String>,
+    /// What may decide which series the server returns: the username, and the headers other than `Authorization`.
+    tenant: Vec<String>,
     /// When the bearer token expires, if it says so.
     token_expiry: Option<CredentialExpiry>,
 }
@@ -93,50 +104,57 @@ pub(super) struct Pem {
 /// The part of a JSON web token that says when it expires (RFC 7519), in seconds since 1970.
 #[derive(Deserialize)]
 struct Claims {
-    iat: i64,
-    exp: i64,
+    /// When it was issued, if it says so.
+    iat: Option<f64>,
+    /// When it expires.
+    exp: f64,
 }
 
 // === impl Credentials ===
 
 impl Credentials {
-    /// Reads all files.
+    /// Reads all files. Blocks the thread.
     ///
     /// # Errors
     /// The first file that cannot be read, or does not hold what it should.
-    pub(super) async fn read(files: &CredentialFiles) -> Result<Self, CredentialError> {
+    pub(super) fn read(files: &CredentialFiles) -> Result<Self, CredentialError> {
         let mut credentials = Self::default();
         if let Some(authorization) = &files.authorization {
-            credentials.authorize(authorization).await?;
+            credentials.authorize(authorization)?;
         }
         for header in &files.headers {
             let name = HeaderName::try_from(&header.name)
                 .map_err(|_| CredentialError::Header(header.name.clone()))?;
-            let value = match &header.value {
-                Setting::Value(text) => HeaderValue::from_str(text)
-                    .map_err(|_| CredentialError::Header(header.name.clone()))?,
+            let (text, value) = match &header.value {
+                Setting::Value(text) => {
+                    let value = HeaderValue::from_str(text);
+                    let invalid = |_| CredentialError::Header(header.name.clone());
+                    (text.clone(), value.map_err(invalid)?)
+                }
                 Setting::File(path) => {
-                    let text = credentials.secret(path).await?;
-                    sensitive(&text, path)?
+                    let text = credentials.secret(path)?;
+                    let value = header_value(&text, path)?;
+                    (text, value)
                 }
             };
-            credentials.headers.append(name, value);
+            credentials.tenant.push(format!("{name}: {text}"));
+            credentials.headers.insert(name, sensitive(value));
         }
         credentials.ca = match &files.ca {
-            Some(path) => Some(pem(path).await?),
+            Some(path) => Some(pem(path)?),
             None => None,
         };
         credentials.client_certificate = match &files.client_certificate {
-            Some(pair) => Some((pem(&pair.certificate).await?, pem(&pair.key).await?)),
+            Some(pair) => Some((pem(&pair.certificate)?, pem(&pair.key)?)),
             None => None,
         };
         Ok(credentials)
     }
 
-    async fn authorize(&mut self, authorization: &Authorization) -> Result<(), CredentialError> {
+    fn authorize(&mut self, authorization: &Authorization) -> Result<(), CredentialError> {
         let (value, path) = match authorization {
             Authorization::Bearer { token: path } => {
-                let token = self.secret(path).await?;
+                let token = self.secret(path)?;
                 self.token_expiry = token_expiry(&token);
                 (format!("Bearer {token}"), path)
             }
@@ -146,21 +164,26 @@ impl Credentials {
             } => {
                 let username = match username {
                     Setting::Value(name) => name.clone(),
-                    Setting::File(path) => self.secret(path).await?,
+                    Setting::File(path) => self.secret(path)?,
                 };
-                let password = self.secret(path).await?;
+                if username.contains(':') {
+                    return Err(CredentialError::Username);
+                }
+                let password = self.secret(path)?;
+                self.tenant.push(username.clone());
                 let both = STANDARD.encode(format!("{username}:{password}"));
                 self.secrets.push(both.clone());
                 (format!("Basic {both}"), path)
             }
         };
-        self.headers.insert(AUTHORIZATION, sensitive(&value, path)?);
+        let value = sensitive(header_value(&value, path)?);
+        self.headers.insert(AUTHORIZATION, value);
         Ok(())
     }
 
     /// The text of a file, which must not be shown from now on.
-    async fn secret(&mut self, path: &Path) -> Result<String, CredentialError> {
-        let bytes = contents(path).await?;
+    fn secret(&mut self, path: &Path) -> Result<String, CredentialError> {
+        let bytes = contents(path)?;
         let text =
             String::from_utf8(bytes).map_err(|_| CredentialError::NotAHeader(path.to_owned()))?;
         let text = text.trim().to_owned();
@@ -176,6 +199,11 @@ impl Credentials {
         self.secrets.clone()
     }
 
+    /// Whether a server may return other series than with these, because the tenant is another one.
+    pub(super) fn is_other_tenant(&self, before: &Self) -> bool {
+        self.tenant != before.tenant
+    }
+
     /// When the bearer token expires, if it says so.
     pub(super) const fn token_expiry(&self) -> Option<CredentialExpiry> {
         self.token_expiry
@@ -188,44 +216,53 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A header value that debug output leaves out.
-fn sensitive(text: &str, path: &Path) -> Result<HeaderValue, CredentialError> {
-    let value = HeaderValue::from_str(text);
-    let mut value = value.map_err(|_| CredentialError::NotAHeader(path.to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
+fn header_value(text: &str, path: &Path) -> Result<HeaderValue, CredentialError> {
+    HeaderValue::from_str(text).map_err(|_| CredentialError::NotAHeader(path.to_owned()))
 }
 
-async fn pem(path: &Path) -> Result<Pem, CredentialError> {
+/// A header value that debug output leaves out.
+fn sensitive(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
+}
+
+fn pem(path: &Path) -> Result<Pem, CredentialError> {
     Ok(Pem {
         path: path.to_owned(),
-        bytes: contents(path).await?,
+        bytes: contents(path)?,
     })
 }
 
-async fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
+fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
     let unreadable = |source| CredentialError::Read {
         path: path.to_owned(),
         source,
     };
-    let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+    // Before it is opened: a pipe without a writer would block that already.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(CredentialError::NotAFile(path.to_owned()));
+    }
+    let mut bounded = fs::File::open(path).map_err(unreadable)?.take(FILE_MAX + 1);
     let mut bytes = Vec::new();
-    let mut bounded = file.take(FILE_MAX + 1);
-    bounded.read_to_end(&mut bytes).await.map_err(unreadable)?;
+    bounded.read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(CredentialError::TooLarge(path.to_owned()));
     }
     Ok(bytes)
 }
 
-/// When a bearer token expires, if it is a JSON web token that says when it was issued and when it expires.
+/// When a bearer token expires, if it is a JSON web token that says so.
 fn token_expiry(token: &str) -> Option<CredentialExpiry> {
     let payload = token.split('.').nth(1)?;
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&payload).ok()?;
+    let at = |seconds: f64| {
+        let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
+        Timestamp::from_duration(since).ok()
+    };
     Some(CredentialExpiry {
         credential: "bearer token",
-        valid_from: Timestamp::from_second(claims.iat).ok()?,
-        expires: Timestamp::from_second(claims.exp).ok()?,
+        valid_from: claims.iat.and_then(at),
+        expires: at(claims.exp)?,
     })
 }

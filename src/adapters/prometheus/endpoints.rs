@@ -78,9 +78,12 @@ impl HistoryReader for Endpoints {
         prometheus.range(&query.text, from, to, step).await
     }
 
-    fn tenant(&self, query: &HistoryQuery) -> Option<String> {
-        let client = self.client_of(query).ok()?;
-        client.server().credentials.tenant()
+    fn headers_in_words(&self, query: &HistoryQuery) -> Option<String> {
+        self.client_of(query).ok()?.headers_in_words()
+    }
+
+    fn version(&self, query: &HistoryQuery) -> u64 {
+        self.client_of(query).map_or(0, Prometheus::version)
     }
 
     fn servers(&self) -> Vec<ServerHealth> {

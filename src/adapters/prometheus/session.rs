@@ -3,18 +3,21 @@
 //! The files are read again before a request when they were last read a while ago, or when the server has refused what
 //! was sent. Changed credentials give a new HTTP client, and with it new connections. Files that cannot be used leave
 //! the last credentials in force, so that a half-finished rotation loses nothing.
+//!
+//! Files are read on a thread of their own, one for each server at most: a file system that hangs holds no other.
 
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use prometheus_http_query::Client;
 use reqwest::{Response, Url, redirect, tls::TlsInfo};
-use tokio::time::timeout;
+use rustls::ClientConfig;
+use tokio::{task::JoinHandle, time::timeout};
 
 use super::{
     credentials::{CredentialError, Credentials},
@@ -38,10 +41,27 @@ pub(super) struct Sessions {
     server: HistoryServer,
     url: Url,
     timeout: Duration,
-    current: tokio::sync::Mutex<Option<Current>>,
+    state: tokio::sync::Mutex<State>,
     /// Set when the server refused the credentials: they are read again before the next request.
     refused: AtomicBool,
+    /// How often the tenant changed.
+    version: AtomicU64,
     status: Mutex<CredentialStatus>,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Current>,
+    /// The files are being read.
+    reading: Option<JoinHandle<Result<Loaded, CredentialError>>>,
+}
+
+/// What the files hold.
+enum Loaded {
+    /// The credentials in use.
+    Unchanged,
+    /// Others, and how to connect with them.
+    Changed(Box<(Credentials, ClientConfig)>),
 }
 
 /// A client with credentials, and what must not be shown of them.
@@ -51,8 +71,7 @@ pub(super) struct Session {
     pub(super) redactor: Redactor,
 }
 
-/// The session in use, and when its credentials were last found in the files.
-#[derive(Clone)]
+/// The session in use, and when its files were last read.
 struct Current {
     credentials: Arc<Credentials>,
     session: Session,
@@ -79,8 +98,9 @@ impl Sessions {
             server: server.clone(),
             url,
             timeout,
-            current: tokio::sync::Mutex::default(),
+            state: tokio::sync::Mutex::default(),
             refused: AtomicBool::default(),
+            version: AtomicU64::default(),
             status: Mutex::default(),
         }
     }
@@ -90,51 +110,72 @@ impl Sessions {
     /// # Errors
     /// The files cannot be used, and never could.
     pub(super) async fn current(&self) -> Result<Session, CredentialError> {
-        self.current_at(Clock::system().monotonic()).await
-    }
-
-    async fn current_at(&self, now: Monotonic) -> Result<Session, CredentialError> {
-        let mut current = self.current.lock().await;
+        let mut state = self.state.lock().await;
+        let now = Clock::system().monotonic();
         let refused = self.refused.swap(false, Ordering::Relaxed);
         let is_fresh = |one: &&Current| !refused && now.since(one.read_at) < READ_PERIOD;
-        if let Some(current) = current.as_ref().filter(is_fresh) {
+        if let Some(current) = state.current.as_ref().filter(is_fresh) {
             return Ok(current.session.clone());
         }
-        let read = self.read(current.as_ref()).await;
-        self.report(&read);
-        let next = match (read, current.take()) {
-            (Ok(next), _) => next,
-            (Err(_), Some(before)) => before,
-            (Err(error), None) => return Err(error),
-        };
-        let session = next.session.clone();
-        *current = Some(Current {
-            read_at: now,
-            ..next
-        });
-        Ok(session)
+        let loaded = self.load(&mut state).await;
+        let replaced = loaded.and_then(|loaded| self.replace(&mut state, loaded));
+        self.report(state.current.as_ref(), replaced.as_ref().err());
+        match (&mut state.current, replaced) {
+            (Some(current), _) => {
+                current.read_at = now;
+                Ok(current.session.clone())
+            }
+            (None, Err(error)) => Err(error),
+            // Only credentials in use can be unchanged.
+            (None, Ok(())) => Err(CredentialError::Panicked),
+        }
     }
 
-    /// Reads the files; the session is that of before if they are unchanged.
-    async fn read(&self, before: Option<&Current>) -> Result<Current, CredentialError> {
-        let reading = timeout(READ_TIMEOUT, Credentials::read(&self.server.credentials));
-        let credentials = reading.await.unwrap_or(Err(CredentialError::TimedOut))?;
-        if let Some(before) = before.filter(|before| *before.credentials == credentials) {
-            return Ok(before.clone());
-        }
-        let session = self.session(&credentials)?;
-        if before.is_some() {
+    /// Reads the files. A reading that is not over in time goes on, and no other one begins.
+    async fn load(&self, state: &mut State) -> Result<Loaded, CredentialError> {
+        let patience = match &state.reading {
+            Some(reading) if !reading.is_finished() => Duration::ZERO,
+            _ => READ_TIMEOUT,
+        };
+        let current = state.current.as_ref();
+        let reading = state.reading.get_or_insert_with(|| {
+            let before = current.map(|current| Arc::clone(&current.credentials));
+            let (server, encrypted) = (self.server.clone(), self.url.scheme() == "https");
+            tokio::task::spawn_blocking(move || load(&server, encrypted, before.as_deref()))
+        });
+        let Ok(joined) = timeout(patience, reading).await else {
+            return Err(CredentialError::TimedOut);
+        };
+        state.reading = None;
+        joined.unwrap_or(Err(CredentialError::Panicked))
+    }
+
+    /// Uses what was read from now on.
+    fn replace(&self, state: &mut State, loaded: Loaded) -> Result<(), CredentialError> {
+        let Loaded::Changed(changed) = loaded else {
+            return Ok(());
+        };
+        let (credentials, config) = *changed;
+        let session = self.session(&credentials, config)?;
+        if let Some(before) = &state.current {
             tracing::info!(url = %self.url, "using the changed credentials for Prometheus");
+            if credentials.is_other_tenant(&before.credentials) {
+                self.version.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        Ok(Current {
+        state.current = Some(Current {
             credentials: Arc::new(credentials),
             session,
             read_at: Monotonic::default(),
-        })
+        });
+        Ok(())
     }
 
-    fn session(&self, credentials: &Credentials) -> Result<Session, CredentialError> {
-        let encrypted = self.url.scheme() == "https";
+    fn session(
+        &self,
+        credentials: &Credentials,
+        config: ClientConfig,
+    ) -> Result<Session, CredentialError> {
         let http = reqwest::Client::builder()
             // A redirect could lead to a server that is not configured.
             .redirect(redirect::Policy::none())
@@ -144,7 +185,7 @@ impl Sessions {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(self.timeout)
             .default_headers(credentials.headers.clone())
-            .tls_backend_preconfigured(tls::client_config(encrypted, credentials)?)
+            .tls_backend_preconfigured(config)
             .tls_info(true)
             .build()
             .map_err(|error| CredentialError::Setup(Box::new(error.without_url())))?;
@@ -157,24 +198,17 @@ impl Sessions {
     }
 
     /// Keeps what is known of the credentials; a problem is logged when it appears.
-    fn report(&self, read: &Result<Current, CredentialError>) {
+    fn report(&self, current: Option<&Current>, error: Option<&CredentialError>) {
         let mut status = self.known();
-        match read {
-            Ok(current) => {
-                let credentials = &*current.credentials;
-                let certificate = tls::client_certificate_expiry(credentials);
-                let token = credentials.token_expiry();
-                status.own = certificate.into_iter().chain(token).collect();
-                status.problem = None;
-            }
-            Err(error) => {
-                let problem = chain(error);
-                if status.problem.as_ref() != Some(&problem) {
-                    tracing::warn!(url = %self.url, error = %problem, "cannot use the credentials for Prometheus");
-                }
-                status.problem = Some(problem);
-            }
+        if let Some(Current { credentials, .. }) = current {
+            let expiries = tls::expiries(credentials);
+            status.own = expiries.chain(credentials.token_expiry()).collect();
         }
+        let problem = error.map(|error| chain(error));
+        if let Some(problem) = problem.as_ref().filter(|_| status.problem != problem) {
+            tracing::warn!(url = %self.url, error = %problem, "cannot use the credentials for Prometheus");
+        }
+        status.problem = problem;
     }
 
     /// Notes that the server refused the credentials.
@@ -190,6 +224,11 @@ impl Sessions {
         self.known().server = expiry;
     }
 
+    /// How often the tenant changed: queries return other series since then.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
     /// What is known of the credentials.
     pub(super) fn status(&self) -> CredentialStatus {
         self.known().clone()
@@ -203,6 +242,20 @@ impl Sessions {
     fn known(&self) -> MutexGuard<'_, CredentialStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads the files of a server. Blocks the thread.
+fn load(
+    server: &HistoryServer,
+    encrypted: bool,
+    before: Option<&Credentials>,
+) -> Result<Loaded, CredentialError> {
+    let credentials = Credentials::read(&server.credentials)?;
+    if before == Some(&credentials) {
+        return Ok(Loaded::Unchanged);
+    }
+    let config = tls::client_config(encrypted, &credentials)?;
+    Ok(Loaded::Changed(Box::new((credentials, config))))
 }
 
 // === impl CredentialStatus ===

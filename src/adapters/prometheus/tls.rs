@@ -1,4 +1,4 @@
-//! TLS with a Prometheus server: whom we trust, who we are, and what went wrong, in words.
+//! TLS with a Prometheus server: trusted certificate authorities, the certificate of the client, and errors in words.
 //!
 //! Certificates are always verified; no setting switches that off. With a file of certificate authorities only those in
 //! it are trusted, otherwise those of the system.
@@ -18,12 +18,12 @@ use crate::ports::{CredentialExpiry, CredentialFiles};
 /// The TLS settings for these credentials; `encrypted` says whether they are needed at all.
 ///
 /// # Errors
-/// A file that holds no certificate or key, a pair that does not belong together, or nobody to trust.
+/// A file that holds no certificate or key, a pair that does not belong together, or no authority to trust.
 pub(super) fn client_config(
     encrypted: bool,
     credentials: &Credentials,
 ) -> Result<ClientConfig, CredentialError> {
-    // Over plain http nobody has to be trusted, so that an image without CA certificates can use it.
+    // Plain http needs no authority, so it works on a system that has none.
     let roots = match &credentials.ca {
         _ if !encrypted => RootCertStore::empty(),
         Some(ca) => roots_in(ca)?,
@@ -72,11 +72,17 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {
     found.map_err(|_| CredentialError::NoKey(pem.path.clone()))
 }
 
-/// When the certificate of the client expires, if there is one.
-pub(super) fn client_certificate_expiry(credentials: &Credentials) -> Option<CredentialExpiry> {
-    let (certificate, _) = credentials.client_certificate.as_ref()?;
-    let first = certificates(certificate).ok()?.into_iter().next()?;
-    certificate_expiry("client certificate", &first)
+/// When the certificate of the client expires, and the authority, if there are any. Of a bundle of authorities it is
+/// not known which one signed the server's certificate.
+pub(super) fn expiries(credentials: &Credentials) -> impl Iterator<Item = CredentialExpiry> {
+    let client = credentials.client_certificate.as_ref();
+    let client = client.and_then(|(pem, _)| Some(certificates(pem).ok()?.swap_remove(0)));
+    let client = client.and_then(|der| certificate_expiry("client certificate", &der));
+    let authority = credentials.ca.as_ref().and_then(|ca| certificates(ca).ok());
+    let authority = authority.filter(|all| all.len() == 1);
+    let authority =
+        authority.and_then(|all| certificate_expiry("certificate authority", all.first()?));
+    client.into_iter().chain(authority)
 }
 
 /// When a certificate expires.
@@ -85,13 +91,16 @@ pub(super) fn certificate_expiry(credential: &'static str, der: &[u8]) -> Option
     let validity = certificate.validity();
     Some(CredentialExpiry {
         credential,
-        valid_from: Timestamp::from_second(validity.not_before.timestamp()).ok()?,
+        valid_from: Timestamp::from_second(validity.not_before.timestamp()).ok(),
         expires: Timestamp::from_second(validity.not_after.timestamp()).ok()?,
     })
 }
 
 /// What is wrong with the certificates, if an error says that something is.
-pub(super) fn problem(error: &(dyn Error + 'static), files: &CredentialFiles) -> Option<String> {
+pub(super) fn tls_error_message(
+    error: &(dyn Error + 'static),
+    files: &CredentialFiles,
+) -> Option<String> {
     let error = tls_error(error)?;
     Some(match error {
         rustls::Error::InvalidCertificate(wrong) => match wrong {
@@ -113,6 +122,9 @@ pub(super) fn problem(error: &(dyn Error + 'static), files: &CredentialFiles) ->
         rustls::Error::AlertReceived(alert) => {
             let sent = files.client_certificate.as_ref();
             refused(*alert, sent.map(|pair| pair.certificate.as_path()))
+        }
+        rustls::Error::InvalidMessage(_) => {
+            "its answer is not TLS; if it serves plain http, the URL begins with http://".to_owned()
         }
         other => other.to_string(),
     })

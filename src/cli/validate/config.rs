@@ -12,7 +12,6 @@ use crate::{
 /// Whether a document is a configuration of the controller.
 pub(super) fn is_config(document: &Document) -> bool {
     document.text("kind") == ConfigFile::KIND
-        && document.text("apiVersion") == ConfigFile::API_VERSION
 }
 
 /// All findings about a file with one such document.
@@ -37,6 +36,9 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
         Err(error) => {
             let field = match &error {
                 ConfigError::Section { field, .. } => field,
+                ConfigError::NotABase { origin } | ConfigError::NotEncrypted { origin, .. } => {
+                    origin
+                }
                 _ => "",
             };
             let place = document.find(field);

@@ -51,6 +51,8 @@ pub(super) struct CachedSamples {
     pub(super) read_from: Option<i64>,
     /// When the whole window was last queried.
     pub(super) full_read_at: i64,
+    /// The version of the reader that they are from.
+    version: u64,
 }
 
 /// The samples at the end of a window began so recently that they may cover only a part of the pods, or of the rate
@@ -105,6 +107,17 @@ impl CachedSamples {
             newest: None,
             read_from: None,
             full_read_at: i64::MIN,
+            version: 0,
+        }
+    }
+
+    /// Forgets the samples of other versions of the reader: they may be those of another tenant.
+    pub(super) fn keep_version(&mut self, version: u64) {
+        if self.version != version {
+            *self = Self {
+                version,
+                ..Self::empty(self.grid)
+            };
         }
     }
 

@@ -1,6 +1,6 @@
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicI64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use proptest::prelude::*;
@@ -306,6 +306,59 @@ async fn after_the_clock_is_set_back_no_samples_of_the_future_are_returned() {
         seconds(&back),
         (30_600..=34_200).step_by(60).collect::<Vec<_>>()
     );
+}
+
+/// A reader of several tenants, whose samples have the number of the tenant as value. The tenant may change while a
+/// query is answered.
+struct Tenants {
+    tenant: AtomicU64,
+    next: AtomicU64,
+}
+
+impl HistoryReader for Tenants {
+    async fn range(
+        &self,
+        _query: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        _step: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let tenant = self.next.load(Ordering::Relaxed);
+        self.tenant.store(tenant, Ordering::Relaxed);
+        let value = if tenant == 0 { 0.0 } else { 1.0 };
+        let times = (from.as_second()..=to.as_second()).step_by(60);
+        Ok(times
+            .map(|second| Sample {
+                at: at(second),
+                value,
+            })
+            .collect())
+    }
+
+    fn version(&self, _query: &HistoryQuery) -> u64 {
+        self.tenant.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn samples_of_one_tenant_are_never_continued_by_those_of_another() {
+    let cache = HistoryCache::default();
+    let reader = Tenants {
+        tenant: AtomicU64::new(0),
+        next: AtomicU64::new(0),
+    };
+    let values = async |now: i64| {
+        let samples = read(&cache, &reader, &request(3600), now).await.unwrap();
+        samples
+            .iter()
+            .map(|sample| sample.value)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values(36_000).await, [0.0; 61]);
+    // The credentials are read again before this query, which is the first with the other tenant.
+    reader.next.store(1, Ordering::Relaxed);
+    assert_eq!(values(36_060).await, [1.0; 61]);
+    assert_eq!(values(36_120).await, [1.0; 61]);
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn validate_checks_a_configuration_file() {
     );
     assert_eq!(exit, Exit::Invalid);
     assert!(
-        text.contains("http.yaml:1: error: the URL of prometheus is not encrypted"),
+        text.contains("http.yaml:4: error: prometheus.url: the URL is not encrypted"),
         "{text}"
     );
     assert!(

@@ -1,0 +1,244 @@
+//! Credentials for Prometheus in files: what is sent, what is wrong with a file, and how changes are followed. The
+//! server is a proxy that wants a token and a tenant, before a stub that answers every query.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use axum::{Router, routing::post};
+use foretide::{
+    adapters::prometheus::{Endpoints, Prometheus},
+    ports::{
+        Authorization, CredentialFiles, CustomHeader, HistoryError, HistoryQuery, HistoryReader,
+        HistoryServer, Setting,
+    },
+};
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+use rig::{Pki, TenantProxy};
+use tokio::net::TcpListener;
+
+/// The answer of a Prometheus that holds this one value.
+fn answer(value: u32) -> String {
+    format!(
+        r#"{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":[[60,"{value}"]]}}]}}}}"#
+    )
+}
+
+/// A stub of a Prometheus; returns its base URL.
+async fn prometheus(value: u32) -> String {
+    let handler = move || async move { answer(value) };
+    let routes = Router::new().route("/api/v1/query_range", post(handler));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    format!("http://{address}")
+}
+
+/// A proxy before two tenants, and a folder with the credentials for it.
+struct World {
+    proxy: TenantProxy,
+    folder: PathBuf,
+}
+
+impl World {
+    async fn start(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("secrets-{name}"));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        let pki = Pki::new().unwrap();
+        fs::write(folder.join("ca.crt"), pki.ca_pem()).unwrap();
+        let tenants = [("one", prometheus(1).await), ("two", prometheus(2).await)];
+        let certificate = pki.server("proxy").unwrap();
+        let proxy = TenantProxy::start(&certificate, "token-of-the-first-day", &tenants);
+        let world = Self {
+            proxy: proxy.await.unwrap(),
+            folder,
+        };
+        world.write("token", "token-of-the-first-day\n");
+        world.write("tenant", "one");
+        world
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.folder.join(file), text).unwrap();
+    }
+
+    /// A client with the token of this file.
+    fn reader(&self, token: &str) -> Endpoints {
+        let header = CustomHeader {
+            name: "X-Scope-OrgID".to_owned(),
+            value: Setting::File(self.folder.join("tenant")),
+        };
+        let server = HistoryServer {
+            url: self.proxy.url(),
+            credentials: CredentialFiles {
+                authorization: Some(Authorization::Bearer {
+                    token: self.folder.join(token),
+                }),
+                headers: vec![header],
+                ca: Some(self.folder.join("ca.crt")),
+                client_certificate: None,
+            },
+        };
+        Endpoints {
+            hub: Some(Prometheus::new(&server).unwrap()),
+            ..Endpoints::default()
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn query() -> HistoryQuery {
+    HistoryQuery {
+        endpoint: None,
+        text: "up".into(),
+    }
+}
+
+async fn read(reader: &Endpoints) -> Result<Vec<Sample>, HistoryError> {
+    let at = Timestamp::from_second(60).unwrap();
+    reader
+        .range(&query(), at, at, SignedDuration::from_mins(1))
+        .await
+}
+
+async fn value(reader: &Endpoints) -> String {
+    read(reader).await.unwrap()[0].value.to_string()
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_is_named() {
+    let world = World::start("broken").await;
+    world.write("empty", " \n");
+    world.write("lines", "two\nlines");
+    fs::create_dir(world.folder.join("folder")).unwrap();
+    fs::write(world.folder.join("large"), vec![b'x'; 5 << 20]).unwrap();
+    let made = Command::new("mkfifo")
+        .arg(world.folder.join("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    for (file, message) in [
+        ("absent", "absent: No such file or directory"),
+        ("empty", "empty is empty; expected a credential"),
+        (
+            "lines",
+            "lines has characters that are not allowed in an HTTP header",
+        ),
+        ("folder", "folder is not a file"),
+        ("pipe", "pipe is not a file"),
+        ("large", "large has more than 4 MiB"),
+    ] {
+        let error = read(&world.reader(file)).await.unwrap_err();
+        assert_eq!(error.reason(), "CredentialsUnreadable", "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_the_kubelet_swaps_is_followed_and_the_last_usable_token_stays() {
+    let world = World::start("swap").await;
+    let days = ["first", "second"].map(|day| world.folder.join(day));
+    for (folder, day) in days.iter().zip(["first", "second"]) {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("token"), format!("token-of-the-{day}-day")).unwrap();
+    }
+    // The kubelet makes each file a link through a link to a folder, and changes the latter.
+    symlink("first", world.folder.join("..data")).unwrap();
+    symlink("..data/token", world.folder.join("linked")).unwrap();
+    let reader = world.reader("linked");
+    assert_eq!(value(&reader).await, "1");
+
+    world.proxy.accept("token-of-the-second-day");
+    let refused = read(&reader).await.unwrap_err();
+    assert_eq!(refused.reason(), "Unauthorized");
+    assert!(refused.to_string().contains("Bearer [hidden]"), "{refused}");
+    fs::remove_file(days[0].join("token")).unwrap();
+    let refused = read(&reader).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("these are the last usable credentials, because cannot read"),
+        "{refused}"
+    );
+    assert!(reader.servers()[0].credential_problem.is_some());
+    symlink("second", world.folder.join("..data_tmp")).unwrap();
+    fs::rename(world.folder.join("..data_tmp"), world.folder.join("..data")).unwrap();
+    assert_eq!(value(&reader).await, "1");
+    assert_eq!(reader.servers()[0].credential_problem, None);
+}
+
+#[tokio::test]
+async fn another_tenant_is_another_version_and_another_token_is_not() {
+    let world = World::start("tenant").await;
+    let reader = world.reader("token");
+    assert_eq!(value(&reader).await, "1");
+    assert_eq!(reader.version(&query()), 0);
+
+    world.proxy.accept("token-of-the-second-day");
+    assert!(read(&reader).await.is_err());
+    world.write("token", "token-of-the-second-day");
+    assert_eq!(value(&reader).await, "1");
+    assert_eq!(reader.version(&query()), 0);
+
+    world.write("tenant", "two");
+    world.proxy.accept("token-of-the-third-day");
+    assert!(read(&reader).await.is_err());
+    world.write("token", "token-of-the-third-day");
+    assert_eq!(value(&reader).await, "2");
+    assert_eq!(reader.version(&query()), 1);
+    let headers = reader.headers_in_words(&query()).unwrap();
+    assert!(headers.starts_with("X-Scope-OrgID of "), "{headers}");
+}
+
+#[tokio::test]
+async fn the_expiry_of_a_token_and_of_certificates_is_known() {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+    let world = World::start("expiry").await;
+    let payload = URL_SAFE_NO_PAD.encode(r#"{"iat":1767225600,"exp":1767312000.5}"#);
+    let token = format!("header.{payload}.signature");
+    world.write("token", &token);
+    world.proxy.accept(&token);
+    let reader = world.reader("token");
+    assert_eq!(value(&reader).await, "1");
+    let health = reader.servers().remove(0);
+    let expiries: Vec<_> = health.expiries.iter().map(|one| one.credential).collect();
+    assert_eq!(
+        expiries,
+        [
+            "certificate authority",
+            "bearer token",
+            "server certificate"
+        ]
+    );
+    let token = health.expiries[1];
+    assert_eq!(token.expires.as_second(), 1_767_312_000);
+    assert_eq!(token.valid_from.unwrap().as_second(), 1_767_225_600);
+}
+
+#[tokio::test]
+async fn plain_http_at_an_https_url_is_told() {
+    let world = World::start("plain").await;
+    let url = prometheus(1).await.replace("http://", "https://");
+    let credentials = CredentialFiles {
+        ca: Some(world.folder.join("ca.crt")),
+        ..CredentialFiles::default()
+    };
+    let server = HistoryServer { url, credentials };
+    let reader = Endpoints {
+        hub: Some(Prometheus::new(&server).unwrap()),
+        ..Endpoints::default()
+    };
+    let error = read(&reader).await.unwrap_err();
+    assert_eq!(error.reason(), "TlsFailed", "{error}");
+    assert!(
+        error.to_string().contains("its answer is not TLS"),
+        "{error}"
+    );
+}
