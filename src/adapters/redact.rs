@@ -40,8 +40,9 @@ impl Redactor {
 
     /// The beginning of a message, without credentials.
     pub(in crate::adapters) fn redact(&self, text: &str) -> String {
-        // Truncated first: the message may be as long as the limit of a response.
-        let text = self.without_phrases(truncate(text));
+        // Truncated after phrases are hidden, which are not recognized in part, and before words are, which are.
+        let text = self.without_phrases(text);
+        let text = truncate(&text);
         let mut redacted = String::with_capacity(text.len());
         let mut after_scheme = false;
         for piece in text.split_inclusive(|c| !is_credential_char(c)) {
@@ -119,6 +120,10 @@ mod tests {
             ("basic YTpi!", "basic [hidden]!".to_owned()),
             ("<two words & more>", "<[hidden]>".to_owned()),
             ("two words", "two words".to_owned()),
+            (
+                &*format!("{}two words & more", "-".repeat(495)),
+                format!("{}[hidd", "-".repeat(495)),
+            ),
             ("cut: cdef01234567", "cut: [hidden]".to_owned()),
             ("cut: cdef0123456", "cut: cdef0123456".to_owned()),
             ("?token=abcdef0123456789.ghijkl&x", "?[hidden]&x".to_owned()),
