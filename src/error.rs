@@ -1,4 +1,4 @@
-//! How an error and its causes are shown on one line.
+//! How an error and its causes are shown on one line, and where an error in YAML is.
 
 /// An error and its sources in one sentence.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
@@ -9,4 +9,13 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+/// Where a text stops being what is expected of it, from 1, if that is known; and the parser's first line about it: the
+/// others repeat the place.
+pub(crate) fn yaml(error: &serde_saphyr::Error) -> (Option<u64>, String) {
+    let line = error.location().map(|at| at.line());
+    let message = error.without_snippet().to_string();
+    let first = message.lines().next().unwrap_or_default().to_owned();
+    (line.filter(|line| *line > 0), first)
 }

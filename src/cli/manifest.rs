@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use crate::domain::api_group;
+use crate::{domain::api_group, error::yaml};
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -204,13 +204,13 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
 /// # Errors
 /// It is not YAML.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
-    let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| ManifestError::Yaml {
-        place: Location {
-            file: file.to_owned(),
-            line: error.location().and_then(|at| known(at.line())),
-        },
-        // File and line are in the location already.
-        message: first_line(&error.without_snippet().to_string()),
+    let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| {
+        let (line, message) = yaml(&error);
+        let file = file.to_owned();
+        ManifestError::Yaml {
+            place: Location { file, line },
+            message,
+        }
     })?;
     let documents = roots.into_iter().map(|root| Document {
         file: file.to_owned(),
@@ -252,11 +252,6 @@ fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
         file: path.display().to_string(),
         source,
     }
-}
-
-/// The first line of an error of the parser; the others repeat the location.
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
 }
 
 fn known(line: u64) -> Option<u64> {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::ArgAction;
+use clap::{Arg, ArgAction};
 use jiff::SignedDuration;
 
 use super::servers::ServerSections;
@@ -15,6 +15,24 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
 /// Default of `--member-secret-key`.
 pub const MEMBER_SECRET_KEY: &str = "kubeconfig";
+
+/// A flag that is off by default, on without a value, and set by `=true` or `=false`.
+trait Switch {
+    fn switch(self) -> Self;
+}
+
+impl Switch for Arg {
+    fn switch(self) -> Self {
+        self.action(ArgAction::Set)
+            .value_name("BOOL")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_value("false")
+            .default_missing_value("true")
+            .hide_default_value(true)
+            .hide_possible_values(true)
+    }
+}
 
 /// Flags of `foretide controller`; each can be given as `FORETIDE_...` in the environment, and most as a field of the
 /// configuration file.
@@ -97,18 +115,7 @@ pub struct ControllerArgs {
     #[command(flatten)]
     pub metrics: MetricsArgs,
     /// Publish no metrics of single autoscalers, for thousands of them.
-    #[arg(
-        long,
-        env = "FORETIDE_NO_OBJECT_METRICS",
-        action = ArgAction::Set,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
+    #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS", switch())]
     pub no_object_metrics: bool,
     /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty
     /// value allows all others.
@@ -157,18 +164,7 @@ pub struct ControllerArgs {
     )]
     pub log: String,
     /// Write logs as JSON.
-    #[arg(
-        long,
-        env = "FORETIDE_LOG_JSON",
-        action = ArgAction::Set,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
+    #[arg(long, env = "FORETIDE_LOG_JSON", switch())]
     pub log_json: bool,
 }
 
@@ -213,14 +209,7 @@ pub struct MemberArgs {
     #[arg(
         long = "member-allow-loopback",
         env = "FORETIDE_MEMBER_ALLOW_LOOPBACK",
-        action = ArgAction::Set,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
+        switch()
     )]
     pub allow_loopback: bool,
 }
@@ -229,18 +218,7 @@ pub struct MemberArgs {
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct ElectionArgs {
     /// Elect a leader; the other replicas stand by and write nothing. Required for more than one replica.
-    #[arg(
-        long = "leader-elect",
-        env = "FORETIDE_LEADER_ELECT",
-        action = ArgAction::Set,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
+    #[arg(long = "leader-elect", env = "FORETIDE_LEADER_ELECT", switch())]
     pub enabled: bool,
     /// Namespace of the lease foretide. Without it, the namespace of this pod.
     // Of its own, because the arguments of members have a field of this name too.

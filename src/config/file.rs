@@ -34,6 +34,7 @@ use super::{
     error::ConfigError,
     servers::{ServerSection, ServerSections},
 };
+use crate::error::yaml;
 
 /// The flags that are not fields: where the file and the cluster are, and those with sections of their own.
 const FLAGS_WITHOUT_FIELD: [&str; 5] = [
@@ -107,17 +108,14 @@ impl ConfigFile {
     /// # Errors
     /// [`FileError::Content`], with the first field that is wrong.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let content = |line: u64, message: String| FileError::Content {
+        let content = |(line, message)| FileError::Content {
             path: path.to_owned(),
-            line: (line > 0).then_some(line),
+            line,
             message,
         };
         let read: Result<Document, _> = serde_saphyr::from_str(text);
-        let Document(read) = read.map_err(|error| {
-            let line = error.location().map_or(0, |at| at.line());
-            content(line, first_line(&error.without_snippet().to_string()))
-        })?;
-        let mut file = read.map_err(|problem| content(problem.line, problem.message))?;
+        let Document(read) = read.map_err(|error| content(yaml(&error)))?;
+        let mut file = read.map_err(|problem| content((Some(problem.line), problem.message)))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for named in file.servers.files_mut() {
             *named = folder.join(&*named);
@@ -257,10 +255,6 @@ fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<Str
     let reason = text.trim_start_matches("error: ").split("\n\n").next();
     let lines = reason.unwrap_or_default().lines().map(str::trim);
     Some(lines.collect::<Vec<_>>().join(" "))
-}
-
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
 }
 
 /// A document, and the first field in it that is wrong. Errors of serde do not know where they are, so they are kept

@@ -4,7 +4,7 @@
 //! url ─────────────► https://mimir.example.org/prometheus
 //! authorization ───► Authorization: Bearer <token file>  or  Basic <username:password file>
 //! headers ─────────► X-Scope-OrgID: team-a
-//! ca, certificate ─► who is trusted, and who we are in TLS
+//! ca, certificate ─► TLS: trusted certificate authorities, and the certificate of the client
 //! ```
 
 use std::{fmt, path::PathBuf};
@@ -23,7 +23,7 @@ const TENANT_HEADERS: [&str; 2] = ["X-Scope-OrgID", "THANOS-TENANT"];
 pub struct HistoryServer {
     /// Base URL, with a path prefix if there is one, without `/api/v1`.
     pub url: String,
-    /// What it needs to know about us, and we about it.
+    /// The credentials that it asks for, and the certificate authorities that are trusted.
     pub credentials: CredentialFiles,
 }
 

@@ -146,8 +146,8 @@ impl Prometheus {
         self.sessions.version()
     }
 
-    /// That not what the files hold now was sent, if so.
-    fn files_in_doubt(&self) -> String {
+    /// The sentence that the last usable credentials were sent, if the files cannot be used now.
+    fn outdated_credentials(&self) -> String {
         let problem = self.sessions.status().problem;
         let sentence = |why| format!("; these are the last usable credentials, because {why}");
         problem.map(sentence).unwrap_or_default()
@@ -200,7 +200,7 @@ impl Prometheus {
         self.check(status, redacted(parsed, redactor))
     }
 
-    /// The error of a server, or a proxy before it, that does not accept who we are.
+    /// The error of a server, or a proxy before it, that does not accept the credentials.
     fn unauthorized(&self, status: u16, body: &[u8], redactor: &Redactor) -> HistoryError {
         let message = match parse(body, LIMITS) {
             Err(ResponseError::Failed { message, .. }) => message,
@@ -213,7 +213,7 @@ impl Prometheus {
             sent: format!(
                 "{}{}",
                 self.sessions.server().credentials,
-                self.files_in_doubt()
+                self.outdated_credentials()
             ),
         }
     }
@@ -248,7 +248,7 @@ impl Prometheus {
         if let Some(message) = tls::tls_error_message(&error, credentials) {
             return HistoryError::Tls {
                 endpoint: self.endpoint.clone(),
-                message: format!("{message}{}", self.files_in_doubt()),
+                message: format!("{message}{}", self.outdated_credentials()),
             };
         }
         HistoryError::Unreachable {

@@ -70,14 +70,14 @@ pub(super) enum CredentialError {
     #[error("cannot set up the HTTP client")]
     Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The files were not read in time, as on a file system that hangs.
-    #[error("the files are not read to their end")]
+    #[error("timed out reading the credential files")]
     TimedOut,
     /// The task that read them panicked.
-    #[error("the files could not be read")]
+    #[error("the task that reads the credential files exited unexpectedly")]
     Panicked,
 }
 
-/// What one server is sent, and which certificate authorities are trusted to name it.
+/// What is sent to one server, and which certificate authorities are trusted.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Credentials {
     /// The headers of each request.

@@ -4,7 +4,8 @@
 //! was sent. Changed credentials give a new HTTP client, and with it new connections. Files that cannot be used leave
 //! the last credentials in force, so that a half-finished rotation loses nothing.
 //!
-//! Files are read on a thread of their own, one for each server at most: a file system that hangs holds no other.
+//! Files are read on a thread of their own, one for each server at most: a file system that hangs delays the queries of
+//! that server only.
 
 use std::{
     sync::{
@@ -119,7 +120,7 @@ impl Sessions {
         }
         let loaded = self.load(&mut state).await;
         let replaced = loaded.and_then(|loaded| self.replace(&mut state, loaded));
-        self.report(state.current.as_ref(), replaced.as_ref().err());
+        self.report(replaced.as_ref().err());
         match (&mut state.current, replaced) {
             (Some(current), _) => {
                 current.read_at = now;
@@ -133,7 +134,7 @@ impl Sessions {
 
     /// Reads the files. A reading that is not over in time goes on, and no other one begins.
     async fn load(&self, state: &mut State) -> Result<Loaded, CredentialError> {
-        let patience = match &state.reading {
+        let limit = match &state.reading {
             Some(reading) if !reading.is_finished() => Duration::ZERO,
             _ => READ_TIMEOUT,
         };
@@ -143,7 +144,7 @@ impl Sessions {
             let (server, encrypted) = (self.server.clone(), self.url.scheme() == "https");
             tokio::task::spawn_blocking(move || load(&server, encrypted, before.as_deref()))
         });
-        let Ok(joined) = timeout(patience, reading).await else {
+        let Ok(joined) = timeout(limit, reading).await else {
             return Err(CredentialError::TimedOut);
         };
         state.reading = None;
@@ -163,6 +164,8 @@ impl Sessions {
                 self.version.fetch_add(1, Ordering::Relaxed);
             }
         }
+        let expiries = tls::expiries(&credentials);
+        self.known().own = expiries.chain(credentials.token_expiry()).collect();
         state.current = Some(Current {
             credentials: Arc::new(credentials),
             session,
@@ -197,13 +200,9 @@ impl Sessions {
         })
     }
 
-    /// Keeps what is known of the credentials; a problem is logged when it appears.
-    fn report(&self, current: Option<&Current>, error: Option<&CredentialError>) {
+    /// Keeps why the files cannot be used; a problem is logged when it appears.
+    fn report(&self, error: Option<&CredentialError>) {
         let mut status = self.known();
-        if let Some(Current { credentials, .. }) = current {
-            let expiries = tls::expiries(credentials);
-            status.own = expiries.chain(credentials.token_expiry()).collect();
-        }
         let problem = error.map(|error| chain(error));
         if let Some(problem) = problem.as_ref().filter(|_| status.problem != problem) {
             tracing::warn!(url = %self.url, error = %problem, "cannot use the credentials for Prometheus");

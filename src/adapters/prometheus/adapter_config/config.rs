@@ -7,9 +7,12 @@ use super::{
     naming::SeriesNames,
     rule::{QueryRequest, ResourceRule, RuleError, SERIES_MAX, SeriesRule},
 };
-use crate::adapters::prometheus::{
-    promql::{Query, excerpt},
-    queries::Metric,
+use crate::{
+    adapters::prometheus::{
+        promql::{Query, excerpt},
+        queries::Metric,
+    },
+    error::yaml,
 };
 
 /// The rules of one configuration, in their order.
@@ -31,13 +34,8 @@ impl AdapterConfig {
     /// # Errors
     /// The text is not a YAML mapping, or `rules`, `externalRules` or `resourceRules` has another type.
     pub fn read(text: &str) -> Result<Self, FieldError> {
-        let document: Value = serde_saphyr::from_str(text).map_err(|error| {
-            let message = error.without_snippet().to_string();
-            FieldError::new(
-                "the document",
-                excerpt(message.lines().next().unwrap_or_default()),
-            )
-        })?;
+        let document: Value = serde_saphyr::from_str(text)
+            .map_err(|error| FieldError::new("the document", excerpt(&yaml(&error).1)))?;
         let root = Fields::root(&document)?;
         let mut config = Self::default();
         config.custom = config.usable(root.list("rules")?, SeriesRule::read);
