@@ -1,5 +1,7 @@
 //! Credentials for Prometheus: every form against real servers and a proxy with tenants, what each failure says, and a
-//! rotation without a restart. The secrets are found in nothing that the controller writes.
+//! rotation without a restart.
+
+mod leaks;
 
 use std::{
     fs,
@@ -280,6 +282,19 @@ async fn a_proxy_with_tenants_is_read_by_token_and_header_and_a_new_token_is_fol
     assert!(up(&reader, now).await.unwrap().len() >= 30);
 }
 
+/// Four days of the cpu usage of a pod of [`AUTOSCALER`], with a daily wave.
+fn wave(now: Timestamp) -> History {
+    let second = seconds(now);
+    let span = Span {
+        start: second - 4.0 * 86_400.0,
+        end: second + 3_600.0,
+        step: 60.0,
+    };
+    let usage = |at: f64| 0.3 - 0.2 * (at / 86_400.0 * std::f64::consts::TAU).cos();
+    let pod = [NAMESPACE, "php-apache-6d5f8c9b7d-x2v9k", "app"];
+    History::new().cpu_usage(pod, span, usage)
+}
+
 /// A spec with a prediction of the cpu usage, whose history is in Prometheus.
 const AUTOSCALER: &str = include_str!("../../examples/php-apache.yaml");
 
@@ -288,15 +303,7 @@ async fn a_controller_tells_that_its_token_is_refused_and_follows_a_rotation() {
     let world =
         World::start(ClusterOptions::named("credentials").with(Component::MetricsServer)).await;
     let now = Clock::system().now();
-    let second = seconds(now);
-    let span = Span {
-        start: second - 4.0 * 86_400.0,
-        end: second + 3_600.0,
-        step: 60.0,
-    };
-    let wave = |at: f64| 0.3 - 0.2 * (at / 86_400.0 * std::f64::consts::TAU).cos();
-    let pod = [NAMESPACE, "php-apache-6d5f8c9b7d-x2v9k", "app"];
-    let full = History::new().cpu_usage(pod, span, wave);
+    let full = wave(now);
     let empty = history("down", now);
     let (full, empty) = tokio::join!(Prometheus::start(&full), Prometheus::start(&empty));
     let (full, empty) = (full.unwrap(), empty.unwrap());

@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 use axum::{
@@ -31,6 +34,8 @@ pub struct TenantProxy {
 #[derive(Debug)]
 struct Shared {
     token: Mutex<String>,
+    /// The status of a refusal.
+    refusal: AtomicU16,
     /// The base URL of each tenant's server.
     tenants: BTreeMap<String, String>,
     http: reqwest::Client,
@@ -57,6 +62,7 @@ impl TenantProxy {
             .map(|(name, url)| ((*name).to_owned(), url.clone()));
         let shared = Arc::new(Shared {
             token: Mutex::new(token.to_owned()),
+            refusal: AtomicU16::new(401),
             tenants: tenants.collect(),
             http,
         });
@@ -81,6 +87,11 @@ impl TenantProxy {
     pub fn accept(&self, token: &str) {
         token.clone_into(&mut self.shared.token());
     }
+
+    /// Refuses with this status from now on, instead of 401.
+    pub fn refuse_with(&self, status: u16) {
+        self.shared.refusal.store(status, Ordering::Relaxed);
+    }
 }
 
 impl Drop for TenantProxy {
@@ -94,6 +105,11 @@ impl Shared {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn refusal(&self) -> StatusCode {
+        let status = self.refusal.load(Ordering::Relaxed);
+        StatusCode::from_u16(status).unwrap_or(StatusCode::UNAUTHORIZED)
+    }
+
     /// The base URL for a request, or what the proxy says instead: it quotes what was sent, as bad proxies do.
     fn url_for(&self, headers: &HeaderMap) -> std::result::Result<&str, (StatusCode, String)> {
         let text = |name: &str| {
@@ -102,11 +118,16 @@ impl Shared {
         };
         let sent = text(header::AUTHORIZATION.as_str());
         if sent != format!("Bearer {}", self.token()) {
-            return Err((StatusCode::UNAUTHORIZED, format!("not accepted: {sent}")));
+            let others = headers
+                .keys()
+                .filter(|name| name.as_str().starts_with("x-"));
+            let others = others.map(|name| format!(", {name}: {}", text(name.as_str())));
+            let quoted = others.collect::<String>();
+            return Err((self.refusal(), format!("not accepted: {sent}{quoted}")));
         }
         let tenant = text(TENANT);
         let url = self.tenants.get(&tenant).map(String::as_str);
-        url.ok_or_else(|| (StatusCode::UNAUTHORIZED, "no org id".to_owned()))
+        url.ok_or_else(|| (self.refusal(), "no org id".to_owned()))
     }
 }
 

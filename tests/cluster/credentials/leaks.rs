@@ -1,0 +1,547 @@
+//! Secrets in every file and field that may hold one, usable and not: none of them is found in a log, a status, an event,
+//! a metric or the output of a command.
+
+use std::{collections::BTreeMap, fs, process::Stdio};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foretide::clock::Clock;
+use foretide_crds::TimeSeriesPrediction;
+use k8s_openapi::api::events::v1::Event;
+use kube::{Api, api::ListParams};
+use regex::Regex;
+use rig::{ClusterOptions, Component, Identity, Pki, Prometheus, TenantProxy, WebSecurity};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{AUTOSCALER, Folder, TENANT_HEADER, wave};
+use crate::{
+    metrics_access::{free_address, get},
+    world::{NAMESPACE, World, binary},
+};
+
+/// The namespace of the members' Secrets.
+const SYSTEM: &str = "foretide-system";
+/// A part of a secret that is this long is secret too.
+const PART: usize = 12;
+
+const TOKEN: &str = "pq4vX8kT2sZ7bN5pRw1eJ6";
+const WRONG_TOKEN: &str = "gW3nK9dY5hC7mL2xVb8tQ4";
+const TWO_LINES: &str = "uF6jB2wM8zD4kS9rHy3cX5\nvL7pT1nG5qE3hK8bZd2sW6";
+const API_KEY: &str = "yS5cN8mJ2tP6wQ4gLk9xR3";
+const CONTROL: &str = "hV9bX3zK7dW5rT1nMs6pF2";
+const WRONG_PASSWORD: &str = "kD2fZ6qH8xG4vC9jNt7wL5";
+const USERNAME: &str = "rB7tM1sY5pJ9hV3dQx8kN4";
+const CA_COMMENT: &str = "zC4gW8nL2kQ6bF9mTr5vX7";
+const KEY_COMMENT: &str = "tH6xS3jR9wB5yK1qPd8nG2";
+const BROKEN_KEY: &str = "nJ8kP4vD6cT2zX7hWm3sY9";
+const BROKEN_CA: &str = "wQ3rL7yG9fN5tB8xKs2jH6";
+const OF_URL: &str = "xM5hT9bS1vR7kJ3qWz6dC8";
+const MISPLACED: &str = "jK9wF5xN3mV7pZ1tHb4gD6";
+const OF_MEMBER: &str = "bT2zQ8cH6sL4nX9vRk7mW3";
+
+/// The texts by which a planted secret would be recognized, each with its name.
+#[derive(Default)]
+struct Planted(BTreeMap<String, &'static str>);
+
+/// What was written, and by whom.
+#[derive(Default)]
+struct Outputs(Vec<(String, String)>);
+
+/// One state of the credentials.
+struct Turn {
+    /// The section `prometheus` of the configuration.
+    server: Value,
+    /// The reason of the condition `PredictionReady`, and a part of its message.
+    told: (&'static str, &'static str),
+}
+
+// === impl Planted ===
+
+impl Planted {
+    /// A text of which no part may be shown either.
+    fn text(&mut self, name: &'static str, secret: &str) {
+        for line in secret.lines() {
+            self.whole(name, line);
+            for part in line.as_bytes().windows(PART) {
+                self.add(name, str::from_utf8(part).unwrap());
+            }
+        }
+    }
+
+    /// The lines of a private key. Its first characters are those of every key.
+    fn key(&mut self, name: &'static str, pem: &str) {
+        for line in pem.lines().filter(|line| !line.starts_with("-----")) {
+            self.whole(name, line);
+        }
+    }
+
+    /// A text in its encodings: as base64, alone and within another text, and as the bytes that debug output shows.
+    fn whole(&mut self, name: &'static str, text: &str) {
+        self.add(name, text);
+        for before in 0..3 {
+            let encoded = STANDARD.encode(format!("{}{text}", " ".repeat(before)));
+            // The characters at both ends depend on what is beside the text.
+            let inner = encoded.trim_end_matches('=').len() - 1;
+            let begin = [0, 2, 3][before];
+            self.add(name, &encoded[begin..inner]);
+        }
+        let numbers: Vec<_> = text.bytes().map(|byte| byte.to_string()).collect();
+        self.add(name, &numbers.join(", "));
+        let digits: Vec<_> = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.add(name, &digits.concat());
+    }
+
+    fn add(&mut self, name: &'static str, text: &str) {
+        self.0.insert(text.to_owned(), name);
+    }
+
+    /// Where a secret is shown, with the text before it.
+    fn shown_in(&self, outputs: &Outputs) -> Vec<String> {
+        let any: Vec<_> = self.0.keys().map(|text| regex::escape(text)).collect();
+        let any = Regex::new(&any.join("|")).unwrap();
+        let shown = outputs.0.iter().flat_map(|(from, text)| {
+            any.find_iter(text).map(move |found| {
+                let before = text[..found.start()].chars().rev().take(200);
+                let before: String = before.collect::<Vec<_>>().into_iter().rev().collect();
+                let name = self.0[found.as_str()];
+                format!("{from}: {name}: {before}{}", found.as_str())
+            })
+        });
+        shown.collect()
+    }
+}
+
+// === impl Outputs ===
+
+impl Outputs {
+    fn add(&mut self, from: &str, text: String) {
+        self.0.push((from.to_owned(), text));
+    }
+
+    /// Keeps the output of a command, and returns it in one line, as long sentences are wrapped.
+    async fn of(&mut self, command: &mut Command) -> String {
+        let output = command.stdin(Stdio::null()).output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.add(&format!("{:?}", command.as_std()), text);
+        words
+    }
+}
+
+fn foretide(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+    command.args(args);
+    command
+}
+
+/// The text of a configuration file.
+fn configuration(server: &Value) -> String {
+    let config = json!({
+        "apiVersion": "foretide.io/v1alpha1",
+        "kind": "ControllerConfig",
+        "prometheus": server,
+    });
+    config.to_string()
+}
+
+/// Writes all files with secrets; returns the secrets.
+fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
+    let mut planted = Planted::default();
+    planted.text("password", WebSecurity::PASSWORD);
+    for (file, secret) in [
+        ("token", TOKEN),
+        ("wrong-token", WRONG_TOKEN),
+        ("two-lines", TWO_LINES),
+        ("api-key", API_KEY),
+        ("wrong-password", WRONG_PASSWORD),
+        ("wrong-user", USERNAME),
+    ] {
+        folder.write(file, secret);
+        planted.text(file, secret);
+    }
+    folder.write("password", WebSecurity::PASSWORD);
+    folder.write("user", WebSecurity::USER);
+    folder.write("control", &format!("{CONTROL}\u{1}{CONTROL}"));
+    for (file, pki) in [("ca.crt", pki), ("other.crt", other)] {
+        folder.write(file, &format!("# {CA_COMMENT}\n{}", pki.ca_pem()));
+    }
+    for file in ["broken.crt", "broken-ca.crt"] {
+        folder.write(file, &format!("-----BEGIN {BROKEN_CA}\n{BROKEN_CA}\n"));
+    }
+    folder.write(
+        "broken.key",
+        &format!("-----BEGIN PRIVATE KEY {BROKEN_KEY}\n{BROKEN_KEY}\n"),
+    );
+    for (name, pki) in [("client", pki), ("foreign", other)] {
+        let Identity { certificate, key } = pki.client("foretide", None).unwrap();
+        planted.key("client key", &key);
+        let key = format!("# {KEY_COMMENT}\n{key}");
+        folder.identity(name, &Identity { certificate, key });
+    }
+    for (name, secret) in [
+        ("header with a control character", CONTROL),
+        ("comment of the authority", CA_COMMENT),
+        ("comment of the key", KEY_COMMENT),
+        ("broken authority", BROKEN_CA),
+        ("broken key", BROKEN_KEY),
+        ("URL", OF_URL),
+        ("field that is no file", MISPLACED),
+        ("kubeconfig of a member", OF_MEMBER),
+    ] {
+        planted.text(name, secret);
+    }
+    planted
+}
+
+/// Every state that cannot be used, and then those that can, because a forecast stays in force.
+fn turns(secured: &str, proxy: &str) -> Vec<Turn> {
+    let tls = |ca: &str, certificate: &str, key: &str| json!({ "caFile": ca, "certFile": certificate, "keyFile": key });
+    let ours = tls("ca.crt", "client.crt", "client.key");
+    let bearer = |token: &str, key: &str| {
+        json!({
+            "url": proxy,
+            "bearerTokenFile": token,
+            "headers": [
+                { "name": TENANT_HEADER, "value": "nobody" },
+                { "name": "X-Api-Key", "valueFile": key },
+            ],
+            "tls": ours,
+        })
+    };
+    let basic = |username: &str, password: &str, tls: &Value| {
+        json!({
+            "url": secured,
+            "basicAuth": { "usernameFile": username, "passwordFile": password },
+            "headers": [{ "name": "X-Api-Key", "valueFile": "api-key" }],
+            "tls": tls,
+        })
+    };
+    let pair = |tls: Value| basic("user", "password", &tls);
+    let unreadable = |message| ("CredentialsUnreadable", message);
+    let refused = |message| ("Unauthorized", message);
+    let all = [
+        (
+            bearer("two-lines", "api-key"),
+            unreadable("/two-lines has characters"),
+        ),
+        (
+            bearer("token", "control"),
+            unreadable("/control has characters"),
+        ),
+        (
+            pair(tls("ca.crt", "client.crt", "foreign.key")),
+            unreadable("used together"),
+        ),
+        (
+            pair(tls("ca.crt", "client.crt", "broken.key")),
+            unreadable("/broken.key holds no"),
+        ),
+        (
+            pair(tls("ca.crt", "broken.crt", "client.key")),
+            unreadable("/broken.crt holds no"),
+        ),
+        (
+            pair(tls("broken-ca.crt", "client.crt", "client.key")),
+            unreadable("/broken-ca.crt holds no"),
+        ),
+        (
+            pair(tls("other.crt", "client.crt", "client.key")),
+            ("TlsFailed", "/other.crt"),
+        ),
+        (
+            pair(tls("ca.crt", "foreign.crt", "foreign.key")),
+            ("TlsFailed", "/foreign.crt is not"),
+        ),
+        (
+            bearer("wrong-token", "api-key"),
+            refused("x-api-key: [hidden]"),
+        ),
+        (
+            basic("wrong-user", "password", &ours),
+            refused("a username and the password of /"),
+        ),
+        (
+            basic("user", "wrong-password", &ours),
+            refused("/wrong-password"),
+        ),
+        (
+            bearer("wrong-token", "api-key"),
+            ("Forbidden", "Bearer [hidden]"),
+        ),
+        (
+            bearer("token", "api-key"),
+            ("NoData", "X-Scope-OrgID: nobody"),
+        ),
+        (basic("user", "password", &ours), ("ForecastReady", "")),
+    ];
+    all.map(|(server, told)| Turn { server, told }).into()
+}
+
+/// What has no place in a configuration, or is misspelled, with what is said about it.
+fn refused_configurations() -> Vec<(String, &'static str)> {
+    let of_url = format!("https://foretide:{OF_URL}@127.0.0.1:9");
+    let server = |more: Value| {
+        let mut server = json!({ "url": "https://127.0.0.1:9" });
+        server
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        configuration(&server)
+    };
+    let header =
+        json!({ "headers": [{ "name": "X-Api-Key", "value": format!("{MISPLACED}\u{1}") }] });
+    let cut = server(json!({ "bearerToken": MISPLACED }));
+    let cut = &cut[..cut.find(MISPLACED).unwrap() + MISPLACED.len()];
+    vec![
+        (
+            configuration(&json!({ "url": of_url })),
+            "holds a user, a password",
+        ),
+        (server(json!({ "bearerToken": MISPLACED })), "unknown field"),
+        (
+            server(json!({ "bearerTokenFile": [MISPLACED] })),
+            "expected",
+        ),
+        (
+            server(json!({ "basicAuth": { "username": "us", "password": MISPLACED } })),
+            "unknown field",
+        ),
+        (server(json!({ "basicAuth": MISPLACED })), "expected"),
+        (server(json!({ "tls": MISPLACED })), "expected"),
+        (server(json!({ "headers": MISPLACED })), "expected"),
+        (configuration(&json!(MISPLACED)), "expected"),
+        (server(header), "control characters"),
+        (cut.to_owned(), "line 1"),
+        (
+            format!(
+                "apiVersion: foretide.io/v1alpha1\nkind: ControllerConfig\nprometheus:\n  bearerToken: &{MISPLACED} {MISPLACED}\n url: [\n"
+            ),
+            "",
+        ),
+    ]
+}
+
+/// A member whose Secret holds this kubeconfig.
+async fn add_member(world: &World, name: &str, kubeconfig: &str) {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": name, "namespace": SYSTEM, "labels": {
+            "sigs.k8s.io/multicluster-runtime-kubeconfig": "true",
+        } },
+        "stringData": { "kubeconfig": kubeconfig },
+    });
+    world.apply(&secret.to_string()).await;
+}
+
+/// Members whose kubeconfigs hold secrets: a token that is refused, and what is not allowed there.
+async fn add_members(world: &World, folder: &Folder) {
+    let kubeconfig = fs::read_to_string(world.cluster.kubeconfig_path()).unwrap();
+    let of_user = |user: Value| {
+        let mut kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
+        kubeconfig["users"][0]["user"] = user;
+        kubeconfig
+    };
+    let data = |file: &str| STANDARD.encode(fs::read(folder.0.join(file)).unwrap());
+    let pair = |key: &str| json!({ "client-certificate-data": data("client.crt"), "client-key-data": data(key) });
+    let token = of_user(json!({ "token": OF_MEMBER }));
+    let text = token.to_string();
+    let cut = &text[..text.find(OF_MEMBER).unwrap() + OF_MEMBER.len()];
+    let mut with_user = token.clone();
+    let server = world
+        .cluster
+        .server()
+        .replace("https://", &format!("https://me:{OF_URL}@"));
+    with_user["clusters"][0]["cluster"]["server"] = json!(server);
+    let mut broken = token.clone();
+    broken["clusters"][0]["cluster"]["certificate-authority-data"] = json!(data("broken.crt"));
+    for (name, kubeconfig) in [
+        ("refused", text.as_str()),
+        ("cut", cut),
+        (
+            "password",
+            &of_user(json!({ "username": "me", "password": OF_MEMBER })).to_string(),
+        ),
+        (
+            "token-of-two-lines",
+            &of_user(json!({ "token": TWO_LINES })).to_string(),
+        ),
+        (
+            "token-in-a-list",
+            &of_user(json!({ "token": [OF_MEMBER] })).to_string(),
+        ),
+        ("foreign-key", &of_user(pair("foreign.key")).to_string()),
+        ("broken-key", &of_user(pair("broken.key")).to_string()),
+        ("broken-authority", &broken.to_string()),
+        ("with-user", &with_user.to_string()),
+    ] {
+        add_member(world, name, kubeconfig).await;
+    }
+}
+
+/// Runs a controller until it has told what is wrong, and keeps what it and the commands say meanwhile.
+async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs) {
+    let config = folder.write("config.yaml", &configuration(&turn.server));
+    let log = folder.0.join("log");
+    let written = fs::File::create(&log).unwrap();
+    let listen = free_address();
+    let mut command = binary(world.kubeconfig(), world.hpa_flags());
+    command.arg("--config").arg(&config);
+    command.args(["--listen", &listen.to_string()]);
+    command.args(["--member-namespace", SYSTEM, "--member-allow-loopback"]);
+    // `off` is the default of `kube_client`.
+    command.args(["--log", "trace,kube_client=trace"]);
+    command.stdout(written.try_clone().unwrap()).stderr(written);
+    let controller = command.spawn().unwrap();
+
+    let (reason, message) = turn.told;
+    world
+        .status("php-apache", &format!("{reason}: {message}"), |status| {
+            let mut conditions = status.get("conditions")?.as_array()?.iter();
+            let found = conditions.find(|one| one["type"] == "PredictionReady")?;
+            let is_told = found["message"].as_str()?.contains(message);
+            (found["reason"] == reason && is_told).then_some(())
+        })
+        .await;
+    let from = |what: &str| format!("{what} at {reason} ({message})");
+    outputs.add(
+        &from("/metrics"),
+        get(listen, "/metrics", None).await.unwrap().1,
+    );
+    let admin = world.cluster.kubeconfig_path();
+    let admin = admin.to_str().unwrap();
+    let object = format!("{NAMESPACE}/php-apache");
+    outputs
+        .of(&mut foretide(&["explain", &object, "--kubeconfig", admin]))
+        .await;
+    outputs
+        .of(&mut foretide(&["validate", "-f", config.to_str().unwrap()]))
+        .await;
+    drop(controller);
+    outputs.add(&from("log"), fs::read_to_string(&log).unwrap());
+    let ehpa = world.ehpas().get("php-apache").await.unwrap();
+    outputs.add(&from("status"), serde_json::to_string(&ehpa).unwrap());
+    let predictions: Api<TimeSeriesPrediction> = Api::all(world.client.clone());
+    let predictions = predictions
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items;
+    assert!(!predictions.is_empty());
+    outputs.add(
+        &from("predictions"),
+        serde_json::to_string(&predictions).unwrap(),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
+    let world = World::start(ClusterOptions::named("leaks").with(Component::MetricsServer)).await;
+    let now = Clock::system().now();
+    let (pki, other) = (Pki::new().unwrap(), Pki::new().unwrap());
+    let security = WebSecurity {
+        server: pki.server("prometheus").unwrap(),
+        ca_pem: pki.ca_pem().to_owned(),
+        client: Some(pki.client("rig", None).unwrap()),
+        basic_auth: true,
+    };
+    let (full, empty) = (wave(now), super::history("down", now));
+    let secured = Prometheus::start_secured(&full, security);
+    let (secured, empty) = tokio::join!(secured, Prometheus::start(&empty));
+    let (secured, empty) = (secured.unwrap(), empty.unwrap());
+    let certificate = pki.server("mimir").unwrap();
+    let tenants = [("nobody", empty.url())];
+    let proxy = TenantProxy::start(&certificate, TOKEN, &tenants)
+        .await
+        .unwrap();
+    let folder = Folder::new("leaks");
+    let mut planted = plant(&folder, &pki, &other);
+    let kubeconfig = fs::read_to_string(world.kubeconfig()).unwrap();
+    let kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
+    let own = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+    planted.whole("token of the controller", own);
+    add_members(&world, &folder).await;
+    world.deployment("php-apache", 1, "20m").await;
+    world.apply(AUTOSCALER).await;
+
+    let mut outputs = Outputs::default();
+    for turn in turns(&secured.url(), &proxy.url()) {
+        if turn.told.0 == "Forbidden" {
+            proxy.refuse_with(403);
+        }
+        play(&world, &folder, &turn, &mut outputs).await;
+    }
+    let log = &outputs
+        .0
+        .iter()
+        .rfind(|(from, _)| from.starts_with("log"))
+        .unwrap()
+        .1;
+    for target in ["TRACE hyper_util::", "kube_client::", "foretide::"] {
+        assert!(log.contains(target), "{target} in the log");
+    }
+
+    let admin = world.cluster.kubeconfig_path();
+    let hub = [
+        "--hub-kubeconfig",
+        admin.to_str().unwrap(),
+        "--allow-loopback",
+    ];
+    let mut command = foretide(&["members", "list"]);
+    let members = outputs.of(command.args(hub)).await;
+    assert!(members.contains("HTTP 401"), "{members}");
+    outputs
+        .of(foretide(&["members", "list", "-o", "json"]).args(hub))
+        .await;
+    outputs
+        .of(foretide(&["members", "check", "refused"]).args(hub))
+        .await;
+
+    for (config, said) in refused_configurations() {
+        let file = folder.write("config.yaml", &config);
+        let file = file.to_str().unwrap();
+        for mut command in [
+            foretide(&["validate", "-f", file]),
+            foretide(&["validate", "-o", "json", "-f", file]),
+            foretide(&[
+                "controller",
+                "--log",
+                "trace",
+                "--kubeconfig",
+                admin.to_str().unwrap(),
+                "--config",
+                file,
+            ]),
+        ] {
+            let text = outputs.of(&mut command).await;
+            assert!(text.contains(said), "{said:?} in {text}");
+        }
+    }
+    let url = format!("https://foretide:{OF_URL}@127.0.0.1:9");
+    let named = format!("east={url}");
+    for (flag, value) in [("--prometheus", &url), ("--prometheus-endpoint", &named)] {
+        let mut command = foretide(&["controller", "--log", "trace"]);
+        let variable = flag
+            .trim_start_matches("--")
+            .replace('-', "_")
+            .to_uppercase();
+        command.env(format!("FORETIDE_{variable}"), value);
+        let text = outputs.of(&mut command).await;
+        assert!(text.contains("credentials"), "{text}");
+    }
+
+    let events: Api<Event> = Api::all(world.client.clone());
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let is_ours = |event: &&Event| event.reporting_controller.as_deref() == Some("foretide");
+    assert!(events.iter().any(|event| is_ours(&event)), "{events:?}");
+    outputs.add("events", serde_json::to_string(&events).unwrap());
+    let shown = planted.shown_in(&outputs);
+    assert!(
+        shown.is_empty(),
+        "{} times: {:#?}",
+        shown.len(),
+        shown.iter().take(20).collect::<Vec<_>>()
+    );
+    world.assert_nothing_forbidden();
+}
