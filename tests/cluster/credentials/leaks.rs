@@ -173,8 +173,12 @@ fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
         "broken.key",
         &format!("-----BEGIN PRIVATE KEY {BROKEN_KEY}\n{BROKEN_KEY}\n"),
     );
-    for (name, pki) in [("client", pki), ("foreign", other)] {
-        let Identity { certificate, key } = pki.client("foretide", None).unwrap();
+    for (name, pki, days) in [
+        ("client", pki, -1..99),
+        ("foreign", other, -1..99),
+        ("expired", pki, -9..-2),
+    ] {
+        let Identity { certificate, key } = pki.client_valid("foretide", &days).unwrap();
         planted.key("client key", &key);
         let key = format!("# {KEY_COMMENT}\n{key}");
         folder.identity(name, &Identity { certificate, key });
@@ -194,8 +198,9 @@ fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
     planted
 }
 
-/// Every state that cannot be used, and then those that can, because a forecast stays in force.
-fn turns(secured: &str, proxy: &str) -> Vec<Turn> {
+/// Every state that cannot be used, and then those that can, because a forecast stays in force. The servers are one that
+/// wants a certificate and a password, one that wants a token, and one whose own certificate has expired.
+fn turns([secured, proxy, expired]: [&str; 3]) -> Vec<Turn> {
     let tls = |ca: &str, certificate: &str, key: &str| json!({ "caFile": ca, "certFile": certificate, "keyFile": key });
     let ours = tls("ca.crt", "client.crt", "client.key");
     let bearer = |token: &str, key: &str| {
@@ -216,6 +221,12 @@ fn turns(secured: &str, proxy: &str) -> Vec<Turn> {
             "headers": [{ "name": "X-Api-Key", "valueFile": "api-key" }],
             "tls": tls,
         })
+    };
+    let at = |url: &str, tls: Value| {
+        let mut server = bearer("token", "api-key");
+        server["url"] = json!(url);
+        server["tls"] = tls;
+        server
     };
     let pair = |tls: Value| basic("user", "password", &tls);
     let unreadable = |message| ("CredentialsUnreadable", message);
@@ -252,6 +263,18 @@ fn turns(secured: &str, proxy: &str) -> Vec<Turn> {
         (
             pair(tls("ca.crt", "foreign.crt", "foreign.key")),
             ("TlsFailed", "/foreign.crt is not"),
+        ),
+        (
+            pair(tls("ca.crt", "expired.crt", "expired.key")),
+            ("TlsFailed", "/expired.crt has expired"),
+        ),
+        (
+            at(expired, ours.clone()),
+            ("TlsFailed", "its certificate has expired"),
+        ),
+        (
+            at(proxy, json!({})),
+            unreadable("this system has no CA certificates"),
         ),
         (
             bearer("wrong-token", "api-key"),
@@ -392,6 +415,10 @@ async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs
     command.args(["--member-namespace", SYSTEM, "--member-allow-loopback"]);
     // `off` is the default of `kube_client`.
     command.args(["--log", "trace,kube_client=trace"]);
+    // A system without certificate authorities, as an image may be.
+    for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
+        command.env(variable, folder.0.join("absent"));
+    }
     command.stdout(written.try_clone().unwrap()).stderr(written);
     let controller = command.spawn().unwrap();
 
@@ -412,9 +439,12 @@ async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs
     let admin = world.cluster.kubeconfig_path();
     let admin = admin.to_str().unwrap();
     let object = format!("{NAMESPACE}/php-apache");
-    outputs
+    let explained = outputs
         .of(&mut foretide(&["explain", &object, "--kubeconfig", admin]))
         .await;
+    assert!(explained.contains(message), "{explained}");
+    let is_advised = explained.contains("Suggested action: ");
+    assert_eq!(is_advised, reason != "ForecastReady", "{explained}");
     outputs
         .of(&mut foretide(&["validate", "-f", config.to_str().unwrap()]))
         .await;
@@ -455,6 +485,8 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
     let proxy = TenantProxy::start(&certificate, TOKEN, &tenants)
         .await
         .unwrap();
+    let expired = pki.server_valid("mimir", &(-9..-2)).unwrap();
+    let expired = TenantProxy::start(&expired, TOKEN, &tenants).await.unwrap();
     let folder = Folder::new("leaks");
     let mut planted = plant(&folder, &pki, &other);
     let kubeconfig = fs::read_to_string(world.kubeconfig()).unwrap();
@@ -466,7 +498,7 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
     world.apply(AUTOSCALER).await;
 
     let mut outputs = Outputs::default();
-    for turn in turns(&secured.url(), &proxy.url()) {
+    for turn in turns([&secured.url(), &proxy.url(), &expired.url()]) {
         if turn.told.0 == "Forbidden" {
             proxy.refuse_with(403);
         }
