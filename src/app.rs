@@ -17,7 +17,7 @@ use crate::{
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
             Endpoints, MatchersError, Prometheus, PromqlScope, QueryDefaults, QueryRules,
-            RulesCache, ServerError, adapter_config::ReloadOutcome, matchers,
+            RulesCache, adapter_config::ReloadOutcome, matchers,
         },
     },
     api::validation::TargetRules,
@@ -46,9 +46,6 @@ pub enum AppError {
     /// The Kubernetes API cannot be reached with this configuration.
     #[error("no connection to the Kubernetes API")]
     Connect(#[from] ConnectError),
-    /// The Prometheus URL cannot be used.
-    #[error("no connection to Prometheus")]
-    Prometheus(#[from] ServerError),
     /// The matchers of resource metrics cannot be used.
     #[error("--prometheus-resource-matchers cannot be used")]
     ResourceMatchers(#[from] MatchersError),
@@ -380,15 +377,11 @@ fn history(
         return Ok(None);
     }
     let mut reader = Endpoints {
-        hub: config
-            .prometheus
-            .as_ref()
-            .map(Prometheus::new)
-            .transpose()?,
+        hub: config.prometheus.as_ref().map(Prometheus::new),
         ..Endpoints::default()
     };
     for (name, server) in &config.prometheus_endpoints {
-        let client = Prometheus::new(server)?;
+        let client = Prometheus::new(server);
         reader.named.insert(name.as_str().into(), client);
     }
     let scope = match config.promql_scope {

@@ -1,6 +1,6 @@
 //! Why a configuration cannot be used.
 
-use crate::{api::validation::InvalidTargetKind, leadership::WRITE_TIME};
+use crate::{api::validation::InvalidTargetKind, leadership::WRITE_TIME, ports::ServerError};
 
 /// A flag with an invalid value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -67,31 +67,20 @@ pub enum ConfigError {
         /// What is expected.
         message: String,
     },
-    /// A URL has parts that a base URL must not have; it is not shown, because one of them may be a password.
-    #[error(
-        "{origin}: the URL holds a user, a password, a query or a fragment; expected http(s)://HOST:PORT/PREFIX, and \
-         credentials as files in the configuration file"
-    )]
-    NotABase {
-        /// The field or the flag that gives it.
+    /// A Prometheus server cannot be used.
+    #[error("{origin}: {problem}")]
+    Server {
+        /// The field or the flag that gives its URL.
         origin: String,
+        /// Why not.
+        problem: ServerError,
     },
-    /// A secret would be sent without encryption.
-    #[error("{origin}: the URL is not encrypted, and {secret} would be sent to it; use https")]
-    NotEncrypted {
-        /// The field or the flag that gives the URL.
-        origin: String,
-        /// What would be sent.
-        secret: &'static str,
-    },
-    /// The Prometheus URL cannot be used; it is not shown, because a part of it may be a password.
-    #[error("--prometheus (or FORETIDE_PROMETHEUS) expects http://HOST:PORT or https://HOST:PORT")]
-    Prometheus,
-    /// An endpoint has no name, the name of another endpoint, or a URL that cannot be used.
-    #[error(
-        "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once; check {name}"
-    )]
-    Endpoint {
+    /// An endpoint has no name; it is not shown, because it may be a part of a URL with a password.
+    #[error("--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT")]
+    EndpointName,
+    /// Two endpoints have one name.
+    #[error("--prometheus-endpoint expects each name once, got {name} twice")]
+    EndpointTwice {
         /// Which one.
         name: String,
     },

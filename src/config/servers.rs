@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use reqwest::{
-    Url,
-    header::{self, HeaderName, HeaderValue},
-};
+use reqwest::header::{self, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use super::error::ConfigError;
@@ -91,19 +88,12 @@ impl ServerSections {
         hub: Option<String>,
         endpoints: Vec<String>,
     ) -> Result<Servers, ConfigError> {
-        let hub = match hub {
-            Some(value) => {
-                let url = base_url(&value).ok_or(ConfigError::Prometheus)?;
-                Some((url, "--prometheus (or FORETIDE_PROMETHEUS)"))
-            }
-            None => self
-                .hub
-                .url("prometheus")?
-                .map(|url| (url, "prometheus.url")),
-        };
+        let of_flag = hub.map(|url| (url, "--prometheus (or FORETIDE_PROMETHEUS)"));
+        let of_file = self.hub.url.clone().map(|url| (url, "prometheus.url"));
+        let hub = of_flag.or(of_file);
         let credentials = self.hub.credentials("prometheus")?;
         let hub = match hub {
-            Some((url, origin)) => Some(server(origin, url, credentials)?),
+            Some((url, origin)) => Some(server(origin.to_owned(), &url, credentials)?),
             None if credentials == CredentialFiles::default() => None,
             None => return Err(missing_url("prometheus")),
         };
@@ -111,16 +101,15 @@ impl ServerSections {
         let mut named = BTreeMap::new();
         for (name, section) in self.named {
             let field = format!("prometheusEndpoints.{name}");
-            let of_file = section
-                .url(&field)?
-                .map(|url| (url, format!("{field}.url")));
+            let of_file = section.url.clone();
+            let of_file = of_file.map(|url| (url, format!("{field}.url")));
             let of_flag = urls.remove(&name).map(|url| (url, flag_of(&name)));
             let (url, origin) = of_flag.or(of_file).ok_or_else(|| missing_url(&field))?;
             let credentials = section.credentials(&field)?;
-            named.insert(name, server(&origin, url, credentials)?);
+            named.insert(name, server(origin, &url, credentials)?);
         }
         for (name, url) in urls {
-            let server = server(&flag_of(&name), url, CredentialFiles::default())?;
+            let server = server(flag_of(&name), &url, CredentialFiles::default())?;
             named.insert(name, server);
         }
         Ok(Servers { hub, named })
@@ -136,19 +125,6 @@ impl ServerSections {
 // === impl ServerSection ===
 
 impl ServerSection {
-    fn url(&self, field: &str) -> Result<Option<String>, ConfigError> {
-        let Some(value) = &self.url else {
-            return Ok(None);
-        };
-        match base_url(value) {
-            Some(url) => Ok(Some(url)),
-            None => Err(section(
-                &format!("{field}.url"),
-                "expected http://HOST:PORT or https://HOST:PORT",
-            )),
-        }
-    }
-
     fn credentials(&self, field: &str) -> Result<CredentialFiles, ConfigError> {
         let tls = self.tls.as_ref();
         let ca = tls.and_then(|tls| tls.ca.clone());
@@ -260,32 +236,13 @@ fn one_of(value: Option<&String>, file: Option<&PathBuf>) -> Option<Setting> {
     }
 }
 
-/// A server, if nothing secret would be sent to it in the clear. `origin` is the field or the flag that gives its URL.
+/// A server; `origin` is the field or the flag that gives its URL.
 fn server(
-    origin: &str,
-    url: String,
+    origin: String,
+    url: &str,
     credentials: CredentialFiles,
 ) -> Result<HistoryServer, ConfigError> {
-    let origin = || origin.to_owned();
-    let parsed = Url::parse(&url).ok();
-    let parsed = parsed.filter(|url| {
-        let is_anonymous = url.username().is_empty() && url.password().is_none();
-        is_anonymous && url.query().is_none() && url.fragment().is_none()
-    });
-    let parsed = parsed.ok_or_else(|| ConfigError::NotABase { origin: origin() })?;
-    if parsed.scheme() == "http" {
-        if let Some(secret) = credentials.secret() {
-            return Err(ConfigError::NotEncrypted {
-                origin: origin(),
-                secret,
-            });
-        }
-        if credentials.ca.is_some() {
-            let message = "tls.caFile has no effect on an http URL; use https";
-            return Err(section(&origin(), message));
-        }
-    }
-    Ok(HistoryServer { url, credentials })
+    HistoryServer::new(url, credentials).map_err(|problem| ConfigError::Server { origin, problem })
 }
 
 /// The flag that gives the URL of an endpoint.
@@ -304,29 +261,21 @@ fn section(field: &str, message: &str) -> ConfigError {
     }
 }
 
-fn base_url(value: &str) -> Option<String> {
-    let scheme = value.starts_with("http://") || value.starts_with("https://");
-    let url = Url::parse(value).ok();
-    url.filter(|url| scheme && url.has_host())
-        .map(|_| value.trim_end_matches('/').to_owned())
-}
-
-/// The endpoints of `--prometheus-endpoint`, by name.
+/// The URLs of `--prometheus-endpoint`, by name.
 fn flag_urls(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
-    let mut endpoints = BTreeMap::new();
+    let mut urls = BTreeMap::new();
     for value in values.into_iter().filter(|value| !value.is_empty()) {
         // What has no name may be a part of a URL, and so of a password.
-        let name = value.split_once('=').map(|(name, _)| name.trim());
-        let shown = name.filter(|name| !name.is_empty() && !name.contains(['/', ':', '@']));
-        let shown = shown.unwrap_or("the one without a name").to_owned();
-        let url = value
-            .split_once('=')
-            .and_then(|(_, url)| base_url(url.trim()));
-        let read = name.filter(|name| !name.is_empty()).zip(url);
-        let Some((name, url)) = read.filter(|(name, _)| !endpoints.contains_key(*name)) else {
-            return Err(ConfigError::Endpoint { name: shown });
-        };
-        endpoints.insert(name.to_owned(), url);
+        let named = value.split_once('=').map(|(name, url)| (name.trim(), url));
+        let named = named.filter(|(name, _)| !name.is_empty() && !name.contains(['/', ':', '@']));
+        let (name, url) = named.ok_or(ConfigError::EndpointName)?;
+        if urls
+            .insert(name.to_owned(), url.trim().to_owned())
+            .is_some()
+        {
+            let name = name.to_owned();
+            return Err(ConfigError::EndpointTwice { name });
+        }
     }
-    Ok(endpoints)
+    Ok(urls)
 }

@@ -1,7 +1,9 @@
 use clap::Parser;
 
 use super::{servers::ServerSections, *};
-use crate::ports::{Authorization, CertificateFiles, CredentialFiles, CustomHeader, Setting};
+use crate::ports::{
+    Authorization, CertificateFiles, CredentialFiles, CustomHeader, ServerError, Setting,
+};
 
 #[derive(clap::Parser)]
 struct Program {
@@ -135,23 +137,21 @@ fn endpoints_have_unique_names_and_series_a_cluster_label() {
         ("east", "https://thanos/e"),
         ("west", "http://10.0.0.7:9090"),
     ];
-    let both = both.map(|(name, url)| (name.to_owned(), HistoryServer::at(url)));
+    let both = both.map(|(name, url)| (name.to_owned(), HistoryServer::at(url).unwrap()));
     let given = "east=https://thanos/e/,west=http://10.0.0.7:9090";
     assert_eq!(of(&[flag, given]), Ok(BTreeMap::from(both)));
     assert_eq!(of(&[]), Ok(BTreeMap::new()));
-    let unnamed = "the one without a name";
-    for (value, name) in [
-        ("http://thanos", unnamed),
-        ("=http://thanos", unnamed),
-        ("east=thanos:9090", "east"),
-        ("east=", "east"),
-    ] {
-        let name = name.to_owned();
-        assert_eq!(of(&[flag, value]), Err(ConfigError::Endpoint { name }));
+    for value in ["http://thanos", "=http://thanos", "http://thanos?a=b"] {
+        assert_eq!(of(&[flag, value]), Err(ConfigError::EndpointName));
+    }
+    for value in ["east=thanos:9090", "east="] {
+        let error = of(&[flag, value]).unwrap_err().to_string();
+        let expected = "--prometheus-endpoint east=URL: expected http://HOST:PORT";
+        assert!(error.starts_with(expected), "{error}");
     }
     let twice = of(&[flag, "a=http://b", flag, "a=http://c"]);
     let name = "a".to_owned();
-    assert_eq!(twice, Err(ConfigError::Endpoint { name }));
+    assert_eq!(twice, Err(ConfigError::EndpointTwice { name }));
     let label =
         |value: &str| config(&["--prometheus-cluster-label", value]).map(|c| c.cluster_label);
     assert_eq!(config(&[]).unwrap().cluster_label, "cluster");
@@ -239,8 +239,13 @@ fn invalid_values_are_rejected_with_the_name_of_the_flag() {
                 flag: "hpa-initial-readiness-delay",
             },
         ),
-        (["--prometheus", "prom:9090"], ConfigError::Prometheus),
-        (["--prometheus", "http://"], ConfigError::Prometheus),
+        (
+            ["--prometheus", "prom:9090"],
+            ConfigError::Server {
+                origin: "--prometheus (or FORETIDE_PROMETHEUS)".into(),
+                problem: ServerError::Url,
+            },
+        ),
         (
             ["--member-secret-label", "=true"],
             ConfigError::MemberLabel {
@@ -380,8 +385,7 @@ fn beside(file: &str) -> PathBuf {
 }
 
 fn server(url: &str, credentials: CredentialFiles) -> HistoryServer {
-    let url = url.to_owned();
-    HistoryServer { url, credentials }
+    HistoryServer::new(url, credentials).unwrap()
 }
 
 fn credentials_of_hub() -> CredentialFiles {
@@ -436,7 +440,7 @@ fn a_flag_replaces_the_address_of_a_server_and_adds_servers() {
     let hub = server("https://other", credentials_of_hub());
     assert_eq!(config.prometheus, Some(hub));
     let all: Vec<_> = config.prometheus_endpoints.into_values().collect();
-    let east = HistoryServer::at("http://e");
+    let east = HistoryServer::at("http://e").unwrap();
     assert_eq!(all, [east, server("https://w", credentials_of_west())]);
 }
 

@@ -10,6 +10,7 @@
 use std::{fmt, path::PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
+use url::Url;
 
 /// How long before it expires a credential is reported.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -18,13 +19,35 @@ const SHORT_LIVED: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Headers whose value is the name of a tenant, which is no secret and is shown in messages.
 const TENANT_HEADERS: [&str; 2] = ["X-Scope-OrgID", "THANOS-TENANT"];
 
-/// A Prometheus server, or one that imitates its query API.
+/// A Prometheus server, or one that imitates its query API, with the credentials that it asks for.
+///
+/// # Guarantees
+/// - The URL is `http` or `https`, without a user, a password, a query or a fragment.
+/// - With credentials that must be kept secret, it is `https`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryServer {
-    /// Base URL, with a path prefix if there is one, without `/api/v1`.
-    pub url: String,
-    /// The credentials that it asks for, and the certificate authorities that are trusted.
-    pub credentials: CredentialFiles,
+    url: Url,
+    credentials: CredentialFiles,
+}
+
+/// Why a server cannot be used. The URL is not shown, because a part of it may be a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ServerError {
+    /// Not an absolute http or https URL.
+    #[error("expected http://HOST:PORT or https://HOST:PORT")]
+    Url,
+    /// Parts that a base URL must not have.
+    #[error(
+        "the URL holds a user, a password, a query or a fragment; expected http(s)://HOST:PORT/PREFIX, and credentials \
+         as files in the configuration file"
+    )]
+    NotABase,
+    /// A secret would be sent without encryption.
+    #[error("the URL is not encrypted, and {0} would be sent to it; use https")]
+    NotEncrypted(&'static str),
+    /// Certificate authorities for a server that shows no certificate.
+    #[error("tls.caFile has no effect on an http URL; use https")]
+    NoCertificate,
 }
 
 /// The credentials for one server. Secrets are files, which are read again when they change.
@@ -111,13 +134,44 @@ pub struct ServerHealth {
 // === impl HistoryServer ===
 
 impl HistoryServer {
-    /// A server that asks for no credentials.
-    #[must_use]
-    pub fn at(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            credentials: CredentialFiles::default(),
+    /// A server at a base URL, with a path prefix if there is one, without `/api/v1`.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn new(url: &str, credentials: CredentialFiles) -> Result<Self, ServerError> {
+        // A URL parser also takes `http:host`.
+        let is_absolute = url.starts_with("http://") || url.starts_with("https://");
+        let parsed = Url::parse(url.trim_end_matches('/')).ok();
+        let url = parsed.filter(|_| is_absolute).ok_or(ServerError::Url)?;
+        let is_anonymous = url.username().is_empty() && url.password().is_none();
+        if !is_anonymous || url.query().is_some() || url.fragment().is_some() {
+            return Err(ServerError::NotABase);
         }
+        match (url.scheme(), credentials.secret()) {
+            ("http", Some(secret)) => Err(ServerError::NotEncrypted(secret)),
+            ("http", None) if credentials.ca.is_some() => Err(ServerError::NoCertificate),
+            _ => Ok(Self { url, credentials }),
+        }
+    }
+
+    /// A server that asks for no credentials.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn at(url: &str) -> Result<Self, ServerError> {
+        Self::new(url, CredentialFiles::default())
+    }
+
+    /// Its base URL.
+    #[must_use]
+    pub const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The credentials that it asks for, and the certificate authorities that are trusted.
+    #[must_use]
+    pub const fn credentials(&self) -> &CredentialFiles {
+        &self.credentials
     }
 }
 
@@ -224,6 +278,59 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
+    }
+
+    fn bearer() -> CredentialFiles {
+        CredentialFiles {
+            authorization: Some(Authorization::Bearer {
+                token: "token".into(),
+            }),
+            ..CredentialFiles::default()
+        }
+    }
+
+    #[test]
+    fn a_server_has_a_base_url_and_gets_no_secret_over_plain_http() {
+        let none = CredentialFiles::default;
+        let authority = CredentialFiles {
+            ca: Some("ca.crt".into()),
+            ..none()
+        };
+        let url = |url: &str, credentials| {
+            let server = HistoryServer::new(url, credentials)?;
+            Ok(server.url().to_string())
+        };
+        for (given, credentials, expected) in [
+            (
+                "https://p.example/base/",
+                bearer(),
+                Ok("https://p.example/base"),
+            ),
+            ("https://p", authority.clone(), Ok("https://p/")),
+            ("http://p:9090", none(), Ok("http://p:9090/")),
+            (
+                "http://p",
+                bearer(),
+                Err(ServerError::NotEncrypted("a bearer token")),
+            ),
+            ("http://p", authority, Err(ServerError::NoCertificate)),
+            ("ftp://p", none(), Err(ServerError::Url)),
+            ("p:9090", none(), Err(ServerError::Url)),
+            ("http:p", none(), Err(ServerError::Url)),
+            ("https://", none(), Err(ServerError::Url)),
+            ("https://u:secret", none(), Err(ServerError::Url)),
+            ("", none(), Err(ServerError::Url)),
+            ("https://u@p", none(), Err(ServerError::NotABase)),
+            ("https://:secret@p", none(), Err(ServerError::NotABase)),
+            ("https://p/?a=b", none(), Err(ServerError::NotABase)),
+            ("https://p/#a", none(), Err(ServerError::NotABase)),
+        ] {
+            assert_eq!(
+                url(given, credentials),
+                expected.map(str::to_owned),
+                "{given}"
+            );
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use history::{
 };
 pub use history_server::{
     Authorization, CertificateFiles, CredentialExpiry, CredentialFiles, CustomHeader,
-    HistoryServer, ServerHealth, Setting,
+    HistoryServer, ServerError, ServerHealth, Setting,
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};

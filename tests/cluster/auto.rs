@@ -57,7 +57,7 @@ async fn an_unset_algorithm_runs_auto_and_status_shows_its_accuracy() {
     // nothing, so only the forecast requests nine.
     let ten = Timestamp::from_second(MIDNIGHT as i64 + 10 * 3600).unwrap();
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         sync_period: jiff::SignedDuration::from_secs(15),
         ..world.config()
     };

@@ -96,7 +96,7 @@ async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError
 
 /// The reason and the message of the error that a server gives.
 async fn refusal(server: HistoryServer, now: Timestamp) -> (&'static str, String) {
-    let error = up(&Reader::new(&server).unwrap(), now).await.unwrap_err();
+    let error = up(&Reader::new(&server), now).await.unwrap_err();
     (error.reason(), error.to_string())
 }
 
@@ -139,11 +139,10 @@ async fn a_prometheus_with_tls_a_password_and_client_certificates_is_read_and_fa
         ca: Some(ca.clone()),
         client_certificate: Some(client.clone()),
     };
-    let server = |credentials: &CredentialFiles| HistoryServer {
-        url: prometheus.url(),
-        credentials: credentials.clone(),
+    let server = |credentials: &CredentialFiles| {
+        HistoryServer::new(&prometheus.url(), credentials.clone()).unwrap()
     };
-    let reader = Reader::new(&server(&credentials)).unwrap();
+    let reader = Reader::new(&server(&credentials));
     assert!(up(&reader, now).await.unwrap().len() >= 30);
 
     let wrong = CredentialFiles {
@@ -257,11 +256,9 @@ async fn a_proxy_with_tenants_is_read_by_token_and_header_and_a_new_token_is_fol
         .unwrap();
     let token = folder.write("token", TOKENS[0]);
     let ca = folder.write("ca.crt", pki.ca_pem());
-    let server = |tenant: &str| HistoryServer {
-        url: proxy.url(),
-        credentials: of_tenant(&token, &ca, tenant),
-    };
-    let reader = Reader::new(&server("us")).unwrap();
+    let server =
+        |tenant: &str| HistoryServer::new(&proxy.url(), of_tenant(&token, &ca, tenant)).unwrap();
+    let reader = Reader::new(&server("us"));
     assert!(up(&reader, now).await.unwrap().len() >= 30);
     assert_eq!(refusal(server("nobody"), now).await.0, "NoData");
 

@@ -139,7 +139,7 @@ async fn scaling_continues_without_prometheus_and_after_an_api_server_outage() {
     // From 11:00 on, a minute per second: a forecast outlives its history by ten seconds.
     let eleven = Timestamp::from_second(MIDNIGHT as i64 + 11 * 3600).unwrap();
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         sync_period: jiff::SignedDuration::from_secs(30),
         ..world.config()
     };

@@ -220,7 +220,7 @@ async fn exceed_forecast(world: &World, fake: &FakeMetrics) {
     // below the load for longer than the slowest machine needs to follow.
     let four = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         sync_period: jiff::SignedDuration::from_secs(60),
         ..world.config()
     };

@@ -112,7 +112,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
 
     let start = Timestamp::from_second(START as i64).unwrap();
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         adapter_config: Some(AdapterConfigSource::ConfigMap {
             namespace: NAMESPACE.to_owned(),
             name: "adapter-config".to_owned(),

@@ -220,8 +220,11 @@ async fn a_prometheus_that_hangs_leaves_the_forecasts_of_the_other_fresh() {
     let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let clock = Clock::starting_at(start, 60.0);
     let config = Config {
-        prometheus: Some(HistoryServer::at(shared.url())),
-        prometheus_endpoints: BTreeMap::from([("west".to_owned(), HistoryServer::at(own.url()))]),
+        prometheus: Some(HistoryServer::at(&shared.url()).unwrap()),
+        prometheus_endpoints: BTreeMap::from([(
+            "west".to_owned(),
+            HistoryServer::at(&own.url()).unwrap(),
+        )]),
         sync_period: SignedDuration::from_secs(120),
         ..world.config()
     };

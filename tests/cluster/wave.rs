@@ -44,7 +44,7 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 30.0);
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         sync_period: jiff::SignedDuration::from_secs(120),
         ..world.config()
     };

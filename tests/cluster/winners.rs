@@ -62,7 +62,7 @@ async fn the_winner_changes_from_cron_to_forecast_to_observed_without_a_dip() {
     let end = Timestamp::from_second(WINDOW_END).unwrap();
     let clock = Clock::starting_at(end - SignedDuration::from_hours(1), 15.0);
     let config = Config {
-        prometheus: Some(HistoryServer::at(prometheus.url())),
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
         sync_period: SignedDuration::from_secs(15),
         ..world.config()
     };

@@ -73,19 +73,17 @@ impl World {
             name: "X-Scope-OrgID".to_owned(),
             value: Setting::File(self.folder.join("tenant")),
         };
-        let server = HistoryServer {
-            url: self.proxy.url(),
-            credentials: CredentialFiles {
-                authorization: Some(Authorization::Bearer {
-                    token: self.folder.join(token),
-                }),
-                headers: vec![header],
-                ca: Some(self.folder.join("ca.crt")),
-                client_certificate: None,
-            },
+        let credentials = CredentialFiles {
+            authorization: Some(Authorization::Bearer {
+                token: self.folder.join(token),
+            }),
+            headers: vec![header],
+            ca: Some(self.folder.join("ca.crt")),
+            client_certificate: None,
         };
+        let server = HistoryServer::new(&self.proxy.url(), credentials).unwrap();
         Endpoints {
-            hub: Some(Prometheus::new(&server).unwrap()),
+            hub: Some(Prometheus::new(&server)),
             ..Endpoints::default()
         }
     }
@@ -230,9 +228,9 @@ async fn plain_http_at_an_https_url_is_told() {
         ca: Some(world.folder.join("ca.crt")),
         ..CredentialFiles::default()
     };
-    let server = HistoryServer { url, credentials };
+    let server = HistoryServer::new(&url, credentials).unwrap();
     let reader = Endpoints {
-        hub: Some(Prometheus::new(&server).unwrap()),
+        hub: Some(Prometheus::new(&server)),
         ..Endpoints::default()
     };
     let error = read(&reader).await.unwrap_err();

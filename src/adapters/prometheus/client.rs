@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::{Response, Url};
+use reqwest::Response;
 
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
@@ -36,23 +36,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How much earlier than the client the server gives up, so that its own error arrives before the deadline.
 const SERVER_LEAD: Duration = Duration::from_millis(500);
 
-/// Why a server cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// Not an absolute http or https URL.
-    #[error("invalid Prometheus URL; expected https://host[:port][/prefix]")]
-    Url,
-    /// A secret would be sent without encryption.
-    #[error("the Prometheus URL is not encrypted, and {0} would be sent to it; use https")]
-    NotEncrypted(&'static str),
-    /// User, password, query or fragment in the URL.
-    #[error(
-        "the Prometheus URL holds credentials, a query or a fragment; give the base URL only, and credentials as files \
-         in the configuration file"
-    )]
-    NotABase,
-}
-
 /// A Prometheus server, or one that imitates its query API. Clones share connections.
 #[derive(Clone)]
 pub struct Prometheus {
@@ -72,21 +55,18 @@ impl std::fmt::Debug for Prometheus {
 
 impl Prometheus {
     /// Prepares a client; nothing is read or sent yet.
-    ///
-    /// # Errors
-    /// [`ServerError`].
-    pub fn new(server: &HistoryServer) -> Result<Self, ServerError> {
+    #[must_use]
+    pub fn new(server: &HistoryServer) -> Self {
         Self::with_timeout(server, TIMEOUT)
     }
 
-    fn with_timeout(server: &HistoryServer, timeout: Duration) -> Result<Self, ServerError> {
-        let url = checked_url(server)?;
-        Ok(Self {
-            endpoint: url.to_string(),
-            sessions: Arc::new(Sessions::new(server, url, timeout)),
+    fn with_timeout(server: &HistoryServer, timeout: Duration) -> Self {
+        Self {
+            endpoint: server.url().to_string(),
+            sessions: Arc::new(Sessions::new(server, timeout)),
             timeout,
             breaker: Arc::default(),
-        })
+        }
     }
 
     /// The query's values at `from`, `from + step`, ... `to`, all in whole seconds; at most 11,000 of them.
@@ -138,7 +118,7 @@ impl Prometheus {
 
     /// The headers that are sent to it, in words; one of them may name a tenant.
     pub(super) fn headers_in_words(&self) -> Option<String> {
-        self.sessions.server().credentials.headers_in_words()
+        self.sessions.server().credentials().headers_in_words()
     }
 
     /// How often the tenant changed.
@@ -212,7 +192,7 @@ impl Prometheus {
             message: excerpt(&redactor.redact(&message)),
             sent: format!(
                 "{}{}",
-                self.sessions.server().credentials,
+                self.sessions.server().credentials(),
                 self.outdated_credentials()
             ),
         }
@@ -244,7 +224,7 @@ impl Prometheus {
         if cause.is_some_and(reqwest::Error::is_timeout) {
             return self.deadline_exceeded();
         }
-        let credentials = &self.sessions.server().credentials;
+        let credentials = self.sessions.server().credentials();
         if let Some(message) = tls::tls_error_message(&error, credentials) {
             return HistoryError::Tls {
                 endpoint: self.endpoint.clone(),
@@ -327,19 +307,6 @@ impl Prometheus {
             },
             other => by_status(status, &format!("{}: {excerpted}", excerpt(other))),
         }
-    }
-}
-
-fn checked_url(server: &HistoryServer) -> Result<Url, ServerError> {
-    let url = Url::parse(&server.url).map_err(|_| ServerError::Url)?;
-    let credentials = !url.username().is_empty() || url.password().is_some();
-    if credentials || url.query().is_some() || url.fragment().is_some() {
-        return Err(ServerError::NotABase);
-    }
-    match (url.scheme(), server.credentials.secret()) {
-        ("https", _) | ("http", None) => Ok(url),
-        ("http", Some(secret)) => Err(ServerError::NotEncrypted(secret)),
-        _ => Err(ServerError::Url),
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_unknown_endpoint_is_an_error_that_names_it() {
-        let thanos = Prometheus::new(&HistoryServer::at("https://thanos")).unwrap();
+        let thanos = Prometheus::new(&HistoryServer::at("https://thanos").unwrap());
         let endpoints = Endpoints {
             hub: None,
             named: [("east".into(), thanos)].into(),

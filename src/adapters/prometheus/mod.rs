@@ -24,7 +24,7 @@ mod session;
 mod tls;
 
 pub use adapter_config::{AdapterConfig, RulesCache};
-pub use client::{Prometheus, ServerError};
+pub use client::Prometheus;
 pub use demand::QueryRules;
 pub use endpoints::{EndpointNames, Endpoints};
 pub use promql::Query;

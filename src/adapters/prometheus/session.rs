@@ -16,7 +16,7 @@ use std::{
 };
 
 use prometheus_http_query::Client;
-use reqwest::{Response, Url, redirect, tls::TlsInfo};
+use reqwest::{Response, redirect, tls::TlsInfo};
 use rustls::ClientConfig;
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -40,7 +40,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The sessions of one server: one at a time, replaced when the credentials change.
 pub(super) struct Sessions {
     server: HistoryServer,
-    url: Url,
     timeout: Duration,
     state: tokio::sync::Mutex<State>,
     /// Set when the server refused the credentials: they are read again before the next request.
@@ -93,11 +92,10 @@ pub(super) struct CredentialStatus {
 // === impl Sessions ===
 
 impl Sessions {
-    /// Those of a server at a checked URL. Nothing is read yet.
-    pub(super) fn new(server: &HistoryServer, url: Url, timeout: Duration) -> Self {
+    /// Those of a server. Nothing is read yet.
+    pub(super) fn new(server: &HistoryServer, timeout: Duration) -> Self {
         Self {
             server: server.clone(),
-            url,
             timeout,
             state: tokio::sync::Mutex::default(),
             refused: AtomicBool::default(),
@@ -141,8 +139,8 @@ impl Sessions {
         let current = state.current.as_ref();
         let reading = state.reading.get_or_insert_with(|| {
             let before = current.map(|current| Arc::clone(&current.credentials));
-            let (server, encrypted) = (self.server.clone(), self.url.scheme() == "https");
-            tokio::task::spawn_blocking(move || load(&server, encrypted, before.as_deref()))
+            let server = self.server.clone();
+            tokio::task::spawn_blocking(move || load(&server, before.as_deref()))
         });
         let Ok(joined) = timeout(limit, reading).await else {
             return Err(CredentialError::TimedOut);
@@ -159,7 +157,7 @@ impl Sessions {
         let (credentials, config) = *changed;
         let session = self.session(&credentials, config)?;
         if let Some(before) = &state.current {
-            tracing::info!(url = %self.url, "using the changed credentials for Prometheus");
+            tracing::info!(url = %self.server.url(), "using the changed credentials for Prometheus");
             if credentials.is_other_tenant(&before.credentials) {
                 self.version.fetch_add(1, Ordering::Relaxed);
             }
@@ -192,7 +190,7 @@ impl Sessions {
             .tls_info(true)
             .build()
             .map_err(|error| CredentialError::Setup(Box::new(error.without_url())))?;
-        let client = Client::from(http, self.url.as_str())
+        let client = Client::from(http, self.server.url().as_str())
             .map_err(|error| CredentialError::Setup(Box::new(error)))?;
         Ok(Session {
             client,
@@ -205,7 +203,7 @@ impl Sessions {
         let mut status = self.known();
         let problem = error.map(|error| chain(error));
         if let Some(problem) = problem.as_ref().filter(|_| status.problem != problem) {
-            tracing::warn!(url = %self.url, error = %problem, "cannot use the credentials for Prometheus");
+            tracing::warn!(url = %self.server.url(), error = %problem, "cannot use the credentials for Prometheus");
         }
         status.problem = problem;
     }
@@ -244,15 +242,12 @@ impl Sessions {
 }
 
 /// Reads the files of a server. Blocks the thread.
-fn load(
-    server: &HistoryServer,
-    encrypted: bool,
-    before: Option<&Credentials>,
-) -> Result<Loaded, CredentialError> {
-    let credentials = Credentials::read(&server.credentials)?;
+fn load(server: &HistoryServer, before: Option<&Credentials>) -> Result<Loaded, CredentialError> {
+    let credentials = Credentials::read(server.credentials())?;
     if before == Some(&credentials) {
         return Ok(Loaded::Unchanged);
     }
+    let encrypted = server.url().scheme() == "https";
     let config = tls::client_config(encrypted, &credentials)?;
     Ok(Loaded::Changed(Box::new((credentials, config))))
 }

@@ -36,9 +36,7 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
         Err(error) => {
             let field = match &error {
                 ConfigError::Section { field, .. } => field,
-                ConfigError::NotABase { origin } | ConfigError::NotEncrypted { origin, .. } => {
-                    origin
-                }
+                ConfigError::Server { origin, .. } => origin,
                 _ => "",
             };
             let place = document.find(field);

@@ -131,8 +131,11 @@ async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 60.0);
     let config = Config {
-        prometheus: Some(HistoryServer::at(shared.url())),
-        prometheus_endpoints: BTreeMap::from([("west".to_owned(), HistoryServer::at(own.url()))]),
+        prometheus: Some(HistoryServer::at(&shared.url()).unwrap()),
+        prometheus_endpoints: BTreeMap::from([(
+            "west".to_owned(),
+            HistoryServer::at(&own.url()).unwrap(),
+        )]),
         sync_period: SignedDuration::from_secs(240),
         ..world.config()
     };
