@@ -105,6 +105,10 @@ plan:
 image:
     .ci/image
 
+# The same for arm64: cross-built, and run by an emulator.
+image-arm64:
+    .ci/image arm64
+
 # A local cluster with a load.
 up:
     cargo run -p rig -- up --history examples/history/php-apache-cpu.csv

@@ -1,5 +1,6 @@
 //! The image, run as a container runtime runs it: its files read-only, as a user without rights and capabilities, with
-//! what the kubelet mounts of a service account. It needs the files of an image, so `.ci/image` runs it.
+//! what the kubelet mounts of a service account. It needs the files of an image, so `.ci/image` runs it. An image for
+//! another processor is run by an emulator.
 
 use std::{
     collections::BTreeSet,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Where the kubelet mounts the files of the service account.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+/// Where the emulator is in the container, if there is one.
+const EMULATOR: &str = "emulator";
 /// All files of the image.
 const FILES: [&str; 4] = [
     "etc/ssl/certs/ca-certificates.crt",
@@ -46,8 +49,15 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     each.collect()
 }
 
-/// The program of the image, in a container whose only files are those of `root` and of the account.
-fn container(root: &Path, account: &Path) -> Command {
+/// The emulator that `.ci/image` names, if the image is for another processor.
+fn emulator() -> Option<PathBuf> {
+    let named = std::env::var_os("IMAGE_EMULATOR");
+    named.filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// A container whose only files are those of `root` and of the account; `variables` are its environment. The arguments
+/// of the program follow.
+fn container(root: &Path, account: &Path, variables: &[(&str, String)]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65532", "--regid=65532", "--clear-groups", "bwrap"]);
     command.args([
@@ -63,7 +73,17 @@ fn container(root: &Path, account: &Path) -> Command {
         .arg("--ro-bind")
         .arg(account)
         .arg(format!("/{ACCOUNT}"));
-    command.kill_on_drop(true);
+    for (name, value) in variables {
+        command.args(["--setenv", name, value]);
+    }
+    if let Some(emulator) = emulator() {
+        let place = format!("/{EMULATOR}");
+        command
+            .arg("--ro-bind")
+            .arg(emulator)
+            .args([&place, &place]);
+    }
+    command.arg("/foretide").kill_on_drop(true);
     command
 }
 
@@ -111,12 +131,12 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
         fs::create_dir_all(root.join(place)).unwrap();
     }
 
-    let mut version = container(&root, &account);
-    let version = version
-        .args(["/foretide", "--version"])
-        .output()
-        .await
-        .unwrap();
+    if emulator().is_some() {
+        fs::write(root.join(EMULATOR), "").unwrap();
+    }
+
+    let mut version = container(&root, &account, &[]);
+    let version = version.arg("--version").output().await.unwrap();
     let version = String::from_utf8([version.stdout, version.stderr].concat()).unwrap();
     assert_eq!(
         version,
@@ -124,11 +144,8 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
     );
 
     let listen = free_address();
-    let mut controller = container(&root, &account);
-    for (name, value) in variables {
-        controller.args(["--setenv", name, &value]);
-    }
-    controller.args(["/foretide", "controller", "--sync-period=1s"]);
+    let mut controller = container(&root, &account, &variables);
+    controller.args(["controller", "--sync-period=1s"]);
     controller.arg(format!("--listen={listen}"));
     let controller = controller.spawn().unwrap();
     eventually(TIMEOUT, "the controller is ready", || async {
