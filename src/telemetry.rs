@@ -3,6 +3,7 @@
 //! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are removed. Callers
 //! pass finished values.
 
+mod conditions;
 mod fleets;
 mod logging;
 mod progress;
@@ -27,7 +28,7 @@ use prometheus_client::{
 
 pub use self::logging::{BadFilter, start_logging};
 pub use self::watches::WatchHealth;
-use self::{fleets::Fleets, progress::Progress, servers::Servers};
+use self::{conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers};
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,6 +91,10 @@ pub struct Counts {
     pub forecast: Option<u32>,
     /// The cron proposal, if there is one.
     pub cron: Option<u32>,
+    /// The lower bound.
+    pub min: u32,
+    /// The upper bound.
+    pub max: u32,
 }
 
 /// The quality of the forecast of one metric; all values are absent without a forecast.
@@ -141,6 +146,7 @@ pub struct Telemetry {
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     unreadable: Family<WatchLabels, Gauge>,
+    conditions: Conditions,
     fleets: Fleets,
     progress: Progress,
     servers: Servers,
@@ -193,6 +199,7 @@ impl Default for Telemetry {
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
             unreadable: Family::default(),
+            conditions: Conditions::default(),
             fleets: Fleets::default(),
             progress: Progress::default(),
             servers: Servers::default(),
@@ -213,7 +220,7 @@ impl Telemetry {
         );
         registry.register(
             "replicas",
-            "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired",
+            "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired, min, max",
             self.replicas.clone(),
         );
         registry.register(
@@ -259,6 +266,7 @@ impl Telemetry {
             self.unreadable.clone(),
         );
         self.register_forecasts(&mut registry);
+        self.conditions.register(&mut registry);
         self.fleets.register(&mut registry);
         self.progress.register(&mut registry);
         self.servers.register(&mut registry);
@@ -360,6 +368,7 @@ impl Telemetry {
         for (stage, _) in Counts::NONE.stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
         }
+        self.set_unhealthy(object, []);
     }
 
     /// Counts one write.
@@ -466,15 +475,19 @@ impl Counts {
         observed: None,
         forecast: None,
         cron: None,
+        min: 0,
+        max: 0,
     };
 
-    const fn stages(self) -> [(&'static str, Option<u32>); 5] {
+    const fn stages(self) -> [(&'static str, Option<u32>); 7] {
         [
             ("current", Some(self.current)),
             ("observed", self.observed),
             ("forecast", self.forecast),
             ("cron", self.cron),
             ("desired", Some(self.desired)),
+            ("min", Some(self.min)),
+            ("max", Some(self.max)),
         ]
     }
 }
@@ -517,6 +530,8 @@ mod tests {
             observed: Some(3),
             forecast: Some(7),
             cron: None,
+            min: 1,
+            max: 9,
         };
         let quality = ForecastQuality {
             skill: Some(0.35),
@@ -525,12 +540,16 @@ mod tests {
         };
         telemetry.decided(&object(), counts);
         let text = telemetry.encode();
-        assert!(
-            text.contains(
-                r#"foretide_replicas{kind="federatedhpa",namespace="shop",name="web",stage="desired"} 7"#
-            ),
-            "{text}"
-        );
+        for stage in [
+            r#"stage="desired"} 7"#,
+            r#"stage="min"} 1"#,
+            r#"stage="max"} 9"#,
+        ] {
+            let line = format!(
+                r#"foretide_replicas{{kind="federatedhpa",namespace="shop",name="web",{stage}"#
+            );
+            assert!(text.contains(&line), "{line} is not in\n{text}");
+        }
         // An object of another kind with the same name is another object.
         let same_name = ObjectLabels {
             kind: "effectivehorizontalpodautoscaler",
@@ -618,9 +637,8 @@ mod tests {
         let with = Counts {
             current: 2,
             desired: 7,
-            observed: None,
             forecast: Some(7),
-            cron: None,
+            ..Counts::NONE
         };
         telemetry.decided(&object(), with);
         telemetry.decided(

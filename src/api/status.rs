@@ -10,12 +10,16 @@ use crate::domain::{
     autoscale::Decision,
     condition,
     federate::Ledger,
+    observation::Status,
     proposal::{ForecastDetails, Proposal, Source},
     words::excerpt,
 };
 
 /// The longest message in a status, in characters. The API server refuses a condition of more than 32 KiB.
 const MESSAGE_MAX: usize = 4096;
+
+/// The conditions that are healthy with status `False`; all others with `True`.
+const HEALTHY_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// `status.decision` of a decision.
 pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
@@ -117,6 +121,16 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -
         last_transition_time: Time(Timestamp::UNIX_EPOCH),
         observed_generation: None,
     }
+}
+
+/// Whether a condition of this type is healthy with this status.
+pub(crate) fn is_healthy(kind: &str, status: &str) -> bool {
+    let healthy = if HEALTHY_IF_FALSE.contains(&kind) {
+        Status::False
+    } else {
+        Status::True
+    };
+    status == healthy.as_str()
 }
 
 /// The conditions with their transition times: that of the condition `before` while its status is the same, else `now`.

@@ -27,6 +27,7 @@ use crate::{
     adapters::kube::{ConnectError, Connection},
     api::{
         autoscaler::Autoscaler,
+        status::is_healthy,
         validation::{self, Invalid},
     },
     domain::{cron::Zone, hpa::MetricSpec},
@@ -66,9 +67,6 @@ pub struct ExplainArgs {
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TextFormat,
 }
-
-/// Conditions that are healthy with status `False`; all others with `True`.
-const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// The parts of an explanation.
 struct Explanation<'a> {
@@ -360,7 +358,10 @@ fn no_decision(autoscaler: &Autoscaler) -> String {
 /// The unhealthy conditions, each with a suggested action.
 fn conditions(conditions: &[Condition], screen: Screen) -> String {
     let mut text = String::new();
-    for condition in conditions.iter().filter(|condition| !is_good(condition)) {
+    let unhealthy = conditions
+        .iter()
+        .filter(|known| !is_healthy(&known.type_, &known.status));
+    for condition in unhealthy {
         let Condition {
             type_,
             status,
@@ -384,15 +385,6 @@ fn conditions(conditions: &[Condition], screen: Screen) -> String {
 /// Text under a head line.
 fn indented(text: &str) -> String {
     format!("  {}", wrapped(text, WIDTH - 2, "  "))
-}
-
-fn is_good(condition: &Condition) -> bool {
-    let good = if GOOD_IF_FALSE.contains(&condition.type_.as_str()) {
-        "False"
-    } else {
-        "True"
-    };
-    condition.status == good
 }
 
 /// The suggested action for a reason, where the message does not contain it.

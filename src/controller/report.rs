@@ -28,7 +28,7 @@ use super::{apply::Applied, target::TargetState};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
-        status::{condition, ledger_status},
+        status::{condition, is_healthy, ledger_status},
         validation::Invalid,
     },
     domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source},
@@ -164,6 +164,7 @@ impl Reporter<'_> {
         conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
         conditions.extend(extras.conditions);
         let conditions = conditions::since(conditions, autoscaler, self.now);
+        self.publish_conditions(&state.labels, &conditions);
         let status = Status {
             common: status::status(target, applied, conditions),
             fleet: extras.status,
@@ -173,6 +174,15 @@ impl Reporter<'_> {
             events,
             status: state.written.unless_equal(status),
         }
+    }
+
+    /// Publishes the conditions that are unhealthy.
+    fn publish_conditions(&self, object: &ObjectLabels, conditions: &[Condition]) {
+        let unhealthy = conditions
+            .iter()
+            .filter(|known| !is_healthy(&known.type_, &known.status));
+        let unhealthy = unhealthy.map(|known| (&*known.type_, &*known.reason));
+        self.telemetry.set_unhealthy(object, unhealthy);
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
@@ -216,7 +226,9 @@ impl Reporter<'_> {
             known.push(condition(kind, "False", reason, message));
         }
         status.common.observed_generation = autoscaler.generation();
-        status.common.conditions = Some(conditions::since(known, autoscaler, self.now));
+        let known = conditions::since(known, autoscaler, self.now);
+        self.publish_conditions(&state.labels, &known);
+        status.common.conditions = Some(known);
         let status = state.written.unless_equal(status);
         let warning = troubles.first().map(|(_, reason, note)| EventNote {
             warning: true,
@@ -259,6 +271,8 @@ fn counts(decision: &Decision) -> Counts {
         observed: largest(Source::Observed),
         forecast: largest(Source::Forecast),
         cron: largest(Source::Cron),
+        min: decision.bounds.min.get(),
+        max: decision.bounds.max.get(),
     }
 }
 

@@ -105,6 +105,8 @@ impl Telemetry {
             .lag_seconds
             .get_or_create(&KindLabels { kind });
         gauge.set(lag_seconds);
+        // A counter that starts at zero: the first panic is an increase.
+        drop(self.progress.panics.get_or_create(&KindLabels { kind }));
         let mut known = self.progress.known();
         let progress = known.loops.entry(kind).or_default();
         progress.has_turned = true;
@@ -234,6 +236,16 @@ mod tests {
         let text = telemetry.encode();
         assert!(!text.contains("east"), "{text}");
         assert!(text.contains(r#"dependency="apps"} 1"#), "{text}");
+    }
+
+    #[test]
+    fn the_first_panic_is_an_increase() {
+        let telemetry = Telemetry::default();
+        let series = r#"foretide_sync_panics_total{kind="federatedhpa"} "#;
+        telemetry.turned("federatedhpa", 0.0);
+        assert!(telemetry.encode().contains(&format!("{series}0")));
+        telemetry.panicked("federatedhpa");
+        assert!(telemetry.encode().contains(&format!("{series}1")));
     }
 
     #[test]

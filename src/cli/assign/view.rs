@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Assignment, NamedFleet, budgets::budgets};
 use crate::{
+    api::status::is_healthy,
     cli::{
         decision::{WIDTH, clock},
         output::{Paint, Screen, Side, dash, decimal, wrapped},
@@ -11,13 +12,9 @@ use crate::{
     domain::{
         Replicas,
         federate::{AssignmentKind, Member, MemberDecision, Total},
-        observation::Status,
         workload::{Mode, Strategy},
     },
 };
-
-/// The condition that is healthy with status `False`; all others with `True`.
-const GOOD_IF_FALSE: &str = "ReplicaConflict";
 
 /// The report as text.
 pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
@@ -237,12 +234,7 @@ fn conditions(assignment: &Assignment, screen: Screen) -> String {
     let mut text = String::new();
     for condition in &assignment.decision.conditions {
         let kind = condition.kind.as_str();
-        let good = if kind == GOOD_IF_FALSE {
-            Status::False
-        } else {
-            Status::True
-        };
-        if condition.status == good {
+        if is_healthy(kind, condition.status.as_str()) {
             continue;
         }
         let head = format!("{kind} {} {}", condition.status.as_str(), condition.reason);
