@@ -104,6 +104,8 @@ pub struct ForecastQuality {
     pub skill: Option<f64>,
     /// The fraction of forecasts that were high enough.
     pub coverage: Option<f64>,
+    /// The fraction that is asked for, if the algorithm has a quantile.
+    pub quantile: Option<f64>,
     /// Age of the newest sample that the forecast was made from.
     pub model_age_seconds: Option<f64>,
 }
@@ -142,6 +144,7 @@ pub struct Telemetry {
     rejections: Family<ReasonLabels, Counter>,
     skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     coverage: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    quantile: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
@@ -195,6 +198,7 @@ impl Default for Telemetry {
             rejections: Family::default(),
             skill: Family::default(),
             coverage: Family::default(),
+            quantile: Family::default(),
             model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
@@ -292,6 +296,11 @@ impl Telemetry {
             "forecast_coverage",
             "Fraction of the forecasts of the last three days that were high enough",
             self.coverage.clone(),
+        );
+        registry.register(
+            "forecast_quantile",
+            "Fraction of the forecasts that is meant to be high enough",
+            self.quantile.clone(),
         );
         registry.register_with_unit(
             "forecast_model_age",
@@ -443,6 +452,7 @@ impl Telemetry {
         for (family, value) in [
             (&self.skill, quality.skill),
             (&self.coverage, quality.coverage),
+            (&self.quantile, quality.quantile),
             (&self.model_age_seconds, quality.model_age_seconds),
         ] {
             match value.filter(|_| !self.hides_objects()) {
@@ -536,6 +546,7 @@ mod tests {
         let quality = ForecastQuality {
             skill: Some(0.35),
             coverage: Some(0.91),
+            quantile: Some(0.95),
             model_age_seconds: Some(60.0),
         };
         telemetry.decided(&object(), counts);
@@ -558,7 +569,13 @@ mod tests {
         telemetry.forget(&same_name, []);
         assert_eq!(telemetry.encode(), text);
         telemetry.set_forecast_quality(&object(), "resource.cpu", &quality);
-        assert!(telemetry.encode().contains("foretide_forecast_skill{"));
+        let text = telemetry.encode();
+        for line in [
+            r#"foretide_forecast_skill{kind="federatedhpa",namespace="shop",name="web",metric="resource.cpu"} 0.35"#,
+            r#"metric="resource.cpu"} 0.95"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
         telemetry.forget(&object(), &["resource.cpu".to_owned()]);
         assert_eq!(telemetry.encode(), empty);
     }

@@ -194,6 +194,7 @@ impl Reporter<'_> {
                 let quality = ForecastQuality {
                     skill: grounds.skill,
                     coverage: grounds.coverage,
+                    quantile: grounds.quantile,
                     // The clocks of the controller and of Prometheus may differ.
                     model_age_seconds: Some(age.max(0.0)),
                 };
