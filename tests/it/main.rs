@@ -24,6 +24,8 @@ mod fuzz;
 mod hpa_controller;
 mod members;
 #[cfg(test)]
+mod monitoring;
+#[cfg(test)]
 mod pictures;
 #[cfg(test)]
 mod process;
