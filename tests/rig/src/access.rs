@@ -17,7 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    CPU_ANNOTATION, Cluster, Component, Error, NodeSize, Relay, Result,
+    CPU_ANNOTATION, Cluster, Component, Error, NodeSize, Relay, Result, SkewedServer,
     cluster::{client_of, http_get},
     kwok::metrics_path,
     wait::within,
@@ -139,6 +139,22 @@ impl Cluster {
         let content = layout.pki.kubeconfig(&server, &json!({"token": token}));
         let file = format!("{namespace}-{name}-relayed.kubeconfig");
         layout.folder.write(&file, content)
+    }
+
+    /// A proxy to the API server whose clock can be wrong, and the kubeconfig of a service account through it.
+    ///
+    /// # Errors
+    /// When the account does not exist, or the proxy cannot be started.
+    pub async fn skewed(&self, namespace: &str, name: &str) -> Result<(SkewedServer, PathBuf)> {
+        let token = self.service_account_token(namespace, name).await?;
+        let layout = self.layout();
+        let (identity, ca) = (layout.pki.server("skewed")?, layout.pki.ca_pem());
+        let proxy = SkewedServer::start(&identity, ca, layout.server()).await?;
+        let content = layout
+            .pki
+            .kubeconfig(&proxy.url(), &json!({"token": token}));
+        let file = format!("{namespace}-{name}-skewed.kubeconfig");
+        Ok((proxy, layout.folder.write(&file, content)?))
     }
 
     /// A token for an existing service account that is valid for a day.

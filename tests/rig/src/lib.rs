@@ -83,6 +83,8 @@ mod place;
 mod process;
 mod prometheus;
 mod relay;
+mod scraping;
+mod skewed;
 mod tenants;
 mod tls_server;
 mod wait;
@@ -100,6 +102,8 @@ pub use pki::{Identity, Pki, Validity};
 pub use place::failures;
 pub use prometheus::{Prometheus, WebSecurity};
 pub use relay::Relay;
+pub use scraping::Scraping;
+pub use skewed::SkewedServer;
 pub use tenants::TenantProxy;
 pub use wait::eventually;
 

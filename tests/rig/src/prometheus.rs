@@ -1,8 +1,9 @@
-//! A real Prometheus that has a history from the start. It scrapes nothing; its samples come from
-//! promtool's blocks, or from remote write.
+//! A real Prometheus. Its samples come from promtool's blocks, as a history that it has from the start, from remote
+//! write, or from targets that it scrapes.
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -11,9 +12,10 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Binaries, Component, Error, History, Identity, Result,
+    Binaries, Component, Error, History, Identity, Result, Scraping,
     place::RunFolder,
     process::{Child, free_port, is_free},
+    scraping,
     wait::within,
 };
 
@@ -45,6 +47,8 @@ pub struct Prometheus {
     child: Mutex<Option<Child>>,
     http: reqwest::Client,
     security: Option<WebSecurity>,
+    /// What it scrapes, if anything.
+    scraping: Option<Scraping>,
     binaries: Binaries,
     folder: RunFolder,
     port: u16,
@@ -80,7 +84,10 @@ impl Prometheus {
     /// # Errors
     /// As [`Prometheus::start`].
     pub async fn start_secured(history: &History, security: WebSecurity) -> Result<Self> {
-        Self::start_with(&history.to_open_metrics(), Some(security)).await
+        let prometheus = Self::prepare(Some(security), None).await?;
+        prometheus.import(&history.to_open_metrics()).await?;
+        prometheus.restart().await?;
+        Ok(prometheus)
     }
 
     /// Shows another certificate to connections from now on. It must be of the same authority.
@@ -111,21 +118,59 @@ impl Prometheus {
     /// # Errors
     /// As [`Prometheus::start`].
     pub async fn start_with_text(open_metrics: &str) -> Result<Self> {
-        Self::start_with(open_metrics, None).await
+        let prometheus = Self::prepare(None, None).await?;
+        prometheus.import(open_metrics).await?;
+        prometheus.restart().await?;
+        Ok(prometheus)
     }
 
-    async fn start_with(open_metrics: &str, security: Option<WebSecurity>) -> Result<Self> {
+    /// Starts a Prometheus without samples, which scrapes and evaluates rules. It has no targets before
+    /// [`Prometheus::scrape`].
+    ///
+    /// # Errors
+    /// As [`Prometheus::start`].
+    pub async fn start_scraping(scraping: Scraping) -> Result<Self> {
+        let prometheus = Self::prepare(None, Some(scraping)).await?;
+        prometheus.scrape(&[])?;
+        prometheus.restart().await?;
+        Ok(prometheus)
+    }
+
+    /// Scrapes these targets from now on, and no others: series of the others end at once.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn scrape(&self, targets: &[SocketAddr]) -> Result<()> {
+        let next = self
+            .folder
+            .write("targets.next", scraping::targets(targets))?;
+        // Prometheus watches the folder; it finds either the old list or the new one.
+        let list = self.folder.path().join(scraping::TARGETS);
+        fs::rename(&next, &list).map_err(Error::file("rename", &list))
+    }
+
+    /// A Prometheus with its files, which does not run yet.
+    async fn prepare(security: Option<WebSecurity>, scraping: Option<Scraping>) -> Result<Self> {
         crate::install_crypto();
         let prometheus = Self {
             child: Mutex::new(None),
             http: http_client(security.as_ref())?,
             security,
+            scraping,
             binaries: crate::cluster::binaries().await?,
             folder: RunFolder::new("prometheus")?,
             port: free_port()?,
         };
         fs::create_dir_all(prometheus.data()).map_err(Error::file("create", prometheus.data()))?;
-        prometheus.folder.write("prometheus.yml", CONFIGURATION)?;
+        let configuration = match &prometheus.scraping {
+            Some(scraping) => {
+                prometheus.folder.write(scraping::TOKEN, &scraping.token)?;
+                prometheus.folder.write(scraping::RULES, &scraping.rules)?;
+                scraping.configuration()
+            }
+            None => CONFIGURATION.to_owned(),
+        };
+        prometheus.folder.write("prometheus.yml", configuration)?;
         if let Some(security) = &prometheus.security {
             prometheus.folder.write("ca.crt", &security.ca_pem)?;
             prometheus.show_certificate(&security.server)?;
@@ -133,8 +178,6 @@ impl Prometheus {
                 .folder
                 .write("web.yml", security.configuration())?;
         }
-        prometheus.import(open_metrics).await?;
-        prometheus.restart().await?;
         Ok(prometheus)
     }
 
@@ -252,6 +295,27 @@ impl Prometheus {
         Ok(body.get_mut("data").map(Value::take).unwrap_or_default())
     }
 
+    /// The alerts that are pending or firing, as `/api/v1/alerts` lists them.
+    ///
+    /// # Errors
+    /// [`Error::Query`] when it does not answer, or with an error.
+    pub async fn alerts(&self) -> Result<Vec<Value>> {
+        let url = format!("{}/api/v1/alerts", self.url());
+        let failed = |source| Error::Query {
+            query: "alerts".to_owned(),
+            source,
+        };
+        let answer = self.get(url).send().await;
+        let answer = answer.and_then(reqwest::Response::error_for_status);
+        let body = answer.map_err(failed)?.bytes().await.map_err(failed)?;
+        let mut body: Value = serde_json::from_slice(&body).map_err(Error::json("an answer"))?;
+        let alerts = body.pointer_mut("/data/alerts").map(Value::take);
+        Ok(match alerts {
+            Some(Value::Array(alerts)) => alerts,
+            _ => Vec::new(),
+        })
+    }
+
     async fn import(&self, open_metrics: &str) -> Result<()> {
         let text = self.folder.write("history.om", open_metrics)?;
         let mut promtool = self.binaries.command(Component::Promtool);
@@ -298,6 +362,9 @@ impl Prometheus {
                 "--web.enable-remote-write-receiver",
             ])
             .arg("--log.level=warn");
+        if let Some(scraping) = &self.scraping {
+            command.arg(scraping.lookback_flag());
+        }
         if self.security.is_some() {
             command.arg(option(
                 "web.config.file",
