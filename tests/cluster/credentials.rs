@@ -37,10 +37,10 @@ const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-9876543210"];
 const TENANT_HEADER: &str = "X-Scope-OrgID";
 
 /// A folder with credentials, as a Secret is mounted: it is gone with the value.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("credentials-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -48,14 +48,14 @@ impl Folder {
     }
 
     /// Writes a file as the kubelet does: a reader finds either the old contents or the new ones.
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, next) = (self.0.join(name), self.0.join(format!("{name}.next")));
         fs::write(&next, text).unwrap();
         fs::rename(&next, &path).unwrap();
         path
     }
 
-    fn identity(&self, name: &str, identity: &Identity) -> CertificateFiles {
+    pub(crate) fn identity(&self, name: &str, identity: &Identity) -> CertificateFiles {
         CertificateFiles {
             certificate: self.write(&format!("{name}.crt"), &identity.certificate),
             key: self.write(&format!("{name}.key"), &identity.key),
@@ -70,7 +70,7 @@ impl Drop for Folder {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
-fn seconds(at: Timestamp) -> f64 {
+pub(crate) fn seconds(at: Timestamp) -> f64 {
     at.as_second() as f64
 }
 

@@ -25,6 +25,7 @@ mod manifests;
 mod manual_changes;
 mod measure;
 mod metrics_access;
+mod monitoring;
 mod ownership;
 mod permissions;
 mod plain_hpa;

@@ -49,7 +49,7 @@ spec: {holderIdentity: another, leaseDurationSeconds: 3600, leaseTransitions: 1}
 ";
 
 /// A token of an account, for an audience or for the API server.
-async fn token(world: &World, account: &str, audience: Option<&str>) -> String {
+pub(crate) async fn token(world: &World, account: &str, audience: Option<&str>) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), NAMESPACE);
     let audiences: Vec<&str> = audience.into_iter().collect();
     let request = json!({

@@ -1,0 +1,62 @@
+//! A controller whose tolerance is not that of the HPA controller of its cluster. It has a namespace of its own, so that
+//! it runs beside the scenario of the objects.
+
+use foretide::{clock::Clock, config::Config};
+use jiff::SignedDuration;
+use rig::{FakeMetrics, Reading};
+use serde_json::json;
+
+use super::{Monitoring, workload_in};
+use crate::{
+    manual_changes::{QUEUE, deployment, ehpa},
+    metrics_access::free_address,
+    world::World,
+};
+
+/// What this scenario sees firing and resolved.
+pub(super) const ALERTS: &[&str] = &["ForetideHpaDisagreement"];
+
+/// The namespace of its controller.
+const DELEGATED: &str = "delegated";
+/// The number of syncs of a load: ten passes of the child.
+const SYNCS_OF_A_LOAD: u64 = 80;
+
+pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
+    let load = |total: &str| fake.set_external(DELEGATED, QUEUE, vec![Reading::new(total)]);
+    load("0");
+    workload_in(world, DELEGATED).await;
+    let metrics = json!([{ "type": "External", "external": {
+        "metric": { "name": QUEUE },
+        "target": { "type": "Value", "value": "100" },
+    }}]);
+    let mut autoscaler = ehpa(deployment("web"), (2, 12), &json!({ "metrics": metrics }));
+    autoscaler["metadata"]["namespace"] = json!(DELEGATED);
+    world.apply(&autoscaler.to_string()).await;
+    let mut config = Config {
+        listen: free_address(),
+        namespaces: vec![DELEGATED.to_owned()],
+        // Faster than the HPA controller, so that every value it reads is one that we read.
+        sync_period: SignedDuration::from_millis(250),
+        ..world.config()
+    };
+    config.settings.tolerance = 0.5;
+    let monitoring = Monitoring::start("none is needed on loopback").await;
+    monitoring.scrape(&[config.listen]);
+    let controller = world.run(config, Clock::system());
+
+    // The first load is within its tolerance and not within the child's. At the maximum both agree, so the load restarts
+    // from the minimum until a difference is seen.
+    let loads = async {
+        for total in ["145", "0"].iter().cycle() {
+            load(total);
+            controller.further_syncs(SYNCS_OF_A_LOAD).await;
+        }
+    };
+    tokio::select! {
+        () = monitoring.fires("ForetideHpaDisagreement", &[]) => {}
+        () = loads => {}
+    }
+    load("0");
+    monitoring.resolves("ForetideHpaDisagreement", &[]).await;
+    monitoring.has_seen(ALERTS);
+}
