@@ -5,8 +5,9 @@
 //! pinned in `go/` on first use ([`Binaries::ensure`]; `rig build` does it ahead). Only containers
 //! are simulated: pods become ready without running anything, after [`ClusterOptions::pod_startup`],
 //! and use what their annotation [`CPU_ANNOTATION`] says. [`Prometheus::start`] gives a Prometheus
-//! that has a [`History`], including its future part. [`FakeMetrics`] serves metric APIs from a table where a test
-//! needs an exact value. [`Fleet::start`] gives a hub and members, each behind a relay that can be blocked.
+//! that has a [`History`], including its future part, and [`Prometheus::start_scraping`] one that scrapes and evaluates
+//! rules. [`FakeMetrics`] serves metric APIs from a table where a test needs an exact value. [`Fleet::start`] gives a hub
+//! and members, each behind a relay that can be blocked.
 //!
 //! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes about 700 MB and starts
 //! in three to five seconds). Each part stops when its value is dropped, and when the process ends in any way. A
