@@ -112,6 +112,12 @@ impl RangeQuery {
         parts.map(|part| part.query.endpoint.clone()).collect()
     }
 
+    /// The version of the reader for each part.
+    pub(super) fn versions(&self, reader: &impl HistoryReader) -> Vec<u64> {
+        let parts = self.parts.iter();
+        parts.map(|part| reader.version(&part.query)).collect()
+    }
+
     /// The cache entries that it reads.
     pub fn cache_keys(&self) -> impl Iterator<Item = CacheKey> {
         self.parts.iter().map(|part| self.cache_key(part))

@@ -79,6 +79,8 @@ pub(super) struct Refresher {
     live_match: LiveMatch,
     /// When the forecaster last returned a forecast, if it is incremental.
     fitted_at: Option<Timestamp>,
+    /// The versions of the readers of its queries, when they were last read.
+    versions: Vec<u64>,
     /// The change of unit; samples before it are not used.
     unit_change: Option<UnitChange>,
     /// The levels of the series, including those of samples that are no longer kept.
@@ -135,6 +137,7 @@ impl SeriesRefresh {
                 idle: BTreeSet::new(),
                 live_match: LiveMatch::default(),
                 fitted_at: None,
+                versions: Vec::new(),
                 unit_change: None,
                 levels: PastLevels::default(),
                 highest_accepted: 0.0,
@@ -263,6 +266,22 @@ impl Refresher {
         live: &[Sample],
         now: Timestamp,
     ) -> Result<Vec<Sample>, HistoryError> {
+        self.keep_versions(self.query.versions(reader));
+        let read = self.read_once(reader, histories, live, now).await;
+        // The tenant changed meanwhile, and less was read than another one needs. A further change is seen next time.
+        if self.keep_versions(self.query.versions(reader)) {
+            return self.read_once(reader, histories, live, now).await;
+        }
+        read
+    }
+
+    async fn read_once<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
         // A copy, because the context borrows from `self`.
         let mut live_match = self.live_match;
         let context = self.context(live, now);
@@ -270,6 +289,17 @@ impl Refresher {
         let read = read.await;
         self.live_match = live_match;
         read
+    }
+
+    /// Starts over if the series may be those of another tenant; returns whether it did.
+    fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
+        let is_other = self.versions != versions && !self.versions.is_empty();
+        if is_other {
+            self.start_over(None);
+            self.live_match = LiveMatch::default();
+        }
+        self.versions = versions;
+        is_other
     }
 
     fn context<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
@@ -354,7 +384,7 @@ impl Refresher {
         let series = self.binned(&samples, start, now);
         let series = match unit_change(&series, &self.levels) {
             Some(change) => {
-                self.reset_after(change);
+                self.start_over(Some(change));
                 self.binned(&samples, change.at, now)
             }
             None => series,
@@ -367,9 +397,9 @@ impl Refresher {
         (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
     }
 
-    /// Forgets what was learned before a change of unit.
-    fn reset_after(&mut self, change: UnitChange) {
-        self.unit_change = Some(change);
+    /// Forgets what was learned, from another tenant or before a change of unit.
+    fn start_over(&mut self, unit_change: Option<UnitChange>) {
+        self.unit_change = unit_change;
         self.fitted_at = None;
         self.levels = PastLevels::default();
         self.highest_accepted = 0.0;

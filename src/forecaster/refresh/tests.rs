@@ -1,4 +1,10 @@
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use foretide_models::{auto, seasonal};
 
@@ -62,6 +68,9 @@ impl Forecaster for Recorder {
 struct FakeReader<F> {
     value: F,
     asked: Mutex<Vec<i64>>,
+    /// The second from which on another tenant is read.
+    other_tenant_from: i64,
+    read_until: AtomicI64,
 }
 
 impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
@@ -74,12 +83,19 @@ impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
     ) -> Result<Vec<Sample>, HistoryError> {
         let minutes = (to.as_second() - from.as_second()) / 60;
         self.asked.lock().unwrap().push(minutes);
+        // The credentials are read again with a query.
+        let until = to.as_second() - START;
+        self.read_until.store(until, Ordering::Relaxed);
         let times = (from.as_second()..=to.as_second()).step_by(60);
         let sample = |second: i64| Sample {
             at: Timestamp::from_second(second).unwrap(),
             value: (self.value)((second - START) / 60),
         };
         Ok(times.map(sample).collect())
+    }
+
+    fn version(&self, _: &HistoryQuery) -> u64 {
+        u64::from(self.read_until.load(Ordering::Relaxed) >= self.other_tenant_from)
     }
 }
 
@@ -106,8 +122,23 @@ async fn refreshed(
     seconds: impl IntoIterator<Item = i64>,
     value: impl Fn(i64) -> f64 + Send + Sync,
 ) -> (Vec<RefreshResult>, Vec<i64>) {
-    let (histories, asked) = (HistoryCache::default(), Mutex::default());
-    let reader = FakeReader { value, asked };
+    let reader = FakeReader {
+        value,
+        asked: Mutex::default(),
+        other_tenant_from: i64::MAX,
+        read_until: AtomicI64::new(0),
+    };
+    refreshed_from(reader, recorder, request, seconds).await
+}
+
+/// As [`refreshed`], from this reader.
+async fn refreshed_from(
+    reader: FakeReader<impl Fn(i64) -> f64 + Send + Sync>,
+    recorder: &Recorder,
+    request: RefreshRequest,
+    seconds: impl IntoIterator<Item = i64>,
+) -> (Vec<RefreshResult>, Vec<i64>) {
+    let histories = HistoryCache::default();
     let refresh = SeriesRefresh::new(request, Box::new(recorder.clone()), reading(0)).unwrap();
     let RefreshState::Idle(mut refresher) = refresh.state else {
         unreachable!("nothing was started");
@@ -129,6 +160,25 @@ fn reason(result: &RefreshResult) -> Option<Reason> {
         Err(RefreshError::Refused(refused)) => Some(refused.reason),
         _ => None,
     }
+}
+
+#[tokio::test]
+async fn what_was_learned_from_one_tenant_is_forgotten_with_another() {
+    let recorder = Recorder::default();
+    let reader = FakeReader {
+        value: |_| 1.0,
+        asked: Mutex::default(),
+        other_tenant_from: 120,
+        read_until: AtomicI64::new(0),
+    };
+    let seconds = [7, 61, 125, 181];
+    let (_, queries) = refreshed_from(reader, &recorder, request(), seconds).await;
+    let two_days = 2 * 24 * 60;
+    let long = queries.iter().filter(|minutes| **minutes > two_days);
+    // The whole span in two pieces, for each of the tenants.
+    assert_eq!(long.count(), 4, "{queries:?}");
+    // The third refresh is that of a new forecaster.
+    assert_eq!(recorder.calls.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
