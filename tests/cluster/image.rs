@@ -5,11 +5,12 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use rig::{ClusterOptions, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
@@ -87,6 +88,25 @@ fn container(root: &Path, account: &Path, variables: &[(&str, String)]) -> Comma
     command
 }
 
+/// The arguments and the environment of the container in `deploy/`, but for the port, which is used once only.
+fn of_deployment(listen: SocketAddr) -> (Vec<String>, Vec<(String, String)>) {
+    let manifests = include_str!("../../deploy/30-controller.yaml");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).unwrap();
+    let container = &documents[0]["spec"]["template"]["spec"]["containers"][0];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut arguments: Vec<String> = container["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(text)
+        .collect();
+    let mut ports = arguments.iter_mut();
+    *ports.find(|one| one.starts_with("--listen=")).unwrap() = format!("--listen={listen}");
+    let variables = container["env"].as_array().unwrap().iter();
+    let variables = variables.map(|one| (text(&one["name"]), text(&one["value"])));
+    (arguments, variables.collect())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the files of an image: .ci/image builds one, and runs this"]
 async fn the_image_runs_read_only_without_rights_and_scales() {
@@ -109,6 +129,12 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
     }
 
     let world = World::start(ClusterOptions::named("image")).await;
+    world
+        .apply(include_str!("../../deploy/23-leader-rbac.yaml"))
+        .await;
+    world
+        .apply(include_str!("../../deploy/24-metrics-rbac.yaml"))
+        .await;
     world.deployment("web", 1, "1m").await;
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("image-{}", std::process::id()));
@@ -144,9 +170,13 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
     );
 
     let listen = free_address();
+    let (arguments, more) = of_deployment(listen);
+    let more = more
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.clone()));
+    let variables: Vec<_> = variables.into_iter().chain(more).collect();
     let mut controller = container(&root, &account, &variables);
-    controller.args(["controller", "--sync-period=1s"]);
-    controller.arg(format!("--listen={listen}"));
+    controller.args(arguments);
     let controller = controller.spawn().unwrap();
     eventually(TIMEOUT, "the controller is ready", || async {
         match get(listen, "/readyz", None).await? {
