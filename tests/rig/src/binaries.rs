@@ -1,22 +1,13 @@
-//! The programs of the rig, built from pinned Go modules on first use. One process builds, the
-//! others wait for it; what is there is used as it is. It downloads nothing but Go modules, through
-//! the ordinary `go` client, each checked by `go.sum`.
+//! The programs that the rig runs: a control plane, Prometheus, and the clients of a user.
 
 use std::{
-    fmt, fs,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::{BufRead as _, BufReader},
+    fmt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Mutex, PoisonError, mpsc},
-    thread,
-    time::{Duration, Instant},
+    process::Command,
+    sync::{Mutex, PoisonError},
 };
 
-use crate::{
-    Error, Result,
-    place::{environment, root, say},
-};
+use crate::{Result, go_module::GoModule, place::environment};
 
 /// One program of the rig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,17 +66,8 @@ impl fmt::Display for Component {
     }
 }
 
-/// A Go module of the rig: the folder with its `go.mod`, and what is built from it.
-struct Module {
-    what: &'static str,
-    folder: &'static str,
-    packages: &'static [&'static str],
-    ldflags: &'static str,
-    components: &'static [Component],
-}
-
 /// Clients parse `/version`, so the control plane must carry one.
-const CONTROL_PLANE: Module = Module {
+const CONTROL_PLANE: GoModule = GoModule {
     what: "etcd, Kubernetes, kwok and metrics-server",
     folder: "go/control-plane",
     packages: &[
@@ -96,17 +78,18 @@ const CONTROL_PLANE: Module = Module {
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
               -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=36",
-    components: &[
-        Component::Etcd,
-        Component::KubeApiserver,
-        Component::KubeControllerManager,
-        Component::KubeScheduler,
-        Component::Kwok,
-        Component::MetricsServer,
-    ],
 };
 
-const PROMETHEUS: Module = Module {
+const CONTROL_PLANE_COMPONENTS: [Component; 6] = [
+    Component::Etcd,
+    Component::KubeApiserver,
+    Component::KubeControllerManager,
+    Component::KubeScheduler,
+    Component::Kwok,
+    Component::MetricsServer,
+];
+
+const PROMETHEUS: GoModule = GoModule {
     what: "prometheus and promtool",
     folder: "go/prometheus",
     packages: &[
@@ -114,7 +97,27 @@ const PROMETHEUS: Module = Module {
         "github.com/prometheus/prometheus/cmd/promtool",
     ],
     ldflags: "-s -w",
-    components: &[Component::Prometheus, Component::Promtool],
+};
+
+/// `kubectl` is within one minor version of the control plane, which Kubernetes supports.
+const CLIENTS: GoModule = GoModule {
+    what: "kubectl and Helm 4",
+    folder: "go/clients",
+    packages: &["./kubectl", "helm.sh/helm/v4/cmd/helm"],
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 \
+              -X k8s.io/component-base/version.gitMajor=1 \
+              -X k8s.io/component-base/version.gitMinor=37 \
+              -X helm.sh/helm/v4/internal/version.version=v4.3.1",
+};
+
+const HELM_3: GoModule = GoModule {
+    what: "Helm 3",
+    folder: "go/clients",
+    packages: &["helm.sh/helm/v3/cmd/helm"],
+    // As its own build does, so that it renders for the Kubernetes of its libraries.
+    ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
 };
 
 /// The programs, ready to run.
@@ -129,10 +132,10 @@ impl Binaries {
     /// Makes sure that every program exists, building what is missing: about ten minutes on two
     /// cores the first time, nothing afterwards. The results live in `target/rig/bin`, in a folder
     /// named by a hash of the pinned versions. A program found in the folder that
-    /// `KUBEBUILDER_ASSETS` names is used instead.
+    /// `KUBEBUILDER_ASSETS` names is run instead.
     ///
     /// # Errors
-    /// [`Error::NoGo`] when something must be built and there is no Go; [`Error::Build`] with the output of the
+    /// [`Error::NoGo`](crate::Error::NoGo) when something must be built and there is no Go; [`Error::Build`](crate::Error::Build) with the output of the
     /// compiler when it fails.
     pub fn ensure() -> Result<Self> {
         static BUILT: Mutex<Option<Binaries>> = Mutex::new(None);
@@ -141,9 +144,16 @@ impl Binaries {
             return Ok(binaries.clone());
         }
         let assets = environment("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        let needed = |module: &GoModule, components: &[Component]| {
+            let is_given = |one: &Component| given(assets.as_deref(), *one).is_some();
+            if components.iter().all(is_given) {
+                return Ok(PathBuf::new());
+            }
+            module.ensure()
+        };
         let binaries = Self {
-            control_plane: CONTROL_PLANE.ensure(assets.as_deref())?,
-            prometheus: PROMETHEUS.ensure(assets.as_deref())?,
+            control_plane: needed(&CONTROL_PLANE, &CONTROL_PLANE_COMPONENTS)?,
+            prometheus: needed(&PROMETHEUS, &[Component::Prometheus, Component::Promtool])?,
             assets,
         };
         *built = Some(binaries.clone());
@@ -176,155 +186,74 @@ fn given(assets: Option<&Path>, component: Component) -> Option<PathBuf> {
         .filter(|program| program.is_file())
 }
 
-impl Module {
-    fn sources(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.folder)
-    }
+/// What a user of clusters types: `kubectl`, and `helm` of both major versions.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    kubectl_and_helm: PathBuf,
+    helm_3: PathBuf,
+}
 
-    /// The folder with this module's programs, built when needed.
-    fn ensure(&self, assets: Option<&Path>) -> Result<PathBuf> {
-        let bin = root().join("bin");
-        let name = Path::new(self.folder)
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy();
-        let finished = bin.join(format!("{name}-{:016x}", self.fingerprint()?));
-        if finished.is_dir()
-            || self
-                .components
-                .iter()
-                .all(|one| given(assets, *one).is_some())
-        {
-            return Ok(finished);
-        }
-        fs::create_dir_all(&bin).map_err(Error::file("create", &bin))?;
-        let lock = bin.join(format!("{name}.lock"));
-        let lock_file = fs::File::create(&lock).map_err(Error::file("create", &lock))?;
-        if lock_file.try_lock().is_err() {
-            say(&format!(
-                "waiting for another process that builds {}",
-                self.what
-            ));
-            lock_file.lock().map_err(Error::file("lock", &lock))?;
-        }
-        // Another process may have built it while we waited. The lock is released with its file.
-        if !finished.is_dir() {
-            self.build(&finished)?;
-        }
-        Ok(finished)
-    }
-
-    /// A hash of everything that goes into the build.
-    fn fingerprint(&self) -> Result<u64> {
-        let mut hasher = DefaultHasher::new();
-        (self.packages, self.ldflags).hash(&mut hasher);
-        for name in ["go.mod", "go.sum", "main.go"] {
-            let path = self.sources().join(name);
-            if name != "main.go" || path.exists() {
-                fs::read(&path)
-                    .map_err(Error::file("read", &path))?
-                    .hash(&mut hasher);
-            }
-        }
-        Ok(hasher.finish())
-    }
-
-    /// Builds into a folder beside `finished`, and renames it when it is complete.
-    fn build(&self, finished: &Path) -> Result<()> {
-        let partial = finished.with_extension("partial");
-        drop(fs::remove_dir_all(&partial));
-        fs::create_dir_all(&partial).map_err(Error::file("create", &partial))?;
-        say(&format!(
-            "building {} (once; several minutes on first use)",
-            self.what
-        ));
-        let mut go = Command::new("go");
-        go.current_dir(self.sources())
-            .env("CGO_ENABLED", "0")
-            .args([
-                "build",
-                "-v",
-                "-mod=readonly",
-                "-trimpath",
-                "-buildvcs=false",
-                "-ldflags",
-            ])
-            .args([self.ldflags, "-o"])
-            .arg(&partial)
-            .args(self.packages);
-        self.run(&mut go)?;
-        fs::rename(&partial, finished).map_err(Error::file("rename", &partial))?;
-        say(&format!("built {}", self.what));
-        Ok(())
-    }
-
-    /// Runs Go, and prints its progress every ten seconds.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "only messages to the user show how long a build takes"
-    )]
-    fn run(&self, go: &mut Command) -> Result<()> {
-        let spawned = go
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut process = spawned.map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => Error::NoGo,
-            _ => Error::Spawn {
-                program: "go".to_owned(),
-                source,
-            },
-        })?;
-        let lines = lines_of(process.stderr.take());
-        let (begin, mut spoken) = (Instant::now(), Instant::now());
-        let mut output_lines: Vec<String> = Vec::new();
-        loop {
-            match lines.recv_timeout(Duration::from_secs(1)) {
-                Ok(line) => output_lines.push(line),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-            if spoken.elapsed() >= Duration::from_secs(10) {
-                spoken = Instant::now();
-                say(&progress(self.what, begin.elapsed(), &output_lines));
-            }
-        }
-        let status = process.wait().map_err(Error::file("wait for", "go"))?;
-        if status.success() {
-            return Ok(());
-        }
-        let output = output_lines
-            .get(output_lines.len().saturating_sub(30)..)
-            .unwrap_or_default()
-            .join("\n");
-        Err(Error::Build {
-            what: self.what,
-            folder: self.sources(),
-            output,
+impl Clients {
+    /// Makes sure that the programs exist, building what is missing: about four minutes on two cores the first time.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`].
+    pub fn ensure() -> Result<Self> {
+        Ok(Self {
+            kubectl_and_helm: CLIENTS.ensure()?,
+            helm_3: HELM_3.ensure()?,
         })
     }
+
+    /// The folder with `kubectl` and the `helm` of version 4.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.kubectl_and_helm
+    }
+
+    /// The folder with the `helm` of version 3.
+    #[must_use]
+    pub fn helm_3_folder(&self) -> &Path {
+        &self.helm_3
+    }
 }
 
-/// One line about a build under way: `go build -v` names each package it has compiled.
-fn progress(what: &str, elapsed: Duration, output_lines: &[String]) -> String {
-    let last = output_lines.last().map(String::as_str).unwrap_or_default();
-    let (seconds, count) = (elapsed.as_secs(), output_lines.len());
-    format!("building {what}: {seconds} s, {count} packages and downloads, last {last}")
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The lines of a stream, as they come, until it closes.
-fn lines_of(stream: Option<impl std::io::Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let lines = stream
-            .into_iter()
-            .flat_map(|stream| BufReader::new(stream).lines());
-        for line in lines.map_while(std::io::Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
+    #[test]
+    fn programs_name_the_versions_that_they_are_built_from() {
+        let control_plane = include_str!("../go/control-plane/go.mod");
+        let clients = include_str!("../go/clients/go.mod");
+        for (module, pins, flag, dependency) in [
+            (
+                &CONTROL_PLANE,
+                control_plane,
+                "gitVersion=v1.",
+                "k8s.io/kubernetes v1.",
+            ),
+            (&CLIENTS, clients, "gitVersion=v1.", "k8s.io/kubectl v0."),
+            (
+                &CLIENTS,
+                clients,
+                "v4/internal/version.version=",
+                "helm.sh/helm/v4 ",
+            ),
+            (
+                &HELM_3,
+                clients,
+                "v3/internal/version.version=",
+                "helm.sh/helm/v3 ",
+            ),
+        ] {
+            let after = |text: &str, before: &str| {
+                let (_, rest) = text.split_once(before)?;
+                rest.split_whitespace().next().map(str::to_owned)
+            };
+            let flag = after(module.ldflags, flag);
+            assert!(flag.is_some(), "{}", module.what);
+            assert_eq!(flag, after(pins, dependency), "{}", module.what);
         }
-    });
-    receiver
+    }
 }

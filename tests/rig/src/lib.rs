@@ -74,6 +74,7 @@ mod dump;
 mod error;
 mod fake;
 mod fleet;
+mod go_module;
 mod history;
 mod kwok;
 mod layout;
@@ -91,7 +92,7 @@ mod tls_server;
 mod wait;
 
 pub use audit::AuditEvent;
-pub use binaries::{Binaries, Component};
+pub use binaries::{Binaries, Clients, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use fake::{FakeMetrics, FakeScales, MetricsApi, PodUsage, Reading, Taken};

@@ -8,7 +8,9 @@ mod demo_fleet;
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use rig::{Binaries, Cluster, ClusterOptions, Component, Demand, HpaFlags, NodeSize, Prometheus};
+use rig::{
+    Binaries, Clients, Cluster, ClusterOptions, Component, Demand, HpaFlags, NodeSize, Prometheus,
+};
 
 #[derive(Parser)]
 #[command(
@@ -24,7 +26,7 @@ struct Arguments {
 enum Command {
     /// Start a cluster, or a hub and its members, and a Prometheus; end them on Ctrl-C
     Up(Up),
-    /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus)
+    /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus; kubectl and Helm for tests)
     Build,
 }
 
@@ -50,7 +52,7 @@ struct Up {
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Up(up) => up.run().await,
-        Command::Build => tokio::task::block_in_place(Binaries::ensure).map(drop),
+        Command::Build => tokio::task::block_in_place(build),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,6 +103,11 @@ impl Up {
             None => std::future::pending().await,
         }
     }
+}
+
+fn build() -> rig::Result<()> {
+    Binaries::ensure()?;
+    Clients::ensure().map(drop)
 }
 
 /// Prints a line on standard output; a closed reader is no failure.

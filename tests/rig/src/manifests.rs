@@ -1,7 +1,7 @@
 //! Applies YAML as `kubectl apply --server-side` does: several documents of any kind, in their order. It leaves checks
 //! of the result to the test.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, fs, time::Duration};
 
 use kube::{
     Client, Resource,
@@ -12,7 +12,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{Cluster, Error, Result, wait::within};
+use crate::{Cluster, Error, Result, go_module::downloaded, wait::within};
 
 /// How long the API of a new custom resource may take to be served.
 const SERVED: Duration = Duration::from_secs(30);
@@ -32,6 +32,22 @@ impl Cluster {
             let object: DynamicObject =
                 serde_json::from_value(document).map_err(|no| unreadable(no.to_string()))?;
             self.apply_one(object).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the definitions of the Prometheus operator's kinds `ServiceMonitor` and `PrometheusRule`.
+    ///
+    /// # Errors
+    /// As [`Cluster::apply`]; when there is no Go, or the operator's module cannot be downloaded.
+    pub async fn define_monitors(&self) -> Result<()> {
+        let module = "github.com/prometheus-operator/prometheus-operator";
+        let folder = tokio::task::block_in_place(|| downloaded(module))?;
+        let folder = folder.join("example/prometheus-operator-crd");
+        for kind in ["servicemonitors", "prometheusrules"] {
+            let path = folder.join(format!("monitoring.coreos.com_{kind}.yaml"));
+            let definition = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+            self.apply(&definition).await?;
         }
         Ok(())
     }
