@@ -19,6 +19,7 @@ mod cron;
 mod faults;
 mod fleet;
 mod image;
+mod installation;
 mod isolation;
 mod leadership;
 mod manifests;

@@ -461,7 +461,8 @@ fn panels_have_a_place_of_their_own() {
 #[test]
 fn the_kustomization_has_every_file() {
     let object: Value = serde_saphyr::from_str(KUSTOMIZATION).unwrap();
-    assert_eq!(object["resources"], json!(["prometheusrule.yaml"]));
+    let resources = json!(["prometheusrule.yaml", "servicemonitor.yaml"]);
+    assert_eq!(object["resources"], resources);
     let files: Vec<_> = dashboards()
         .keys()
         .map(|name| format!("dashboards/{name}"))

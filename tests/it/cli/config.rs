@@ -28,7 +28,7 @@ fn every_example_of_the_page_is_a_valid_configuration() {
     let all: Vec<_> = blocks
         .filter(|block| block.contains("ControllerConfig"))
         .collect();
-    assert_eq!(all.len(), 2);
+    assert_eq!(all.len(), 3);
     for text in all {
         let file = ConfigFile::parse(Path::new("config.yaml"), text).unwrap();
         assert!(file.config().is_ok(), "{:?}", file.config());

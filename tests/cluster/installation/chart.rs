@@ -1,0 +1,197 @@
+//! What the chart renders: with Helm 3 and Helm 4 the same, and the same as kustomize installs; and which values it
+//! refuses.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::site::{Helm, SYSTEM, Terminal};
+
+/// Turns everything on that is off by default.
+const ALL: &str = "--set admission.enabled=true,networkPolicy.enabled=true \
+    --set monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true \
+    --set monitoring.dashboards.enabled=true";
+
+/// The folders beside `deploy/` that `ALL` adds.
+const FOLDERS: [&str; 3] = [
+    "kubectl kustomize deploy/network-policy",
+    "kubectl kustomize deploy/monitoring",
+    "cat deploy/admission/targets.yaml",
+];
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<[String; 3], Value>;
+
+/// The objects of manifests, each once.
+fn objects(manifests: &str) -> Objects {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).unwrap();
+    let mut objects = Objects::new();
+    for object in documents.into_iter().filter(|one| !one.is_null()) {
+        let metadata = &object["metadata"];
+        let key = [&object["kind"], &metadata["namespace"], &metadata["name"]];
+        let key = key.map(|text| text.as_str().unwrap_or_default().to_owned());
+        let twice = objects.insert(key, object);
+        assert_eq!(twice, None);
+    }
+    objects
+}
+
+/// What the chart renders, without the annotation that keeps the definitions.
+async fn rendered(terminal: &Terminal, options: &str) -> Objects {
+    let template = format!("helm template foretide deploy/helm/foretide -n {SYSTEM} {options}");
+    let mut objects = objects(&terminal.run(&template).await);
+    for ([kind, ..], object) in &mut objects {
+        if kind == "CustomResourceDefinition" {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            let kept = json!({ "helm.sh/resource-policy": "keep" });
+            assert_eq!(metadata.remove("annotations"), Some(kept));
+        }
+    }
+    objects
+}
+
+/// Fails with the first object that differs.
+fn assert_equal(one: &Objects, other: &Objects, what: &str) {
+    let names = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(one), names(other), "{what}");
+    for (name, object) in one {
+        assert_eq!(Some(object), other.get(name), "{what}: {name:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chart_installs_what_kustomize_installs_with_helm_3_and_helm_4() {
+    let terminal = Terminal::open("chart", Helm::Four);
+    let helm_3 = Terminal::open("chart-helm-3", Helm::Three);
+    let versions = [&terminal, &helm_3].map(|at| at.run("helm version --short"));
+    let [four, three] = versions;
+    let versions = (four.await, three.await);
+    assert!(
+        versions.0.starts_with("v4.") && versions.1.starts_with("v3."),
+        "{versions:?}"
+    );
+
+    let mut kustomize = objects(&terminal.run("kubectl kustomize deploy").await);
+    let namespace = ["Namespace", "", SYSTEM].map(str::to_owned);
+    assert!(kustomize.remove(&namespace).is_some());
+    let by_default = rendered(&terminal, "").await;
+    assert_equal(&by_default, &kustomize, "the defaults");
+    assert_equal(&rendered(&helm_3, "").await, &by_default, "Helm 3");
+
+    for folder in FOLDERS {
+        kustomize.extend(objects(&terminal.run(folder).await));
+    }
+    let with_all = rendered(&terminal, ALL).await;
+    assert_equal(&with_all, &kustomize, "with everything on");
+    assert_equal(&rendered(&helm_3, ALL).await, &with_all, "Helm 3, all on");
+    for terminal in [&terminal, &helm_3] {
+        terminal
+            .run("helm lint --strict deploy/helm/foretide")
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_reach_the_objects_and_wrong_ones_are_refused() {
+    let terminal = Terminal::open("chart-values", Helm::Four);
+    terminal.write(
+        "values.yaml",
+        "
+image: {repository: registry.example.org/foretide, digest: sha256:0123456789012345678901234567890123456789012345678901234567890123}
+replicas: 3
+fleets: {enabled: false}
+podDisruptionBudget: {minAvailable: 50%}
+podLabels: {team: web, app.kubernetes.io/name: other}
+podAnnotations: {note: 'a: b', checksum/config: none}
+priorityClassName: '123'
+credentialSecrets: [foretide-prometheus, '123']
+config:
+  syncPeriod: 30s
+  prometheus: {url: 'https://prometheus.example.org', bearerTokenFile: ../secrets/foretide-prometheus/token}
+extraArgs: ['--prometheus-resource-matchers=job=\"kubelet\"']
+monitoring:
+  serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
+",
+    );
+    let objects = rendered(&terminal, "--values values.yaml").await;
+    let find = |kind: &str, name: &str| objects.get(&[kind, SYSTEM, name].map(str::to_owned));
+    let spec = &find("Deployment", "foretide-controller").unwrap()["spec"];
+    let pod = &spec["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(spec["replicas"], 3);
+    assert!(
+        container["image"]
+            .as_str()
+            .unwrap()
+            .contains("/foretide@sha256:01")
+    );
+    // `FORETIDE_PROMETHEUS` would beat the file.
+    assert_eq!(container.get("env"), None);
+    let args = container["args"].as_array().unwrap();
+    for argument in [
+        "--config=/etc/foretide/config/config.yaml",
+        "--prometheus-resource-matchers=job=\"kubelet\"",
+    ] {
+        assert!(args.contains(&json!(argument)), "{args:?}");
+    }
+    assert_eq!(find("Role", "foretide-members"), None);
+    let budget = find("PodDisruptionBudget", "foretide-controller").unwrap();
+    assert_eq!(budget["spec"]["minAvailable"], "50%");
+    // What the selector and a rollout need is not overwritten.
+    let template = &spec["template"]["metadata"];
+    let labels = json!({
+        "app.kubernetes.io/name": "foretide", "app.kubernetes.io/part-of": "foretide", "team": "web",
+    });
+    assert_eq!(template["labels"], labels);
+    assert_eq!(template["annotations"]["note"], "a: b");
+    let checksum = template["annotations"]["checksum/config"].as_str().unwrap();
+    assert_eq!(checksum.len(), 64);
+    assert_eq!(pod["priorityClassName"], "123");
+    let monitor = find("ServiceMonitor", "foretide").unwrap();
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    assert_eq!(monitor["spec"]["endpoints"][0]["interval"], "10s");
+
+    // A budget for one replica would block each drain.
+    let single = rendered(&terminal, "--set replicas=1").await;
+    let kinds: Vec<_> = single.keys().map(|[kind, ..]| kind.as_str()).collect();
+    assert!(!kinds.contains(&"PodDisruptionBudget"), "{kinds:?}");
+
+    // The controller accepts the file, with the files of the Secret where the pod has them.
+    let file = &find("ConfigMap", "foretide-config").unwrap()["data"]["config.yaml"];
+    let secret = "secrets/foretide-prometheus";
+    terminal
+        .run(&format!(
+            "mkdir -p config {secret} && echo t > {secret}/token"
+        ))
+        .await;
+    terminal.write("config/config.yaml", file.as_str().unwrap());
+    terminal
+        .run("foretide validate -f config/config.yaml")
+        .await;
+
+    for (wrong, path) in [
+        ("replicas=0", "/replicas"),
+        ("config=null", "missing property 'config'"),
+        ("prometheus=http://user:password@host", "/prometheus"),
+        ("extraArgs={--listen=0.0.0.0:1}", "/extraArgs/0"),
+        (
+            "podDisruptionBudget.minAvailable=2",
+            "expected less than replicas",
+        ),
+        ("replica=2", "additional properties 'replica'"),
+        ("prometheus=prometheus:9090", "/prometheus"),
+        ("config.kind=ControllerConfig", "/config"),
+        ("credentialSecrets={a/b}", "/credentialSecrets/0"),
+        ("extraArgs={sync-period=3s}", "/extraArgs/0"),
+        ("networkPolicy.enabled=yes", "/networkPolicy/enabled"),
+        ("image.digest=latest", "/image/digest"),
+        (
+            "monitoring.serviceMonitor.interval=often",
+            "/monitoring/serviceMonitor/interval",
+        ),
+    ] {
+        let template = format!("helm template foretide deploy/helm/foretide --set {wrong}");
+        let refusal = terminal.attempt(&template).await.unwrap_err();
+        assert!(refusal.contains(path), "{wrong}: {refusal}");
+    }
+}

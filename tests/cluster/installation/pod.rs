@@ -1,0 +1,207 @@
+//! The controller as a process of what its Deployment in the cluster says: arguments, environment, mounted files, and
+//! the permissions of its service account. Only what one machine cannot have twice is different: the port, and the
+//! places of files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, PodSpec, Secret, Volume},
+};
+use kube::Api;
+use rig::eventually;
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+};
+
+use super::site::{SYSTEM, Site};
+use crate::{
+    leadership::signal,
+    metrics_access::{free_address, get},
+    world::TIMEOUT,
+};
+
+/// How often the connections of a process are looked at: one lasts for longer, because clients keep it. Only TCP over
+/// IPv4 is looked at: the rig has no names, and listens on 127.0.0.1.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A running pod of the controller.
+pub(super) struct Pod {
+    process: Child,
+    pub(super) listen: SocketAddr,
+    /// The peers of connections that it opened.
+    opened: Arc<Mutex<BTreeSet<SocketAddr>>>,
+    looks: JoinHandle<()>,
+    folder: PathBuf,
+}
+
+impl Pod {
+    /// Starts a pod of the Deployment, and returns when it is ready.
+    pub(super) async fn start(site: &Site, name: &str) -> Self {
+        let deployment = site.controller().await;
+        let spec = pod_spec(deployment);
+        let folder = site.terminal.folder.join("pods").join(name);
+        mount(site, &spec, &folder).await;
+        let account = spec.service_account_name.as_deref().unwrap();
+        let kubeconfig = site.cluster.service_account_kubeconfig(SYSTEM, account);
+        let listen = free_address();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+        let log = fs::File::create(folder.join("log")).unwrap();
+        command
+            .args(arguments(&spec, &folder, listen))
+            .env_clear()
+            .envs(environment(&spec))
+            .env("FORETIDE_KUBECONFIG", kubeconfig.await.unwrap())
+            .stdin(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
+        let process = command.spawn().unwrap();
+        let opened = Arc::new(Mutex::new(BTreeSet::new()));
+        let looks = tokio::spawn(look(process.id().unwrap(), listen, Arc::clone(&opened)));
+        let pod = Self {
+            process,
+            listen,
+            opened,
+            looks,
+            folder,
+        };
+        eventually(TIMEOUT, &format!("the pod {name} is ready"), || async {
+            match get(listen, "/readyz", None).await {
+                Ok((200, _)) => Ok(()),
+                other => Err(format!("{other:?}\n{}", pod.log())),
+            }
+        })
+        .await;
+        pod
+    }
+
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
+    /// Ends it as the kubelet does, and returns the peers of the connections that it opened.
+    pub(super) async fn stop(mut self) -> BTreeSet<SocketAddr> {
+        signal(&self.process, "-TERM").await;
+        let status = self.process.wait().await.unwrap();
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.looks.abort();
+        self.opened.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        self.looks.abort();
+    }
+}
+
+fn pod_spec(deployment: Deployment) -> PodSpec {
+    let template = deployment.spec.unwrap().template;
+    template.spec.unwrap()
+}
+
+/// The arguments of the container, with this address and the files below `folder`.
+fn arguments(spec: &PodSpec, folder: &Path, listen: SocketAddr) -> Vec<String> {
+    let given = spec.containers[0].args.clone().unwrap();
+    let mut arguments: Vec<String> = given
+        .into_iter()
+        .map(|argument| argument.replace("=/etc/", &format!("={}/etc/", folder.display())))
+        .collect();
+    let of_port = arguments
+        .iter_mut()
+        .find(|one| *one == "--listen=0.0.0.0:8080");
+    // A process outside of a pod does not know its namespace.
+    *of_port.unwrap() = format!("--listen={listen}");
+    arguments.push("--metrics-auth=token".to_owned());
+    arguments.push(format!("--leader-elect-namespace={SYSTEM}"));
+    arguments.push(format!("--member-namespace={SYSTEM}"));
+    arguments
+}
+
+fn environment(spec: &PodSpec) -> BTreeMap<String, String> {
+    let variables = spec.containers[0].env.iter().flatten();
+    variables
+        .map(|variable| {
+            (
+                variable.name.clone(),
+                variable.value.clone().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+/// Writes what the container mounts of objects, below `folder`.
+async fn mount(site: &Site, spec: &PodSpec, folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for mounted in spec.containers[0].volume_mounts.iter().flatten() {
+        let mut volumes = spec.volumes.iter().flatten();
+        let volume = volumes.find(|volume| volume.name == mounted.name).unwrap();
+        let place = folder.join(mounted.mount_path.trim_start_matches('/'));
+        fs::create_dir_all(&place).unwrap();
+        for (file, bytes) in contents(site, volume).await {
+            fs::write(place.join(file), bytes).unwrap();
+        }
+    }
+}
+
+async fn contents(site: &Site, volume: &Volume) -> BTreeMap<String, Vec<u8>> {
+    let client = site.cluster.client();
+    if let Some(source) = &volume.config_map {
+        let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);
+        let map = maps.get(&source.name).await.unwrap();
+        let data = map.data.unwrap().into_iter();
+        return data.map(|(file, text)| (file, text.into_bytes())).collect();
+    }
+    let source = volume.secret.as_ref().unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client, SYSTEM);
+    let name = source.secret_name.as_deref().unwrap();
+    let data = secrets.get(name).await.unwrap().data.unwrap().into_iter();
+    data.map(|(file, bytes)| (file, bytes.0)).collect()
+}
+
+/// Collects the peers of the TCP connections of a process, but for those that others opened to `listen`.
+async fn look(process: u32, listen: SocketAddr, opened: Arc<Mutex<BTreeSet<SocketAddr>>>) {
+    let mut beat = tokio::time::interval(LOOK);
+    loop {
+        beat.tick().await;
+        let peers = connections(process, listen).unwrap_or_default();
+        opened.lock().unwrap().extend(peers);
+    }
+}
+
+fn connections(process: u32, listen: SocketAddr) -> std::io::Result<Vec<SocketAddr>> {
+    let mut sockets = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
+        let Ok(target) = fs::read_link(entry?.path()) else {
+            continue;
+        };
+        let target = target.display().to_string();
+        let inode = target.strip_prefix("socket:[");
+        sockets.extend(inode.map(|rest| rest.trim_end_matches(']').to_owned()));
+    }
+    let table = fs::read_to_string(format!("/proc/{process}/net/tcp"))?;
+    let rows = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (local, peer) = (address(fields.get(1)?)?, address(fields.get(2)?)?);
+        let outward = local != listen && peer.port() != 0;
+        (outward && sockets.contains(*fields.get(9)?)).then_some(peer)
+    });
+    Ok(rows.collect())
+}
+
+/// An address as the kernel prints it: the bytes of the IP in the order of the machine, and the port, in hexadecimal.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let ip = u32::from_str_radix(ip, 16).ok()?;
+    let ip = IpAddr::V4(Ipv4Addr::from(ip.to_ne_bytes()));
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}

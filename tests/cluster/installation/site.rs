@@ -1,0 +1,186 @@
+//! A cluster and a terminal at a checkout of the project, as the reader of the page has them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use rig::{Clients, Cluster, ClusterOptions};
+use tokio::process::Command;
+
+use super::page::Page;
+
+/// The namespace of the page.
+pub(super) const SYSTEM: &str = "foretide-system";
+
+/// The folders of a checkout that the page uses.
+const CHECKOUT: [&str; 3] = ["crds", "deploy", "examples"];
+
+/// A cluster without Foretide, and a terminal in a checkout.
+pub(super) struct Site {
+    pub(super) cluster: Cluster,
+    pub(super) page: Page,
+    pub(super) terminal: Terminal,
+    /// The addresses of the page, and what they are here.
+    pub(super) addresses: Vec<(&'static str, String)>,
+}
+
+/// Runs commands in a folder, which is gone with it.
+pub(super) struct Terminal {
+    pub(super) folder: PathBuf,
+    kubeconfig: Option<PathBuf>,
+    path: String,
+}
+
+/// Which Helm the terminal has.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Helm {
+    Three,
+    Four,
+}
+
+impl Site {
+    pub(super) async fn start(options: ClusterOptions, helm: Helm) -> Self {
+        let mut terminal = Terminal::open(&options.name, helm);
+        let cluster = Cluster::start(options).await.unwrap();
+        terminal.kubeconfig = Some(cluster.kubeconfig_path());
+        Self {
+            terminal,
+            page: Page::read(),
+            addresses: Vec::new(),
+            cluster,
+        }
+    }
+
+    /// Does what a section says, and returns what its commands print.
+    pub(super) async fn follow(&mut self, section: &str) -> String {
+        let mut printed = String::new();
+        for number in 0..self.page.count(section) {
+            printed.push_str(&self.follow_block(section, number).await);
+        }
+        printed
+    }
+
+    /// Does what one block of a section says.
+    pub(super) async fn follow_block(&mut self, section: &str, number: usize) -> String {
+        let block = self.page.follow(section, number);
+        match block.language.as_str() {
+            "sh" => self.terminal.run(&block.text).await,
+            "yaml" => {
+                self.write_values_of(&block.text);
+                String::new()
+            }
+            other => panic!("the page has a block of {other} in {section}"),
+        }
+    }
+
+    /// Writes only the values of a section.
+    pub(super) fn write_values(&mut self, section: &str) {
+        for number in 0..self.page.count(section) {
+            let block = self.page.follow(section, number);
+            if block.language == "yaml" {
+                self.write_values_of(&block.text);
+            }
+        }
+    }
+
+    /// Writes `values.yaml`, with the addresses of this site. What does not begin with the image is an addition.
+    fn write_values_of(&self, text: &str) {
+        let mut text = text.to_owned();
+        for (of_page, of_site) in &self.addresses {
+            text = text.replace(of_page, of_site);
+        }
+        if !text.starts_with("image:") {
+            text = self.terminal.read("values.yaml") + &text;
+        }
+        self.terminal.write("values.yaml", &text);
+    }
+
+    pub(super) fn deployments(&self, namespace: &str) -> Api<Deployment> {
+        Api::namespaced(self.cluster.client(), namespace)
+    }
+
+    /// The Deployment of the controller.
+    pub(super) async fn controller(&self) -> Deployment {
+        let deployments = self.deployments(SYSTEM);
+        deployments.get("foretide-controller").await.unwrap()
+    }
+}
+
+impl Terminal {
+    /// A terminal without a cluster.
+    pub(super) fn open(name: &str, helm: Helm) -> Self {
+        let clients = tokio::task::block_in_place(Clients::ensure).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for part in CHECKOUT {
+            let mut copy = std::process::Command::new("cp");
+            copy.arg("-R").arg(root.join(part)).arg(&folder);
+            assert!(copy.status().unwrap().success());
+        }
+        let programs = Path::new(env!("CARGO_BIN_EXE_foretide")).parent().unwrap();
+        let first = match helm {
+            Helm::Three => clients.helm_3_folder(),
+            Helm::Four => clients.folder(),
+        };
+        let path = [first, clients.folder(), programs].map(|folder| folder.display().to_string());
+        Self {
+            folder,
+            kubeconfig: None,
+            path: path.join(":"),
+        }
+    }
+
+    /// Runs a script and returns what it printed on standard output.
+    pub(super) async fn run(&self, script: &str) -> String {
+        match self.attempt(script).await {
+            Ok(printed) => printed,
+            Err(printed) => panic!("{script}\nfailed: {printed}"),
+        }
+    }
+
+    /// Runs a script; the error is what it printed if it fails.
+    pub(super) async fn attempt(&self, script: &str) -> Result<String, String> {
+        let mut bash = Command::new("bash");
+        let script = format!("PATH={}:$PATH\n{script}", self.path);
+        bash.args(["-euo", "pipefail", "-c", &script])
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        for (variable, place) in [
+            ("HELM_CACHE_HOME", "helm/cache"),
+            ("HELM_CONFIG_HOME", "helm/config"),
+            ("HELM_DATA_HOME", "helm/data"),
+        ] {
+            bash.env(variable, self.folder.join(place));
+        }
+        if let Some(kubeconfig) = &self.kubeconfig {
+            bash.env("KUBECONFIG", kubeconfig);
+        }
+        let output = bash.output().await.unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        Err(printed + &String::from_utf8_lossy(&output.stderr))
+    }
+
+    pub(super) fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.folder.join(file)).unwrap()
+    }
+
+    pub(super) fn write(&self, file: &str, text: &str) {
+        fs::write(self.folder.join(file), text).unwrap();
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}

@@ -1,0 +1,76 @@
+//! The Helm chart has the definitions, permissions and monitoring of `crds/` and `deploy/`, which it cannot read from
+//! outside of its folder.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The folder of the copies.
+fn copies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/helm/foretide/files")
+}
+
+/// Each file of the chart's folder `files`, with its source.
+fn sources() -> Vec<(String, PathBuf)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let in_folder = |folder: &str, copies: &str, wanted: fn(&str) -> bool| {
+        let entries = fs::read_dir(root.join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let wanted = names.filter(|name| wanted(name));
+        let pairs = wanted.map(|name| {
+            let source = root.join(folder).join(&name);
+            (format!("{copies}{name}"), source)
+        });
+        pairs.collect::<Vec<_>>()
+    };
+    let is_yaml: fn(&str) -> bool = |name| Path::new(name).extension() == Some("yaml".as_ref());
+    let mut all = in_folder("crds", "crds/", is_yaml);
+    all.extend(in_folder("deploy", "", |name| name.contains("rbac")));
+    all.extend(in_folder("deploy/admission", "admission/", is_yaml));
+    all.extend(in_folder("deploy/monitoring", "monitoring/", is_yaml));
+    let dashboards = "monitoring/dashboards/";
+    all.extend(in_folder(
+        "deploy/monitoring/dashboards",
+        dashboards,
+        |_| true,
+    ));
+    all
+}
+
+/// The paths of all files below a folder, relative to `base`.
+fn files(folder: &Path, base: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let each = paths.flat_map(|path| {
+        if path.is_dir() {
+            return files(&path, base);
+        }
+        let relative = path.strip_prefix(base).unwrap();
+        BTreeSet::from([relative.to_str().unwrap().to_owned()])
+    });
+    each.collect()
+}
+
+#[test]
+fn the_chart_has_the_manifests_of_the_folders_that_it_installs() {
+    let sources = sources();
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        drop(fs::remove_dir_all(copies()));
+        for (copy, source) in &sources {
+            let copy = copies().join(copy);
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(source, copy).unwrap();
+        }
+    }
+    let expected: BTreeSet<String> = sources.iter().map(|(copy, _)| copy.clone()).collect();
+    assert_eq!(files(&copies(), &copies()), expected);
+    for (copy, source) in &sources {
+        let text = fs::read_to_string(copies().join(copy)).unwrap();
+        assert!(
+            text == fs::read_to_string(source).unwrap(),
+            "{copy} is stale; run UPDATE=1 cargo test -p foretide --test it chart"
+        );
+    }
+}
