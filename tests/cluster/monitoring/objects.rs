@@ -60,6 +60,9 @@ pub(super) const PANELS: &[(&str, &str)] = &[
 /// The autoscalers with a forecast. Requests about each of them time out, so that the circuit opens.
 const FORECAST: [&str; 5] = ["web", "cart", "search", "mail", "rising"];
 
+/// At least ten seconds: each of the eight autoscalers is synced every second.
+const SYNCS_OF_TEN_SECONDS: u64 = 100;
+
 /// What the branches of the scenario share.
 struct Stage {
     world: World,
@@ -202,6 +205,12 @@ impl Stage {
         self.world.apply(&object.to_string()).await;
     }
 
+    /// Lets the controller's clock run ahead.
+    fn pass(&self, minutes: i64) {
+        let later = self.clock.now() + SignedDuration::from_mins(minutes);
+        pass_to(&self.clock, later);
+    }
+
     fn demand(&self, metric: &str, total: &str) {
         self.fake
             .set_external(NAMESPACE, metric, vec![Reading::new(total)]);
@@ -250,13 +259,18 @@ impl Stage {
     async fn forecasts(&self) {
         let monitoring = &self.monitoring;
         let hub = [("api", "prometheus"), ("dependency", "hub")];
-        monitoring.fires("ForetideCircuitOpen", &hub).await;
-        monitoring
-            .fires("ForetideNoForecast", &[("name", "web")])
-            .await;
+        tokio::join!(
+            monitoring.fires("ForetideCircuitOpen", &hub),
+            monitoring.fires("ForetideNoForecast", &[("name", "web")]),
+            // Its writes are forgotten when time passes.
+            self.writer(),
+        );
         monitoring.shows(PANELS_OF_FAILURES, WEB).await;
         self.history.resume().unwrap();
+        // Failed queries are repeated ever less often: one now, which closes the circuit, and then the others.
+        self.pass(5);
         monitoring.resolves("ForetideCircuitOpen", &hub).await;
+        self.pass(5);
         monitoring.resolves("ForetideNoForecast", &[]).await;
         monitoring.shows(PANELS, WEB).await;
 
@@ -276,14 +290,31 @@ impl Stage {
             .await;
         let next = self.pki.client("foretide", None).unwrap();
         self.folder.write("client.crt", &next.certificate);
-        monitoring
-            .fires("ForetideCredentialsUnusable", &found[..1])
+        self.querying(monitoring.fires("ForetideCredentialsUnusable", &found[..1]))
             .await;
         self.folder.write("client.key", &next.key);
-        tokio::join!(
-            monitoring.resolves("ForetideCredentialsUnusable", &[]),
-            monitoring.resolves("ForetideCredentialExpiresSoon", &[]),
-        );
+        let resolved = async {
+            tokio::join!(
+                monitoring.resolves("ForetideCredentialsUnusable", &[]),
+                monitoring.resolves("ForetideCredentialExpiresSoon", &[]),
+            )
+        };
+        self.querying(resolved).await;
+    }
+
+    /// Lets the controller query while something is waited for: the files are read with a query, but not more often than
+    /// every ten seconds.
+    async fn querying(&self, awaited: impl Future) {
+        let queries = async {
+            loop {
+                self.pass(2);
+                self.controller.further_syncs(SYNCS_OF_TEN_SECONDS).await;
+            }
+        };
+        tokio::select! {
+            _ = awaited => {}
+            () = queries => {}
+        }
     }
 
     /// A panic, whose counter is increased as by the loop.
@@ -313,13 +344,11 @@ async fn alerts_about_autoscalers_fire_and_resolve() {
         stage.forecasts(),
         stage.metrics(),
         stage.cron(),
-        stage.writer(),
         stage.panic(),
         child::alerts_fire_and_resolve(&stage.world, &stage.fake),
         silence::alerts_fire_and_resolve(&stage.world, &stage.fake),
     );
-    let later = stage.clock.now() + SignedDuration::from_mins(10);
-    pass_to(&stage.clock, later);
+    stage.pass(10);
     stage
         .monitoring
         .resolves("ForetideReplicasDrifted", &[])
