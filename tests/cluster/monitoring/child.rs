@@ -58,5 +58,5 @@ pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
     }
     load("0");
     monitoring.resolves("ForetideHpaDisagreement", &[]).await;
-    monitoring.has_seen(ALERTS);
+    monitoring.has_seen(ALERTS).await;
 }

@@ -167,7 +167,7 @@ async fn alerts_about_the_controller_fire_and_resolve() {
     an_object_cannot_be_decoded(&world, &monitoring).await;
     scrapes_are_refused(&world, &monitoring).await;
     a_clock_is_wrong(&world, &monitoring, &fake, second).await;
-    monitoring.has_seen(ALERTS);
+    monitoring.has_seen(ALERTS).await;
 }
 
 /// The rights of replicas that elect a leader and are scraped.

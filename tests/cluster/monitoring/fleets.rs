@@ -82,5 +82,5 @@ async fn alerts_about_members_and_fleets_fire_and_resolve() {
         monitoring.resolves("ForetideMemberUnavailable", &[]),
         monitoring.resolves("ForetideMembersUnusable", &[]),
     );
-    monitoring.has_seen(ALERTS);
+    monitoring.has_seen(ALERTS).await;
 }

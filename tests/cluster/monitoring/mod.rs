@@ -168,8 +168,16 @@ impl Monitoring {
         .await;
     }
 
-    /// Checks that exactly these alerts were seen firing and resolved.
-    fn has_seen(&self, alerts: &[&str]) {
+    /// Waits until no alert fires, and checks that exactly these were seen firing and resolved.
+    async fn has_seen(&self, alerts: &[&str]) {
+        eventually(TIMEOUT, "no alert fires", || async {
+            let alerts = self.prometheus.alerts().await;
+            let mut alerts = alerts.map_err(|error| error.to_string())?;
+            alerts.retain(|one| one["state"] == "firing");
+            let is_quiet = alerts.is_empty();
+            is_quiet.then_some(()).ok_or(format!("{alerts:?}"))
+        })
+        .await;
         let wanted: BTreeSet<String> = alerts.iter().map(|&alert| alert.to_owned()).collect();
         assert_eq!(*self.fired.lock().unwrap(), wanted);
         assert_eq!(*self.resolved.lock().unwrap(), wanted);

@@ -353,5 +353,5 @@ async fn alerts_about_autoscalers_fire_and_resolve() {
         .monitoring
         .resolves("ForetideReplicasDrifted", &[])
         .await;
-    stage.monitoring.has_seen(ALERTS);
+    stage.monitoring.has_seen(ALERTS).await;
 }

@@ -56,7 +56,7 @@ pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
     relay.unblock();
     monitoring.resolves("ForetideSyncsLate", &kind).await;
     monitoring.resolves("ForetideWatchStale", &pods).await;
-    monitoring.has_seen(ALERTS);
+    monitoring.has_seen(ALERTS).await;
 }
 
 /// Creates a workload and its autoscaler.
