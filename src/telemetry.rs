@@ -91,10 +91,10 @@ pub struct Counts {
     pub forecast: Option<u32>,
     /// The cron proposal, if there is one.
     pub cron: Option<u32>,
-    /// The lower bound.
-    pub min: u32,
-    /// The upper bound.
-    pub max: u32,
+    /// The lower bound, of an autoscaler that acts.
+    pub min: Option<u32>,
+    /// The upper bound, of an autoscaler that acts.
+    pub max: Option<u32>,
 }
 
 /// The quality of the forecast of one metric; all values are absent without a forecast.
@@ -374,10 +374,15 @@ impl Telemetry {
         for metric in metrics {
             self.set_forecast_quality(object, metric, &ForecastQuality::default());
         }
+        self.undecided(object);
+        self.set_unhealthy(object, []);
+    }
+
+    /// Removes the counts of an object for which nothing can be decided now.
+    pub fn undecided(&self, object: &ObjectLabels) {
         for (stage, _) in Counts::NONE.stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
         }
-        self.set_unhealthy(object, []);
     }
 
     /// Counts one write.
@@ -485,8 +490,8 @@ impl Counts {
         observed: None,
         forecast: None,
         cron: None,
-        min: 0,
-        max: 0,
+        min: None,
+        max: None,
     };
 
     const fn stages(self) -> [(&'static str, Option<u32>); 7] {
@@ -496,8 +501,8 @@ impl Counts {
             ("forecast", self.forecast),
             ("cron", self.cron),
             ("desired", Some(self.desired)),
-            ("min", Some(self.min)),
-            ("max", Some(self.max)),
+            ("min", self.min),
+            ("max", self.max),
         ]
     }
 }
@@ -540,8 +545,8 @@ mod tests {
             observed: Some(3),
             forecast: Some(7),
             cron: None,
-            min: 1,
-            max: 9,
+            min: Some(1),
+            max: Some(9),
         };
         let quality = ForecastQuality {
             skill: Some(0.35),

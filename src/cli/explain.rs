@@ -406,7 +406,7 @@ fn advice(reason: &str) -> Option<&'static str> {
             "check that the controller's Prometheus (--prometheus, or the configuration file) is right and reachable"
         }
         "CredentialsUnreadable" => {
-            "check the files that the controller's configuration file names; they are read again every 10 s"
+            "check the files that the controller's configuration file names; they are read again with the next query"
         }
         "Unauthorized" => {
             "check the credentials for this endpoint in the controller's configuration file"
@@ -420,6 +420,10 @@ fn advice(reason: &str) -> Option<&'static str> {
         "TooFewReplicas" => "lower minReplicas if fewer are enough",
         "ScalingDisabled" => "scale the workload to 1 or more to resume autoscaling",
         "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
+        "TargetConflict" => "delete one of the two, or adopt the HPA",
+        "NeverFires" | "ZeroLength" => {
+            "correct start and end; `foretide cron next --expr START --end END` shows when a window is open"
+        }
         "InvalidSpec" | "InvalidExpression" | "InvalidTimeZone" | "InvalidCron" => {
             "correct the field; `foretide validate -f FILE` checks it before it is applied"
         }

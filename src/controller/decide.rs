@@ -102,14 +102,16 @@ impl DecideContext<'_> {
 }
 
 impl Decided {
+    /// Whether the decision is carried out: not in Preview, and not while another autoscaler scales the target.
+    pub(super) fn acts(&self) -> bool {
+        self.part.workload.strategy == Strategy::Auto && self.part.may_act(&self.observation)
+    }
+
     /// In mode Direct, records foreign writes of the replicas; during a conflict, holds the count unless a minute has passed
     /// since our last write.
     pub(super) fn hold_during_replica_conflict(mut self, state: &mut TargetState) -> Self {
         let workload = &self.part.workload;
-        let writes = workload.strategy == Strategy::Auto
-            && workload.mode_in_force() == Mode::Direct
-            && self.part.may_act(&self.observation);
-        if !writes {
+        if !(self.acts() && workload.mode_in_force() == Mode::Direct) {
             state.foreign_writes = ForeignWrites::default();
             return self;
         }

@@ -24,7 +24,7 @@ use self::{
     written::{NewStatus, WrittenStatus},
 };
 pub(super) use self::{queue::Reports, written::LedgerIntent};
-use super::{apply::Applied, target::TargetState};
+use super::{apply::Applied, decide::Decided, target::TargetState};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
@@ -150,7 +150,8 @@ impl Reporter<'_> {
         } = input;
         let autoscaler = &applied.decided.part.autoscaler;
         let decision = &applied.decided.decision;
-        self.telemetry.decided(&state.labels, counts(decision));
+        self.telemetry
+            .decided(&state.labels, counts(&applied.decided));
         self.publish_forecasts(state, decision);
         log(applied, extras.change.as_deref());
         let mut events = extras.events;
@@ -176,11 +177,12 @@ impl Reporter<'_> {
         }
     }
 
-    /// Publishes the conditions that are unhealthy.
+    /// Publishes the conditions that are unhealthy. A bound or a policy that limits the count is none of them: that is what
+    /// it is for.
     fn publish_conditions(&self, object: &ObjectLabels, conditions: &[Condition]) {
-        let unhealthy = conditions
-            .iter()
-            .filter(|known| !is_healthy(&known.type_, &known.status));
+        let unhealthy = conditions.iter().filter(|known| {
+            known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
+        });
         let unhealthy = unhealthy.map(|known| (&*known.type_, &*known.reason));
         self.telemetry.set_unhealthy(object, unhealthy);
     }
@@ -218,6 +220,7 @@ impl Reporter<'_> {
         autoscaler: &Autoscaler,
         troubles: &[Trouble],
     ) -> Report {
+        self.telemetry.undecided(&state.labels);
         let mut status = autoscaler.stored_status();
         // The watch may still show the object with an older ledger.
         status.fleet.ledger = state.ledger();
@@ -255,7 +258,9 @@ pub(super) fn change(applied: &Applied) -> Option<String> {
     changes.then(|| decision.message())
 }
 
-fn counts(decision: &Decision) -> Counts {
+fn counts(decided: &Decided) -> Counts {
+    let decision = &decided.decision;
+    let bound = |bound: Replicas| decided.acts().then(|| bound.get());
     let largest = |source: Source| {
         let of_source = decision
             .proposals
@@ -272,8 +277,8 @@ fn counts(decision: &Decision) -> Counts {
         observed: largest(Source::Observed),
         forecast: largest(Source::Forecast),
         cron: largest(Source::Cron),
-        min: decision.bounds.min.get(),
-        max: decision.bounds.max.get(),
+        min: bound(decision.bounds.min),
+        max: bound(decision.bounds.max),
     }
 }
 

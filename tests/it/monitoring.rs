@@ -110,8 +110,8 @@ fn telemetry() -> Telemetry {
         observed: Some(3),
         forecast: Some(4),
         cron: Some(5),
-        min: 1,
-        max: 9,
+        min: Some(1),
+        max: Some(9),
     };
     telemetry.decided(&object, counts);
     telemetry.set_unhealthy(&object, [("Ready", "InvalidSpec")]);
