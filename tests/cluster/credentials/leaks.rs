@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, process::Stdio};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::clock::Clock;
-use foretide_crds::TimeSeriesPrediction;
+use foretide_crds::{FederatedHPA, TimeSeriesPrediction};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use regex::Regex;
@@ -46,6 +46,17 @@ struct Planted(BTreeMap<String, &'static str>);
 /// What was written, and by whom.
 #[derive(Default)]
 struct Outputs(Vec<(String, String)>);
+
+/// A fleet whose members are those with the secrets in their kubeconfigs.
+const FLEET: &str = r"
+apiVersion: autoscaling.foretide.io/v1alpha1
+kind: FederatedHPA
+metadata: {name: shop, namespace: default}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: shop}
+  maxReplicas: 9
+  federatedHPAAssignment: {federatedHPAAssignmentType: Duplicated}
+";
 
 /// One state of the credentials.
 struct Turn {
@@ -436,6 +447,10 @@ async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs
         &from("/metrics"),
         get(listen, "/metrics", None).await.unwrap().1,
     );
+    outputs.add(
+        &from("/readyz"),
+        get(listen, "/readyz", None).await.unwrap().1,
+    );
     let admin = world.cluster.kubeconfig_path();
     let admin = admin.to_str().unwrap();
     let object = format!("{NAMESPACE}/php-apache");
@@ -496,6 +511,8 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
     add_members(&world, &folder).await;
     world.deployment("php-apache", 1, "20m").await;
     world.apply(AUTOSCALER).await;
+    world.deployment("shop", 1, "20m").await;
+    world.apply(FLEET).await;
 
     let mut outputs = Outputs::default();
     for turn in turns([&secured.url(), &proxy.url(), &expired.url()]) {
@@ -563,6 +580,20 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
         assert!(text.contains("credentials"), "{text}");
     }
 
+    let fleets: Api<FederatedHPA> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let fleet = fleets.get("shop").await.unwrap();
+    let fleet = serde_json::to_string(&fleet).unwrap();
+    assert!(fleet.contains(r#""name":"refused""#), "{fleet}");
+    outputs.add("fleet", fleet);
+    outputs
+        .of(&mut foretide(&[
+            "explain",
+            "default/shop",
+            "--kubeconfig",
+            hub[1],
+        ]))
+        .await;
+
     let events: Api<Event> = Api::all(world.client.clone());
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let is_ours = |event: &&Event| event.reporting_controller.as_deref() == Some("foretide");
@@ -576,4 +607,28 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
         shown.iter().take(20).collect::<Vec<_>>()
     );
     world.assert_nothing_forbidden();
+}
+
+#[test]
+fn a_secret_is_found_in_every_encoding() {
+    let mut planted = Planted::default();
+    planted.text("token", TOKEN);
+    planted.key("key", &format!("-----BEGIN\n{API_KEY}\n-----END"));
+    let shown = |text: String| {
+        let mut outputs = Outputs::default();
+        outputs.add("somewhere", format!("before {text} after"));
+        !planted.shown_in(&outputs).is_empty()
+    };
+    for secret in [TOKEN, API_KEY] {
+        assert!(shown(secret.to_owned()));
+        for before in ["", "a", "ab", "abc"] {
+            let encoded = STANDARD.encode(format!("{before}{secret}, and more"));
+            assert!(shown(encoded), "{before:?}");
+        }
+        assert!(shown(format!("{:?}", secret.as_bytes())));
+        let digits = secret.bytes().map(|byte| format!("{byte:02x}"));
+        assert!(shown(digits.collect()));
+    }
+    assert!(shown(TOKEN[3..3 + PART].to_owned()));
+    assert!(!shown(TOKEN[..PART - 1].to_owned()));
 }
