@@ -527,7 +527,7 @@ fn durations() -> Histogram {
 mod tests {
     use super::*;
 
-    fn object() -> ObjectLabels {
+    pub(super) fn object() -> ObjectLabels {
         ObjectLabels {
             kind: "federatedhpa",
             namespace: "shop".into(),

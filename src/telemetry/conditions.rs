@@ -86,14 +86,7 @@ impl Telemetry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn object() -> ObjectLabels {
-        ObjectLabels {
-            kind: "federatedhpa",
-            namespace: "shop".into(),
-            name: "web".into(),
-        }
-    }
+    use crate::telemetry::tests::object;
 
     #[test]
     fn a_condition_has_a_series_while_it_is_unhealthy() {

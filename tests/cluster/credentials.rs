@@ -279,17 +279,20 @@ async fn a_proxy_with_tenants_is_read_by_token_and_header_and_a_new_token_is_fol
     assert!(up(&reader, now).await.unwrap().len() >= 30);
 }
 
+/// The minutes of four days until now, and of an hour beyond.
+pub(crate) fn four_days(now: Timestamp) -> Span {
+    Span {
+        start: seconds(now) - 4.0 * 86_400.0,
+        end: seconds(now) + 3_600.0,
+        step: 60.0,
+    }
+}
+
 /// Four days of the cpu usage of a pod of [`AUTOSCALER`], with a daily wave.
 fn wave(now: Timestamp) -> History {
-    let second = seconds(now);
-    let span = Span {
-        start: second - 4.0 * 86_400.0,
-        end: second + 3_600.0,
-        step: 60.0,
-    };
     let usage = |at: f64| 0.3 - 0.2 * (at / 86_400.0 * std::f64::consts::TAU).cos();
     let pod = [NAMESPACE, "php-apache-6d5f8c9b7d-x2v9k", "app"];
-    History::new().cpu_usage(pod, span, usage)
+    History::new().cpu_usage(pod, four_days(now), usage)
 }
 
 /// A spec with a prediction of the cpu usage, whose history is in Prometheus.

@@ -9,13 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rig::{ClusterOptions, eventually};
+use rig::ClusterOptions;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    metrics_access::{free_address, get},
-    world::{NAMESPACE, TIMEOUT, World},
+    metrics_access::{free_address, ready},
+    world::{NAMESPACE, World},
 };
 
 /// Where the kubelet mounts the files of the service account.
@@ -178,13 +178,7 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
     let mut controller = container(&root, &account, &variables);
     controller.args(arguments);
     let controller = controller.spawn().unwrap();
-    eventually(TIMEOUT, "the controller is ready", || async {
-        match get(listen, "/readyz", None).await? {
-            (200, _) => Ok(()),
-            (status, text) => Err(format!("{status}: {text}")),
-        }
-    })
-    .await;
+    ready(listen).await;
     let autoscaler = json!({
         "apiVersion": "autoscaling.crane.io/v1alpha1",
         "kind": "EffectiveHorizontalPodAutoscaler",

@@ -90,6 +90,17 @@ pub(crate) async fn get(
     Ok((status.ok_or("no status")?, text))
 }
 
+/// Waits until the controller at an address is ready.
+pub(crate) async fn ready(address: SocketAddr) {
+    eventually(TIMEOUT, "the controller is ready", || async {
+        match get(address, "/readyz", None).await? {
+            (200, _) => Ok(()),
+            (status, text) => Err(format!("{status}: {text}")),
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_audience() {
     let world = World::start(ClusterOptions::named("metrics-access")).await;
@@ -116,15 +127,8 @@ async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_audience() {
     };
     let (standby, _running) = run(None);
     let (of_audience, _also_running) = run(Some("foretide"));
-    for address in [standby, of_audience] {
-        eventually(TIMEOUT, "the standby is ready", || async {
-            match get(address, "/readyz", None).await? {
-                (200, _) => Ok(()),
-                (status, text) => Err(format!("{status}: {text}")),
-            }
-        })
-        .await;
-    }
+    ready(standby).await;
+    ready(of_audience).await;
 
     let metrics = async |address, token: &str| get(address, "/metrics", Some(token)).await.unwrap();
     let scraper = token(&world, "scraper", None).await;

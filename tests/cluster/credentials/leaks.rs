@@ -59,11 +59,11 @@ spec:
 ";
 
 /// One state of the credentials.
-struct Turn {
+struct Case {
     /// The section `prometheus` of the configuration.
     server: Value,
     /// The reason of the condition `PredictionReady`, and a part of its message.
-    told: (&'static str, &'static str),
+    expected: (&'static str, &'static str),
 }
 
 // === impl Planted ===
@@ -211,7 +211,7 @@ fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
 
 /// Every state that cannot be used, and then those that can, because a forecast stays in force. The servers are one that
 /// wants a certificate and a password, one that wants a token, and one whose own certificate has expired.
-fn turns([secured, proxy, expired]: [&str; 3]) -> Vec<Turn> {
+fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
     let tls = |ca: &str, certificate: &str, key: &str| json!({ "caFile": ca, "certFile": certificate, "keyFile": key });
     let ours = tls("ca.crt", "client.crt", "client.key");
     let bearer = |token: &str, key: &str| {
@@ -309,7 +309,8 @@ fn turns([secured, proxy, expired]: [&str; 3]) -> Vec<Turn> {
         ),
         (basic("user", "password", &ours), ("ForecastReady", "")),
     ];
-    all.map(|(server, told)| Turn { server, told }).into()
+    all.map(|(server, expected)| Case { server, expected })
+        .into()
 }
 
 /// What has no place in a configuration, or is misspelled, with what is said about it.
@@ -414,9 +415,9 @@ async fn add_members(world: &World, folder: &Folder) {
     }
 }
 
-/// Runs a controller until it has told what is wrong, and keeps what it and the commands say meanwhile.
-async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs) {
-    let config = folder.write("config.yaml", &configuration(&turn.server));
+/// Runs a controller until it reports what is wrong, and keeps what it and the commands print meanwhile.
+async fn run(world: &World, folder: &Folder, case: &Case, outputs: &mut Outputs) {
+    let config = folder.write("config.yaml", &configuration(&case.server));
     let log = folder.0.join("log");
     let written = fs::File::create(&log).unwrap();
     let listen = free_address();
@@ -433,13 +434,13 @@ async fn play(world: &World, folder: &Folder, turn: &Turn, outputs: &mut Outputs
     command.stdout(written.try_clone().unwrap()).stderr(written);
     let controller = command.spawn().unwrap();
 
-    let (reason, message) = turn.told;
+    let (reason, message) = case.expected;
     world
         .status("php-apache", &format!("{reason}: {message}"), |status| {
             let mut conditions = status.get("conditions")?.as_array()?.iter();
             let found = conditions.find(|one| one["type"] == "PredictionReady")?;
-            let is_told = found["message"].as_str()?.contains(message);
-            (found["reason"] == reason && is_told).then_some(())
+            let matches_message = found["message"].as_str()?.contains(message);
+            (found["reason"] == reason && matches_message).then_some(())
         })
         .await;
     let from = |what: &str| format!("{what} at {reason} ({message})");
@@ -515,11 +516,11 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
     world.apply(FLEET).await;
 
     let mut outputs = Outputs::default();
-    for turn in turns([&secured.url(), &proxy.url(), &expired.url()]) {
-        if turn.told.0 == "Forbidden" {
+    for case in cases([&secured.url(), &proxy.url(), &expired.url()]) {
+        if case.expected.0 == "Forbidden" {
             proxy.refuse_with(403);
         }
-        play(&world, &folder, &turn, &mut outputs).await;
+        run(&world, &folder, &case, &mut outputs).await;
     }
     let log = &outputs
         .0

@@ -30,9 +30,9 @@ use crate::{
     world::TIMEOUT,
 };
 
-/// How often the connections of a process are looked at: one lasts for longer, because clients keep it. Only TCP over
-/// IPv4 is looked at: the rig has no names, and listens on 127.0.0.1.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the connections of a process are read: one lasts for longer, because clients keep it. Only TCP over
+/// IPv4 is read: the rig has no names, and listens on 127.0.0.1.
+const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// A running pod of the controller.
 pub(super) struct Pod {
@@ -40,7 +40,7 @@ pub(super) struct Pod {
     pub(super) listen: SocketAddr,
     /// The peers of connections that it opened.
     opened: Arc<Mutex<BTreeSet<SocketAddr>>>,
-    looks: JoinHandle<()>,
+    sampler: JoinHandle<()>,
     folder: PathBuf,
 }
 
@@ -66,12 +66,16 @@ impl Pod {
             .kill_on_drop(true);
         let process = command.spawn().unwrap();
         let opened = Arc::new(Mutex::new(BTreeSet::new()));
-        let looks = tokio::spawn(look(process.id().unwrap(), listen, Arc::clone(&opened)));
+        let sampler = tokio::spawn(sample_connections(
+            process.id().unwrap(),
+            listen,
+            Arc::clone(&opened),
+        ));
         let pod = Self {
             process,
             listen,
             opened,
-            looks,
+            sampler,
             folder,
         };
         eventually(TIMEOUT, &format!("the pod {name} is ready"), || async {
@@ -93,14 +97,14 @@ impl Pod {
         signal(&self.process, "-TERM").await;
         let status = self.process.wait().await.unwrap();
         assert!(status.success(), "{status}\n{}", self.log());
-        self.looks.abort();
+        self.sampler.abort();
         self.opened.lock().unwrap().clone()
     }
 }
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        self.looks.abort();
+        self.sampler.abort();
     }
 }
 
@@ -169,8 +173,12 @@ async fn contents(site: &Site, volume: &Volume) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Collects the peers of the TCP connections of a process, but for those that others opened to `listen`.
-async fn look(process: u32, listen: SocketAddr, opened: Arc<Mutex<BTreeSet<SocketAddr>>>) {
-    let mut beat = tokio::time::interval(LOOK);
+async fn sample_connections(
+    process: u32,
+    listen: SocketAddr,
+    opened: Arc<Mutex<BTreeSet<SocketAddr>>>,
+) {
+    let mut beat = tokio::time::interval(SAMPLE_PERIOD);
     loop {
         beat.tick().await;
         let peers = connections(process, listen).unwrap_or_default();

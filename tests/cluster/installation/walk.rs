@@ -17,7 +17,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::Api;
-use rig::{ClusterOptions, Component, History, Pki, Prometheus, Span, TenantProxy, eventually};
+use rig::{ClusterOptions, Component, History, Pki, Prometheus, TenantProxy, eventually};
 use serde_json::{Value, json};
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     site::{Helm, SYSTEM, Site},
 };
 use crate::{
+    credentials::{four_days, seconds},
     metrics_access::get,
     world::{Counts, NAMESPACE, TIMEOUT},
 };
@@ -50,12 +51,8 @@ kubectl get horizontalpodautoscalers --all-namespaces -o name
 
 /// Four days of a daily wave that reaches nine replicas half an hour from now, and has two thirds of that now.
 fn history() -> History {
-    let now = Clock::system().now().as_duration().as_secs_f64();
-    let span = Span {
-        start: now - 4.0 * 86_400.0,
-        end: now + 3_600.0,
-        step: 60.0,
-    };
+    let now = Clock::system().now();
+    let (span, now) = (four_days(now), seconds(now));
     let container = ["default", "php-apache-7c5d8b9f6d-x2v9k", "php-apache"];
     let wave = move |at: f64| 0.45 + 0.4 * ((at - now - 1_800.0) / 86_400.0 * TAU).cos();
     History::new().cpu_usage(container, span, wave)

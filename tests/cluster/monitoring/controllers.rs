@@ -20,7 +20,7 @@ use super::Monitoring;
 use crate::{
     leadership::{holder, next_holder, signal},
     manual_changes::{delete, demand_replicas, deployment, edit, ehpa, queue_metrics},
-    metrics_access::{free_address, get, token},
+    metrics_access::{free_address, ready, token},
     world::{NAMESPACE, TIMEOUT, World, binary},
 };
 
@@ -113,13 +113,7 @@ impl Replica {
     }
 
     async fn ready(self) -> Self {
-        eventually(TIMEOUT, "the replica is ready", || async {
-            match get(self.address, "/readyz", None).await? {
-                (200, _) => Ok(()),
-                (status, text) => Err(format!("{status}: {text}")),
-            }
-        })
-        .await;
+        ready(self.address).await;
         self
     }
 }
@@ -154,12 +148,12 @@ async fn alerts_about_the_controller_fire_and_resolve() {
     next_holder(&world.client, TIMEOUT, &leader).await;
     monitoring.resolves("ForetideNoLeader", &[]).await;
 
-    let rogue = Replica::start(&world, world.kubeconfig(), &[]);
-    monitoring.scrape(&[second.address, rogue.address]);
+    let unelected = Replica::start(&world, world.kubeconfig(), &[]);
+    monitoring.scrape(&[second.address, unelected.address]);
     monitoring
         .fires("ForetideSeveralLeaders", &[("severity", "critical")])
         .await;
-    drop(rogue);
+    drop(unelected);
     monitoring.scrape(&[second.address]);
     monitoring.resolves("ForetideSeveralLeaders", &[]).await;
 

@@ -10,14 +10,14 @@ use foretide::{
 };
 use jiff::{SignedDuration, Timestamp};
 use rig::{
-    ClusterOptions, FakeMetrics, History, MetricsApi, Pki, Prometheus, Reading, Series, Span,
+    ClusterOptions, FakeMetrics, History, MetricsApi, Pki, Prometheus, Reading, Series,
     WebSecurity, eventually,
 };
 use serde_json::{Value, json};
 
 use super::{Monitoring, child, controllers::WEB, silence};
 use crate::{
-    credentials::{Folder, seconds},
+    credentials::{Folder, four_days, seconds},
     manual_changes::{delete, deployment, edit, ehpa},
     metrics_access::free_address,
     world::{Controller, NAMESPACE, TIMEOUT, World, pass_to},
@@ -64,7 +64,7 @@ const FORECAST: [&str; 5] = ["web", "cart", "search", "mail", "rising"];
 const SYNCS_OF_TEN_SECONDS: u64 = 100;
 
 /// What the branches of the scenario share.
-struct Stage {
+struct Scenario {
     world: World,
     fake: FakeMetrics,
     monitoring: Monitoring,
@@ -92,12 +92,7 @@ fn window(replicas: u32) -> Value {
 
 /// Four days until now of the external metrics, and an hour beyond. One sample of `cart` is impossible.
 fn history(now: Timestamp) -> History {
-    let now = seconds(now);
-    let span = Span {
-        start: now - 4.0 * 86_400.0,
-        end: now + 3_600.0,
-        step: 60.0,
-    };
+    let (span, now) = (four_days(now), seconds(now));
     let wave = |at: f64| 25.0 - 15.0 * (at / 86_400.0 * std::f64::consts::TAU).cos();
     // The growth itself grows, so that every forecast is too low.
     let rising = move |at: f64| {
@@ -123,7 +118,7 @@ fn history(now: Timestamp) -> History {
     all
 }
 
-impl Stage {
+impl Scenario {
     async fn start() -> Self {
         let now = Clock::system().now();
         let pki = Pki::new().unwrap();
@@ -164,7 +159,7 @@ impl Stage {
         history.pause().unwrap();
         let clock = Clock::starting_at(now, 1.0);
         let controller = world.run(config, clock.clone());
-        let stage = Self {
+        let scenario = Self {
             world,
             fake,
             monitoring,
@@ -174,8 +169,8 @@ impl Stage {
             folder,
             pki,
         };
-        stage.prepare().await;
-        stage
+        scenario.prepare().await;
+        scenario
     }
 
     /// Creates the workloads and the autoscalers.
@@ -334,24 +329,24 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn alerts_about_autoscalers_fire_and_resolve() {
-    let stage = Stage::start().await;
+    let scenario = Scenario::start().await;
     eventually(TIMEOUT, "the controller has synced", || async {
-        let syncs = stage.controller.syncs();
+        let syncs = scenario.controller.syncs();
         (syncs > 10).then_some(()).ok_or(syncs)
     })
     .await;
     tokio::join!(
-        stage.forecasts(),
-        stage.metrics(),
-        stage.cron(),
-        stage.panic(),
-        child::alerts_fire_and_resolve(&stage.world, &stage.fake),
-        silence::alerts_fire_and_resolve(&stage.world, &stage.fake),
+        scenario.forecasts(),
+        scenario.metrics(),
+        scenario.cron(),
+        scenario.panic(),
+        child::alerts_fire_and_resolve(&scenario.world, &scenario.fake),
+        silence::alerts_fire_and_resolve(&scenario.world, &scenario.fake),
     );
-    stage.pass(10);
-    stage
+    scenario.pass(10);
+    scenario
         .monitoring
         .resolves("ForetideReplicasDrifted", &[])
         .await;
-    stage.monitoring.has_seen(ALERTS).await;
+    scenario.monitoring.has_seen(ALERTS).await;
 }

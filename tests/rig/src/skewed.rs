@@ -14,16 +14,14 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use jiff::{SignedDuration, fmt::rfc2822};
-use tokio::task::JoinHandle;
 
-use crate::{Error, Identity, Result, tls_server};
+use crate::{Error, Identity, Result, tls_server::TlsServer};
 
 /// The proxy; it ends when it is dropped.
 #[derive(Debug)]
 pub struct SkewedServer {
-    port: u16,
+    server: TlsServer,
     shared: Arc<Shared>,
-    server: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -55,12 +53,8 @@ impl SkewedServer {
         let router = Router::new()
             .fallback(pass_on)
             .with_state(Arc::clone(&shared));
-        let (server, port) = tls_server::start(identity, router).await?;
-        Ok(Self {
-            port,
-            shared,
-            server,
-        })
+        let server = TlsServer::start(identity, router).await?;
+        Ok(Self { server, shared })
     }
 
     /// Sets how many seconds its clock is ahead.
@@ -69,13 +63,7 @@ impl SkewedServer {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for SkewedServer {
-    fn drop(&mut self) {
-        self.server.abort();
+        self.server.url()
     }
 }
 

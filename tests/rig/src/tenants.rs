@@ -16,9 +16,8 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
 };
-use tokio::task::JoinHandle;
 
-use crate::{Error, Identity, Result, tls_server};
+use crate::{Error, Identity, Result, tls_server::TlsServer};
 
 /// The header that names the tenant.
 const TENANT: &str = "X-Scope-OrgID";
@@ -26,9 +25,8 @@ const TENANT: &str = "X-Scope-OrgID";
 /// The proxy; it ends when it is dropped.
 #[derive(Debug)]
 pub struct TenantProxy {
-    port: u16,
+    server: TlsServer,
     shared: Arc<Shared>,
-    server: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -69,18 +67,14 @@ impl TenantProxy {
         let router = Router::new()
             .fallback(pass_on)
             .with_state(Arc::clone(&shared));
-        let (server, port) = tls_server::start(identity, router).await?;
-        Ok(Self {
-            port,
-            shared,
-            server,
-        })
+        let server = TlsServer::start(identity, router).await?;
+        Ok(Self { server, shared })
     }
 
     /// Its base URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        self.server.url()
     }
 
     /// Accepts this token from now on, and no other.
@@ -91,12 +85,6 @@ impl TenantProxy {
     /// Refuses with this status from now on, instead of 401.
     pub fn refuse_with(&self, status: u16) {
         self.shared.refusal.store(status, Ordering::Relaxed);
-    }
-}
-
-impl Drop for TenantProxy {
-    fn drop(&mut self) {
-        self.server.abort();
     }
 }
 

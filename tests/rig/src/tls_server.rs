@@ -11,16 +11,40 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Error, Result, pki::Identity};
 
-/// Serves `router` under this certificate until the task is aborted; returns the port.
-pub(crate) async fn start(identity: &Identity, router: Router) -> Result<(JoinHandle<()>, u16)> {
-    let failed = Error::file("listen on", "127.0.0.1");
-    let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
-        Ok(listener) => listener,
-        Err(source) => return Err(failed(source)),
-    };
-    let port = listener.local_addr().map_err(failed)?.port();
-    let server = tokio::spawn(serve(listener, acceptor(identity)?, router));
-    Ok((server, port))
+/// A running server; it ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct TlsServer {
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl TlsServer {
+    /// Serves `router` under this certificate.
+    pub(crate) async fn start(identity: &Identity, router: Router) -> Result<Self> {
+        let failed = Error::file("listen on", "127.0.0.1");
+        let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
+            Ok(listener) => listener,
+            Err(source) => return Err(failed(source)),
+        };
+        let port = listener.local_addr().map_err(failed)?.port();
+        let task = tokio::spawn(serve(listener, acceptor(identity)?, router));
+        Ok(Self { port, task })
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its base URL.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {

@@ -20,9 +20,8 @@ use kube::{
     Client,
     api::{Api, ListParams},
 };
-use tokio::task::JoinHandle;
 
-use crate::{Cluster, Result, tls_server};
+use crate::{Cluster, Result, tls_server::TlsServer};
 use answer::{Answer, Failure, Request};
 use table::Table;
 
@@ -58,7 +57,7 @@ impl MetricsApi {
 #[derive(Debug)]
 pub struct FakeMetrics {
     table: Arc<Mutex<Table>>,
-    server: JoinHandle<()>,
+    _server: TlsServer,
 }
 
 impl FakeMetrics {
@@ -73,8 +72,12 @@ impl FakeMetrics {
             client: cluster.client(),
         };
         let router = Router::new().fallback(respond).with_state(world);
-        let (server, port) = start_server(cluster, router).await?;
-        let fake = Self { table, server };
+        let server = start_server(cluster, router).await?;
+        let port = server.port();
+        let fake = Self {
+            table,
+            _server: server,
+        };
         for (group, version) in apis.iter().map(|api| api.group_version()) {
             cluster.register_api(group, version, port).await?;
         }
@@ -157,12 +160,6 @@ impl FakeMetrics {
     }
 }
 
-impl Drop for FakeMetrics {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
 /// The data of the server: the table, and the pods' labels through the API server.
 #[derive(Clone)]
 struct World {
@@ -223,7 +220,7 @@ fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// Serves an aggregated API to one cluster; returns the port.
-async fn start_server(cluster: &Cluster, router: Router) -> Result<(JoinHandle<()>, u16)> {
-    tls_server::start(&cluster.layout().pki.server("fake-api")?, router).await
+/// Serves an aggregated API to one cluster.
+async fn start_server(cluster: &Cluster, router: Router) -> Result<TlsServer> {
+    TlsServer::start(&cluster.layout().pki.server("fake-api")?, router).await
 }

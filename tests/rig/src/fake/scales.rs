@@ -13,10 +13,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::watch;
 
 use super::{answer::Failure, start_server};
-use crate::{Cluster, Result};
+use crate::{Cluster, Result, tls_server::TlsServer};
 
 const GROUP: &str = "work.example.com";
 const VERSION: &str = "v1";
@@ -26,7 +26,7 @@ const VERSION: &str = "v1";
 pub struct FakeScales {
     scales: Scales,
     hanging: watch::Sender<bool>,
-    server: JoinHandle<()>,
+    _server: TlsServer,
 }
 
 /// Count and version of each object, by namespace and name.
@@ -56,11 +56,12 @@ impl FakeScales {
             hanging: is_hanging,
         };
         let router = Router::new().fallback(respond).with_state(state);
-        let (server, port) = start_server(cluster, router).await?;
+        let server = start_server(cluster, router).await?;
+        let port = server.port();
         let fake = Self {
             scales,
             hanging,
-            server,
+            _server: server,
         };
         cluster.register_api(GROUP, VERSION, port).await?;
         Ok(fake)
@@ -84,12 +85,6 @@ impl FakeScales {
     /// While `hanging`, no request for an object is answered; discovery goes on.
     pub fn hang(&self, hanging: bool) {
         self.hanging.send_replace(hanging);
-    }
-}
-
-impl Drop for FakeScales {
-    fn drop(&mut self) {
-        self.server.abort();
     }
 }
 
