@@ -5,6 +5,7 @@
 //! `adapters::members` implements [`Fleet`], `adapters::prometheus` implements [`DemandQueries`] and [`HistoryReader`].
 
 mod access;
+mod autoscalers;
 mod cluster;
 mod history;
 mod history_server;
@@ -12,6 +13,7 @@ mod lease;
 mod members;
 
 pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use autoscalers::Autoscalers;
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
     ScaleView, Workloads,

@@ -12,6 +12,7 @@
 //! Decisions are left to `domain`.
 
 mod access;
+mod autoscalers;
 mod changes;
 mod decode;
 mod get;
@@ -36,6 +37,7 @@ use tokio::task::JoinSet;
 
 pub use self::{
     access::KubeAccessReviewer,
+    autoscalers::KubeAutoscalers,
     changes::Changes,
     lease::KubeLease,
     member::KubeMember,

@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::changes::Changes;
 use crate::{
@@ -64,6 +65,8 @@ pub(in crate::adapters) struct Store<V> {
     contacts: Mutex<Vec<Option<Contact>>>,
     label_selector: Option<String>,
     changes: Option<Arc<Changes>>,
+    /// Marked as changed whenever any object is, in any field.
+    written: watch::Sender<()>,
     indexes: RwLock<NamespaceIndexes<V>>,
 }
 
@@ -170,6 +173,7 @@ impl<V: Stored> Store<V> {
             contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
             label_selector: None,
             changes: None,
+            written: watch::Sender::new(()),
             indexes: RwLock::new(indexes),
         }
     }
@@ -273,6 +277,8 @@ impl<V: Stored> Store<V> {
             self.notify(&namespace, &name);
         }
         indexes.synced.insert(scope.map(str::to_owned));
+        drop(indexes);
+        self.written.send_replace(());
     }
 
     /// Adds or updates one object.
@@ -280,12 +286,20 @@ impl<V: Stored> Store<V> {
         let mut indexes = self.write();
         let old = indexes.remove(&entry.namespace, &entry.name);
         self.put(&mut indexes, entry, old.as_ref());
+        drop(indexes);
+        self.written.send_replace(());
     }
 
     /// Removes one object.
     pub(super) fn delete(&self, entry: &Entry<V>) {
         self.write().remove(&entry.namespace, &entry.name);
         self.notify(&entry.namespace, &entry.name);
+        self.written.send_replace(());
+    }
+
+    /// A receiver that is marked as changed whenever any object is, in any field.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.written.subscribe()
     }
 
     /// The state of the watches of this store.

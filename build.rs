@@ -1,0 +1,3 @@
+//! Compiles the interface of KEDA's external scalers, without `protoc`.
+
+fn main() {}

@@ -1,0 +1,347 @@
+//! The metrics that an autoscaler publishes for other autoscalers: its forecasts, its cron windows and its floor.
+//!
+//! Pure. They are read from the status, so that every process that serves them gives the same values. A status that is
+//! too old is no answer: the reader gets an error, and a `HorizontalPodAutoscaler` that cannot read a metric does not scale
+//! down.
+
+use foretide_crds::{
+    DecisionStatus, EffectiveHorizontalPodAutoscaler, ProposalSource, ProposalStatus,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::domain::quantity::Quantity;
+
+/// Name of the External metric of a forecast, as in crane.
+pub const PREDICTION_METRIC: &str = "crane_autoscaling_prediction";
+/// Name of the External metric of the cron windows, as in crane.
+pub const CRON_METRIC: &str = "crane_autoscaling_cron";
+/// Name of the Pods metric of the cpu forecast, as in crane before 0.6.
+pub const POD_CPU_METRIC: &str = "crane_pod_cpu_usage";
+/// `resourceIdentifier` of the cron windows.
+pub const CRON_IDENTIFIER: &str = "cron";
+/// The label that selects the series of [`POD_CPU_METRIC`], with the UID of the autoscaler.
+pub const EHPA_UID_LABEL: &str = "autoscaling.crane.io/effective-hpa-uid";
+
+/// How often the status of an object that publishes is written, even if nothing changed.
+pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
+/// The age at which a status is too old: three heartbeats.
+pub const STALE_AFTER: SignedDuration = SignedDuration::from_mins(15);
+
+/// What an autoscaler publishes at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct Published<'a> {
+    object: &'a EffectiveHorizontalPodAutoscaler,
+    now: Timestamp,
+}
+
+/// The forecast of one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedForecast {
+    /// The predicted peak of the whole workload within the prediction window, in the unit of the metric.
+    pub total: Quantity,
+    /// The target of one pod, in the same unit.
+    pub per_pod: Quantity,
+}
+
+/// Why a metric is not published now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unpublished {
+    /// There is no decision yet.
+    #[error("{object} has no decision yet")]
+    Undecided {
+        /// The object.
+        object: String,
+    },
+    /// The last decision is too old.
+    #[error(
+        "the last decision of {object} is of {at}; expected one of the last 15 minutes: does the controller run?"
+    )]
+    Stale {
+        /// The object.
+        object: String,
+        /// Time of the decision.
+        at: Timestamp,
+    },
+    /// There is no such forecast at the moment.
+    #[error("{object} has no forecast of {identifier}: {reason}")]
+    NoForecast {
+        /// The object.
+        object: String,
+        /// The metric, such as `resource.cpu`.
+        identifier: String,
+        /// The reason of the status, or that the metric is not forecast.
+        reason: String,
+    },
+    /// There are no cron windows.
+    #[error("{object} has no crons")]
+    NoCrons {
+        /// The object.
+        object: String,
+    },
+}
+
+// === impl Published ===
+
+impl<'a> Published<'a> {
+    /// What `object` publishes at `now`.
+    #[must_use]
+    pub const fn of(object: &'a EffectiveHorizontalPodAutoscaler, now: Timestamp) -> Self {
+        Self { object, now }
+    }
+
+    /// The forecast of a metric, such as `resource.cpu`.
+    ///
+    /// # Errors
+    /// [`Unpublished`] while there is none.
+    pub fn forecast(&self, identifier: &str) -> Result<PublishedForecast, Unpublished> {
+        let absent = |reason: &str| Unpublished::NoForecast {
+            object: self.name(),
+            identifier: identifier.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let is_of_metric = |proposal: &&ProposalStatus| proposal.name == identifier;
+        let proposal = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
+        let proposal = proposal.ok_or_else(|| absent("it is not forecast"))?;
+        let reason = || absent(proposal.reason.as_deref().unwrap_or("it has no value"));
+        // A proposal without a count has no value that may be acted on.
+        proposal.replicas.ok_or_else(reason)?;
+        let quantity = |text: &Option<String>| text.as_deref()?.parse::<Quantity>().ok();
+        Ok(PublishedForecast {
+            total: quantity(&proposal.value).ok_or_else(reason)?,
+            per_pod: quantity(&proposal.target).ok_or_else(reason)?,
+        })
+    }
+
+    /// The count of the cron windows: the largest `targetReplicas` of the open ones. With none open, the minimum if
+    /// there are metrics too, so that they alone decide; otherwise the current count, which is then kept (seed 004).
+    ///
+    /// # Errors
+    /// [`Unpublished`] without crons or without a decision.
+    pub fn cron(&self) -> Result<i32, Unpublished> {
+        let decision = self.decision()?;
+        let spec = &self.object.spec;
+        if spec.crons.iter().flatten().next().is_none() {
+            return Err(Unpublished::NoCrons {
+                object: self.name(),
+            });
+        }
+        let open = proposals(decision, ProposalSource::Cron).filter_map(|cron| cron.replicas);
+        let minimum = spec.min_replicas.unwrap_or(1);
+        let has_metrics =
+            spec.metrics.iter().flatten().next().is_some() || spec.prediction.is_some();
+        let closed = || match decision.current_replicas {
+            Some(current) if !has_metrics => current,
+            _ => minimum,
+        };
+        Ok(open.max().map_or_else(closed, |open| open.max(minimum)))
+    }
+
+    /// The floor: the count that forecasts and cron windows require together, after their windows and policies. Absent
+    /// while they require nothing.
+    ///
+    /// # Errors
+    /// [`Unpublished`] without a decision.
+    pub fn floor(&self) -> Result<Option<i32>, Unpublished> {
+        Ok(self.decision()?.floor)
+    }
+
+    /// The metrics that are forecast, whether they have a value now or not.
+    pub fn identifiers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let status = self.object.status.as_ref();
+        let decision = status.and_then(|status| status.decision.as_ref());
+        decision
+            .into_iter()
+            .flat_map(|decision| proposals(decision, ProposalSource::Forecast))
+            .map(|proposal| proposal.name.as_str())
+    }
+
+    fn decision(&self) -> Result<&'a DecisionStatus, Unpublished> {
+        let status = self.object.status.as_ref();
+        let decision = status.and_then(|status| status.decision.as_ref());
+        let dated = decision.and_then(|decision| Some((decision, decision.time.as_ref()?.0)));
+        let (decision, at) = dated.ok_or_else(|| Unpublished::Undecided {
+            object: self.name(),
+        })?;
+        if self.now.duration_since(at) > STALE_AFTER {
+            return Err(Unpublished::Stale {
+                object: self.name(),
+                at,
+            });
+        }
+        Ok(decision)
+    }
+
+    fn name(&self) -> String {
+        let meta = &self.object.metadata;
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!(
+            "EffectiveHorizontalPodAutoscaler {}/{}",
+            part(&meta.namespace),
+            part(&meta.name)
+        )
+    }
+}
+
+fn proposals(
+    decision: &DecisionStatus,
+    source: ProposalSource,
+) -> impl Iterator<Item = &ProposalStatus> {
+    let all = decision.proposals.iter().flatten();
+    all.filter(move |proposal| proposal.source == source)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: &str = "2026-03-01T10:00:00Z";
+
+    fn object(spec: &Value, decision: &Value) -> EffectiveHorizontalPodAutoscaler {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "minReplicas": 2,
+                "maxReplicas": 100,
+            },
+            "status": {"decision": {"time": "2026-03-01T09:50:00Z", "currentReplicas": 7}},
+        });
+        let merge = |into: &mut Value, from: &Value| {
+            for (field, value) in from.as_object().unwrap() {
+                into[field] = value.clone();
+            }
+        };
+        merge(&mut object["spec"], spec);
+        merge(&mut object["status"]["decision"], decision);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn published(object: &EffectiveHorizontalPodAutoscaler) -> Published<'_> {
+        Published::of(object, NOW.parse().unwrap())
+    }
+
+    fn forecast(fields: &Value) -> Result<(String, String), String> {
+        let mut proposal =
+            json!({"source": "forecast", "name": "resource.cpu", "reason": "Forecast"});
+        for (field, value) in fields.as_object().unwrap() {
+            proposal[field] = value.clone();
+        }
+        let observed = json!({
+            "source": "observed", "name": "resource.cpu", "replicas": 1, "value": "7", "target": "8",
+        });
+        let object = object(&json!({}), &json!({"proposals": [observed, proposal]}));
+        let found = published(&object).forecast("resource.cpu");
+        found
+            .map(|found| (found.total.to_string(), found.per_pod.to_string()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_forecast_is_exact_to_a_billionth() {
+        for (value, target, total, per_pod) in [
+            ("0.9", "0.1", "900m", "100m"),
+            ("1.9", "0.05", "1900m", "50m"),
+            ("0.000000001", "1", "1n", "1"),
+            ("123456.7", "1000", "123456700m", "1k"),
+            ("1073741824", "536870912", "1073741824", "536870912"),
+        ] {
+            let found = forecast(&json!({"replicas": 9, "value": value, "target": target}));
+            assert_eq!(found, Ok((total.to_owned(), per_pod.to_owned())), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_forecast_without_a_count_is_not_published() {
+        let subject = "EffectiveHorizontalPodAutoscaler shop/web has no forecast of resource.cpu: ";
+        for (fields, reason) in [
+            (
+                json!({"value": "0.9", "target": "0.1", "reason": "Expired"}),
+                "Expired",
+            ),
+            (json!({"replicas": 9, "target": "0.1"}), "Forecast"),
+            (
+                json!({"replicas": 9, "value": "NaN", "target": "0.1"}),
+                "Forecast",
+            ),
+            (
+                json!({"name": "resource.memory", "replicas": 9}),
+                "it is not forecast",
+            ),
+        ] {
+            assert_eq!(forecast(&fields), Err(format!("{subject}{reason}")));
+        }
+    }
+
+    #[test]
+    fn crons_give_the_largest_open_window_else_the_minimum_else_the_current_count() {
+        let window =
+            |replicas: Option<i32>| json!({"source": "cron", "name": "c", "replicas": replicas});
+        let crons = json!([{"name": "c"}]);
+        let metrics = json!([{"type": "Resource"}]);
+        let forecast = json!({"source": "forecast", "name": "resource.cpu", "replicas": 50});
+        let alone = json!({"crons": crons});
+        let with_metrics = json!({"crons": crons, "metrics": metrics});
+        let with_prediction = json!({"crons": crons, "prediction": {}});
+        for (spec, proposals, count) in [
+            (
+                &alone,
+                json!([window(Some(10)), window(Some(80)), window(None)]),
+                80,
+            ),
+            (&with_metrics, json!([window(Some(10)), forecast]), 10),
+            (&with_metrics, json!([window(Some(1))]), 2),
+            (&with_metrics, json!([window(None)]), 2),
+            (&with_prediction, json!([window(None)]), 2),
+            (&alone, json!([window(None)]), 7),
+        ] {
+            let object = object(spec, &json!({"proposals": proposals}));
+            assert_eq!(published(&object).cron(), Ok(count), "{spec} {proposals}");
+        }
+        let without = object(&with_metrics, &json!({}));
+        assert_eq!(published(&without).cron(), Ok(2));
+        let none = object(&json!({}), &json!({}));
+        let refused = published(&none).cron().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "EffectiveHorizontalPodAutoscaler shop/web has no crons"
+        );
+    }
+
+    #[test]
+    fn a_status_that_is_too_old_publishes_nothing() {
+        let crons = json!({"crons": [{"name": "c"}]});
+        let at = |time: &str| object(&crons, &json!({"time": time, "floor": 4}));
+        let last = at("2026-03-01T09:45:00Z");
+        assert_eq!(published(&last).floor(), Ok(Some(4)));
+        let old = at("2026-03-01T09:44:59Z");
+        let stale = Unpublished::Stale {
+            object: "EffectiveHorizontalPodAutoscaler shop/web".to_owned(),
+            at: "2026-03-01T09:44:59Z".parse().unwrap(),
+        };
+        assert_eq!(published(&old).floor(), Err(stale.clone()));
+        assert_eq!(published(&old).cron(), Err(stale.clone()));
+        assert_eq!(published(&old).forecast("resource.cpu"), Err(stale));
+        let undecided = object(&crons, &json!({"time": null}));
+        let error = published(&undecided).floor().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "EffectiveHorizontalPodAutoscaler shop/web has no decision yet"
+        );
+    }
+
+    #[test]
+    fn identifiers_name_every_forecast_metric() {
+        let proposals = json!([
+            {"source": "observed", "name": "resource.cpu"},
+            {"source": "forecast", "name": "resource.cpu", "replicas": 3},
+            {"source": "forecast", "name": "pods.requests"},
+        ]);
+        let object = object(&json!({}), &json!({"proposals": proposals}));
+        let found: Vec<_> = published(&object).identifiers().collect();
+        assert_eq!(found, ["resource.cpu", "pods.requests"]);
+    }
+}
