@@ -15,8 +15,8 @@ mod members;
 pub use access::{AccessReviewer, BearerToken, Verdict};
 pub use autoscalers::Autoscalers;
 pub use cluster::{
-    Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
-    ScaleView, Workloads,
+    Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, MetricQuery,
+    ObjectKey, ScaleView, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,
