@@ -7,7 +7,9 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+mod connections;
 mod serve;
+mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +23,11 @@ use axum::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{access::MetricsAccess, serve::serve};
+pub use self::{
+    access::MetricsAccess,
+    serve::serve,
+    tls::{PeerCertificates, TlsConfigs, serve_tls},
+};
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
 /// The media type of `/metrics`.

@@ -6,6 +6,7 @@
 
 mod access;
 mod autoscalers;
+mod certificates;
 mod cluster;
 mod history;
 mod history_server;
@@ -14,6 +15,7 @@ mod members;
 
 pub use access::{AccessReviewer, BearerToken, Verdict};
 pub use autoscalers::Autoscalers;
+pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
     ScaleView, Workloads,
