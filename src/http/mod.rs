@@ -8,6 +8,9 @@
 
 mod access;
 mod connections;
+mod failure;
+mod identity;
+mod reviews;
 mod serve;
 mod tls;
 
@@ -25,6 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     access::MetricsAccess,
+    identity::{AccessControl, protect},
     serve::serve,
     tls::{PeerCertificates, TlsConfigs, serve_tls},
 };

@@ -13,7 +13,9 @@ mod history_server;
 mod lease;
 mod members;
 
-pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use access::{
+    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+};
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
