@@ -7,7 +7,12 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+mod connections;
+mod failure;
+mod identity;
+mod reviews;
 mod serve;
+mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +26,12 @@ use axum::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{access::MetricsAccess, serve::serve};
+pub use self::{
+    access::MetricsAccess,
+    identity::{AccessControl, protect},
+    serve::serve,
+    tls::{PeerCertificates, TlsConfigs, serve_tls},
+};
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
 /// The media type of `/metrics`.

@@ -6,14 +6,18 @@
 
 mod access;
 mod autoscalers;
+mod certificates;
 mod cluster;
 mod history;
 mod history_server;
 mod lease;
 mod members;
 
-pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use access::{
+    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+};
 pub use autoscalers::Autoscalers;
+pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
     Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, MetricQuery,
     ObjectKey, ScaleView, Workloads,
