@@ -280,7 +280,7 @@ monitoring:
             "adapter.upstream.url is empty",
         ),
         (
-            "adapter.enabled=true,adapter.tls.caBundle=-----BEGIN CERTIFICATE-----",
+            "'adapter.enabled=true,adapter.tls.caBundle=-----BEGIN CERTIFICATE-----'",
             "adapter.tls.existingSecret is empty",
         ),
         ("adapter.tls.caBundle=ca.crt", "/adapter/tls/caBundle"),
