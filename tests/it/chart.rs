@@ -27,7 +27,7 @@ fn sources() -> Vec<(String, PathBuf)> {
     };
     let mut all = in_folder("crds", "crds/", is_yaml);
     all.extend(in_folder("deploy", "", |name| name.contains("rbac")));
-    for folder in ["admission", "adapter", "keda"] {
+    for folder in ["admission", "adapter", "adapter/upstream", "keda"] {
         let copies = format!("{folder}/");
         all.extend(in_folder(&format!("deploy/{folder}"), &copies, is_yaml));
     }

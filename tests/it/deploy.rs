@@ -244,7 +244,7 @@ fn an_api_is_registered_for_our_service_and_trusts_only_the_bundle_that_the_adap
         .collect();
     let spec = |group: &str, version: &str, priority: i32| {
         json!({
-            "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": priority,
+            "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": priority, "insecureSkipTLSVerify": false,
             "service": {"name": "foretide-adapter", "namespace": "foretide-system", "port": 443},
         })
     };

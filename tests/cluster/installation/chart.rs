@@ -89,6 +89,20 @@ async fn the_chart_installs_what_kustomize_installs_with_helm_3_and_helm_4() {
     let with_all = rendered(&terminal, ALL).await;
     assert_equal(&with_all, &kustomize, "with everything on");
     assert_equal(&rendered(&helm_3, ALL).await, &with_all, "Helm 3, all on");
+
+    // With another adapter behind ours.
+    terminal
+        .run("sed -i 's/^# components:/components:/' deploy/adapter/Kustomization")
+        .await;
+    let options = "--set adapter.enabled=true \
+        --set adapter.upstream.url=https://prometheus-adapter.monitoring.svc \
+        --set adapter.upstream.caSecret=foretide-adapter-upstream-ca";
+    let mut of_kustomize = by_default.clone();
+    let adapter = terminal.run("kubectl kustomize deploy/adapter").await;
+    of_kustomize.extend(objects(&adapter));
+    let with_upstream = rendered(&terminal, options).await;
+    assert_equal(&with_upstream, &of_kustomize, "with an upstream adapter");
+
     for terminal in [&terminal, &helm_3] {
         terminal
             .run("helm lint --strict deploy/helm/foretide")
@@ -136,6 +150,7 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
         "--apis=external",
         "--upstream-url=https://other.monitoring.svc",
         "--upstream-ca-file=/etc/foretide/upstream/ca.crt",
+        "--upstream-token-file=/etc/foretide/upstream-token/token",
         "--tls-cert-file=/etc/foretide/tls/tls.crt",
         "--tls-key-file=/etc/foretide/tls/tls.key",
         "--log=debug",
@@ -144,17 +159,23 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
     let mounts = json!([
         {"name": "tls", "mountPath": "/etc/foretide/tls", "readOnly": true},
         {"name": "upstream", "mountPath": "/etc/foretide/upstream", "readOnly": true},
+        {"name": "upstream-token", "mountPath": "/etc/foretide/upstream-token", "readOnly": true},
     ]);
     assert_eq!(container["volumeMounts"], mounts);
     let volumes = json!([
         {"name": "tls", "secret": {"secretName": "own"}},
         {"name": "upstream", "secret": {"secretName": "other-ca"}},
+        {"name": "upstream-token", "secret": {"secretName": "foretide-adapter-upstream"}},
     ]);
     assert_eq!(pod["volumes"], volumes);
     let service = find("APIService", "", "v1beta1.external.metrics.k8s.io").unwrap();
     let bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
     assert_eq!(service["spec"]["caBundle"], bundle);
     assert_eq!(service["metadata"]["annotations"], json!({"note": "1"}));
+    let role = find("ClusterRole", "", "foretide-adapter-external").unwrap();
+    assert_eq!(role["rules"][0]["verbs"], json!(["get"]));
+    let account = find("ServiceAccount", SYSTEM, "foretide-adapter-upstream");
+    assert!(account.is_some());
     let policy = &find("NetworkPolicy", SYSTEM, "foretide-adapter").unwrap()["spec"];
     let from = json!([{"ipBlock": {"cidr": "10.0.0.0/8"}}]);
     assert_eq!(policy["ingress"][0]["from"], from);
@@ -277,7 +298,7 @@ monitoring:
         ),
         (
             "adapter.enabled=true,adapter.upstream.caSecret=other-ca",
-            "adapter.upstream.url is empty",
+            "expected both or neither",
         ),
         (
             "'adapter.enabled=true,adapter.tls.caBundle=-----BEGIN CERTIFICATE-----'",
