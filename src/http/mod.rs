@@ -7,6 +7,7 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+pub mod metrics_api;
 mod serve;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,6 +11,7 @@ mod history;
 mod history_server;
 mod lease;
 mod members;
+mod metric_sources;
 
 pub use access::{AccessReviewer, BearerToken, Verdict};
 pub use autoscalers::Autoscalers;
@@ -28,3 +29,6 @@ pub use history_server::{
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};
+pub use metric_sources::{
+    PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
+};

@@ -21,6 +21,7 @@ mod lease;
 mod member;
 mod nodes;
 mod objects;
+mod pod_list;
 mod pods;
 mod role;
 mod store;
@@ -41,6 +42,7 @@ pub use self::{
     changes::Changes,
     lease::KubeLease,
     member::KubeMember,
+    pod_list::KubePodLister,
     role::{Hub, MemberStores, Role},
     store::WatchReport,
 };
