@@ -5,6 +5,7 @@
 
 mod api_server;
 mod breaker;
+pub mod certificates;
 pub mod kube;
 pub mod members;
 mod metrics_api;

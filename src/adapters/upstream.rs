@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How old the certificates may be that a connection is verified with.
-const READ_PERIOD: Duration = Duration::from_secs(60);
+const READ_PERIOD: Duration = Duration::from_mins(1);
 /// How long the file with the certificates may take to be read.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest file of certificates that is used.

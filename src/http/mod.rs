@@ -7,8 +7,10 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+mod connections;
 pub mod metrics_api;
 mod serve;
+mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,7 +24,11 @@ use axum::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{access::MetricsAccess, serve::serve};
+pub use self::{
+    access::MetricsAccess,
+    serve::serve,
+    tls::{PeerCertificates, TlsConfigs, serve_tls},
+};
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
 /// The media type of `/metrics`.

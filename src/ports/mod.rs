@@ -6,6 +6,7 @@
 
 mod access;
 mod autoscalers;
+mod certificates;
 mod cluster;
 mod history;
 mod history_server;
@@ -15,6 +16,7 @@ mod metric_sources;
 
 pub use access::{AccessReviewer, BearerToken, Verdict};
 pub use autoscalers::Autoscalers;
+pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
     Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
     ScaleView, Workloads,

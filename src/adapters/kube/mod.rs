@@ -12,6 +12,7 @@
 //! Decisions are left to `domain`.
 
 mod access;
+mod api_services;
 mod autoscalers;
 mod changes;
 mod decode;
@@ -38,6 +39,7 @@ use tokio::task::JoinSet;
 
 pub use self::{
     access::KubeAccessReviewer,
+    api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
     changes::Changes,
     lease::KubeLease,
@@ -46,12 +48,13 @@ pub use self::{
     role::{Hub, MemberStores, Role},
     store::WatchReport,
 };
-use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 pub(super) use self::{
+    api_services::Observed,
     decode::read,
     store::{Entry, Store, Stored},
     watch::{WatchTimeouts, Watched},
 };
+use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
     api_server::{Calls, Discovery, Limits, Resource},

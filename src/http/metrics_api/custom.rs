@@ -73,7 +73,11 @@ impl PodsRequest<'_> {
     ) -> Result<Value, Failure> {
         let forecast = Published::of(object, now).forecast(IDENTIFIER)?;
         let total = forecast.total.milli_value().value;
-        let mut counted: Vec<&str> = pods.iter().filter(counts).map(|pod| &*pod.name).collect();
+        let mut counted: Vec<&str> = pods
+            .iter()
+            .filter(|pod| counts(pod))
+            .map(|pod| &*pod.name)
+            .collect();
         counted.sort_unstable();
         let items: Vec<Value> = counted
             .iter()
@@ -124,6 +128,6 @@ impl PodsRequest<'_> {
 }
 
 /// Whether the HPA controller counts a pod that has a metric.
-fn counts(pod: &&Arc<Pod>) -> bool {
+fn counts(pod: &Pod) -> bool {
     !pod.deleting && !matches!(pod.phase, Phase::Pending | Phase::Failed | Phase::Succeeded)
 }

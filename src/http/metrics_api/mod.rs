@@ -108,7 +108,6 @@ where
 }
 
 /// A router that answers a limited number of requests at once, each within a deadline; the others get 429 or 504.
-#[must_use]
 pub fn within_limits(router: Router) -> Router {
     let slots = Arc::new(Semaphore::new(REQUESTS_MAX));
     router.layer(from_fn_with_state(slots, limit))
