@@ -14,7 +14,9 @@ mod lease;
 mod members;
 mod metric_sources;
 
-pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use access::{
+    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+};
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{

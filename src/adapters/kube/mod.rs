@@ -15,6 +15,7 @@ mod access;
 mod api_services;
 mod autoscalers;
 mod changes;
+mod client_authorities;
 mod decode;
 mod get;
 mod hub;
@@ -42,6 +43,7 @@ pub use self::{
     api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
     changes::Changes,
+    client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
     pod_list::KubePodLister,

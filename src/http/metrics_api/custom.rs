@@ -9,13 +9,14 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{failure::Failure, seconds, shares::shares, target::labels};
+use super::{seconds, shares::shares, target::labels};
 use crate::{
     api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published},
     domain::{
         observation::{Phase, Pod},
         quantity::{Format, Quantity},
     },
+    http::failure::Failure,
 };
 
 /// The metric whose forecast is divided.

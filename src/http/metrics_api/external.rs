@@ -5,11 +5,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    failure::Failure,
     seconds,
     target::{RESOURCE_IDENTIFIER, TARGET_KIND, TARGET_NAME, TARGET_NAMESPACE, TargetSelector},
 };
-use crate::api::published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, Published};
+use crate::{
+    api::published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, Published},
+    http::failure::Failure,
+};
 
 /// Our external metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,13 +18,13 @@ use super::{
     custom::PodsRequest,
     discovery,
     external::ExternalMetric,
-    failure::Failure,
     pass_through,
     target::{TargetSelector, by_uid},
 };
 use crate::{
     api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC},
     error::chain,
+    http::failure::Failure,
     ports::{Autoscalers, PodLister, UpstreamAdapter},
 };
 

@@ -15,7 +15,6 @@
 mod custom;
 mod discovery;
 mod external;
-mod failure;
 mod handlers;
 mod pass_through;
 mod shares;
@@ -37,7 +36,7 @@ use jiff::Timestamp;
 use tokio::{sync::Semaphore, time::timeout};
 
 pub use self::discovery::MetricApi;
-use self::failure::Failure;
+use super::failure::Failure;
 use crate::{
     api::published::Unpublished,
     clock::Clock,

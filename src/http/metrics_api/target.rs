@@ -8,8 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode};
 
-use super::failure::Failure;
-use crate::domain::{Requirement, Selector};
+use crate::{
+    domain::{Requirement, Selector},
+    http::failure::Failure,
+};
 
 pub(super) const TARGET_KIND: &str = "targetKind";
 pub(super) const TARGET_NAME: &str = "targetName";
