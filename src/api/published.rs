@@ -27,6 +27,22 @@ pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 /// The age at which a status is too old: three heartbeats.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
+/// Name of the key of a KEDA trigger's metadata that names the autoscaler.
+pub const KEDA_AUTOSCALER: &str = "autoscaler";
+/// Where `deploy/` serves the KEDA external scaler.
+pub const KEDA_ADDRESS: &str = "foretide-keda-scaler.foretide-system.svc:9000";
+
+/// What a KEDA trigger reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KedaSource {
+    /// The floor: forecasts and cron windows together.
+    Floor,
+    /// The forecast of one metric.
+    Forecast,
+    /// The cron windows.
+    Cron,
+}
+
 /// What an autoscaler publishes at one time.
 #[derive(Debug, Clone, Copy)]
 pub struct Published<'a> {
@@ -78,6 +94,23 @@ pub enum Unpublished {
         /// The object.
         object: String,
     },
+}
+
+// === impl KedaSource ===
+
+impl KedaSource {
+    /// Every source.
+    pub const ALL: [Self; 3] = [Self::Floor, Self::Forecast, Self::Cron];
+
+    /// The word of a trigger's metadata.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::Forecast => "forecast",
+            Self::Cron => "cron",
+        }
+    }
 }
 
 // === impl Published ===
@@ -180,6 +213,25 @@ impl<'a> Published<'a> {
             part(&meta.name)
         )
     }
+}
+
+/// The name under which a KEDA trigger of ours is known: the source, the autoscaler, and the metric of a forecast.
+///
+/// KEDA replaces some characters in the names of its own scalers' metrics; they are replaced here in the same way.
+#[must_use]
+pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
+    let parts = ["foretide", source.as_str(), autoscaler];
+    let parts: Vec<_> = parts.into_iter().chain(metric).collect();
+    parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
+}
+
+/// Whether KEDA gave this name to the metric of a trigger whose metric we call `ours`: `s0-` and so on, by the position
+/// of the trigger.
+#[must_use]
+pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
+    let position = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_prefix('s').and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(digits, rest)| position(digits) && rest == ours)
 }
 
 fn proposals(
@@ -331,6 +383,34 @@ mod tests {
             error,
             "EffectiveHorizontalPodAutoscaler shop/web has no decision yet"
         );
+    }
+
+    #[test]
+    fn the_metric_of_a_keda_trigger_is_recognized_by_its_name() {
+        let floor = keda_metric_name(KedaSource::Floor, "web.v2", None);
+        assert_eq!(floor, "foretide-floor-web-v2");
+        let metric = Some("container-resource.cpu.app");
+        assert_eq!(
+            keda_metric_name(KedaSource::Forecast, "web", metric),
+            "foretide-forecast-web-container-resource-cpu-app"
+        );
+        assert_eq!(
+            keda_metric_name(KedaSource::Cron, "a", None),
+            "foretide-cron-a"
+        );
+        for (name, is_ours) in [
+            ("s0-foretide-floor-web-v2", true),
+            ("s12-foretide-floor-web-v2", true),
+            ("s-foretide-floor-web-v2", false),
+            ("sx-foretide-floor-web-v2", false),
+            ("foretide-floor-web-v2", false),
+            ("s0-foretide-floor-web", false),
+            ("s0-foretide-floor-web-v2-cpu", false),
+            ("s0-cron", false),
+            ("", false),
+        ] {
+            assert_eq!(is_of_keda_trigger(name, &floor), is_ours, "{name}");
+        }
     }
 
     #[test]

@@ -144,6 +144,7 @@ fn read(
         mode: match spec.mode.unwrap_or_default() {
             WireMode::Delegated => Mode::Delegated,
             WireMode::Direct => Mode::Direct,
+            WireMode::Metric => Mode::Metric,
         },
         specific_replicas: spec
             .specific_replicas
