@@ -8,6 +8,7 @@
 
 mod access;
 mod connections;
+pub mod keda;
 mod serve;
 mod tls;
 

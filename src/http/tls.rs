@@ -32,8 +32,9 @@ use super::{
 const CONNECTIONS_MAX: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests of one HTTP/2 connection are answered at a time: the limit of Go's server.
-const STREAMS_MAX: u32 = 250;
+/// How many requests of one HTTP/2 connection are answered at a time. KEDA holds all its streams on one connection, two for
+/// each trigger of type external-push; beyond the limit its other requests would wait.
+const STREAMS_MAX: u32 = 4096;
 /// The largest header of a request. Those of the API server name the groups of a user.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// How often a silent HTTP/2 connection is asked whether its client is there.
