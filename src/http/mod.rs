@@ -8,7 +8,12 @@
 
 mod access;
 mod connections;
+mod failure;
+mod identity;
 pub mod keda;
+pub mod metrics_api;
+mod probes;
+mod reviews;
 mod serve;
 mod tls;
 
@@ -26,6 +31,8 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     access::MetricsAccess,
+    identity::{AccessControl, protect},
+    probes::probes,
     serve::serve,
     tls::{PeerCertificates, TlsConfigs, serve_tls},
 };

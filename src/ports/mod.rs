@@ -12,8 +12,11 @@ mod history;
 mod history_server;
 mod lease;
 mod members;
+mod metric_sources;
 
-pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use access::{
+    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+};
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
@@ -30,3 +33,6 @@ pub use history_server::{
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};
+pub use metric_sources::{
+    PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
+};

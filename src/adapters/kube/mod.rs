@@ -15,6 +15,7 @@ mod access;
 mod api_services;
 mod autoscalers;
 mod changes;
+mod client_authorities;
 mod decode;
 mod get;
 mod hub;
@@ -22,6 +23,7 @@ mod lease;
 mod member;
 mod nodes;
 mod objects;
+mod pod_list;
 mod pods;
 mod role;
 mod store;
@@ -41,8 +43,10 @@ pub use self::{
     api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
     changes::Changes,
+    client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
+    pod_list::KubePodLister,
     role::{Hub, MemberStores, Role},
     store::WatchReport,
 };
