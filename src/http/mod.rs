@@ -34,7 +34,7 @@ pub use self::{
     identity::{AccessControl, protect},
     probes::probes,
     serve::serve,
-    tls::{PeerCertificates, TlsConfigs, serve_tls},
+    tls::{PeerCertificates, TlsConfigs, serve_http2, serve_tls},
 };
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
