@@ -37,7 +37,7 @@ pub struct CertificateLifetimes {
     pub overlap: SignedDuration,
     /// The validity of the certificate of a replica.
     pub serving: SignedDuration,
-    /// How often the Secret is read.
+    /// How often the Secret and the registrations are read.
     pub period: SignedDuration,
 }
 
@@ -60,7 +60,7 @@ impl CertificateLifetimes {
         authority: SignedDuration::from_hours(365 * 24),
         overlap: SignedDuration::from_hours(1),
         serving: SignedDuration::from_hours(7 * 24),
-        period: SignedDuration::from_mins(1),
+        period: SignedDuration::from_secs(30),
     };
 
     /// For clients for whom people copy the bundle.

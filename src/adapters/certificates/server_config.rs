@@ -23,14 +23,25 @@ pub(super) struct ServingPair {
 }
 
 /// Which client certificates a handshake accepts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Clients {
     /// It asks for none.
     None,
     /// Any or none.
     Any,
     /// One of these authorities is required.
-    SignedBy(Arc<RootCertStore>),
+    SignedBy(Vec<CertificateDer<'static>>),
+}
+
+// === impl ServingPair ===
+
+impl Clone for ServingPair {
+    fn clone(&self) -> Self {
+        Self {
+            chain: self.chain.clone(),
+            key: self.key.clone_key(),
+        }
+    }
 }
 
 /// Why there is no configuration.
@@ -56,8 +67,11 @@ pub(super) fn server_config(
     let builder = match clients {
         Clients::None => builder.with_no_client_auth(),
         Clients::Any => builder.with_client_cert_verifier(Arc::new(AnyClient::new(&provider))),
-        Clients::SignedBy(roots) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider);
+        Clients::SignedBy(authorities) => {
+            let mut roots = RootCertStore::empty();
+            // Without a usable one there is no verifier.
+            roots.add_parsable_certificates(authorities.iter().cloned());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             builder.with_client_cert_verifier(verifier.build().map_err(ServerConfigError::Clients)?)
         }
     };
