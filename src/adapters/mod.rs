@@ -5,8 +5,10 @@
 
 mod api_server;
 mod breaker;
+pub mod certificates;
 pub mod kube;
 pub mod members;
 mod metrics_api;
 pub mod prometheus;
 mod redact;
+pub mod upstream;

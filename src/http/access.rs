@@ -6,53 +6,40 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
-
 use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use ring::digest::{SHA256, digest};
-use tokio::{
-    sync::{Mutex, Semaphore},
-    time::timeout,
-};
 
+use super::reviews::{Digest, Reviews};
 use crate::{
-    clock::{Clock, Monotonic},
-    error::chain,
-    ports::{AccessReviewer, BearerToken, Verdict},
-    shared_map::SharedMap,
+    clock::Clock,
+    ports::{Access, AccessReviewer, BearerToken, ClusterError, User},
 };
 
-/// How long a verdict is used: several scrapers of one token, and repeated requests with a wrong one, cost one review.
-const VERDICT_LASTS: Duration = Duration::from_secs(10);
-/// How long a request waits for a review: less than the default `scrape_timeout` of Prometheus, 10 s.
-const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
 /// How many reviews are in flight. Each is two requests to the API server, which take milliseconds.
 const REVIEWS_MAX: usize = 4;
 /// How many verdicts are kept: any client that reaches the port chooses tokens.
 const VERDICTS_MAX: usize = 256;
-
-/// SHA-256 of a token, so that no token is kept.
-type TokenHash = [u8; 32];
+/// The path that a user must be allowed to get.
+const METRICS_PATH: &str = "/metrics";
 
 /// Which requests for `/metrics` are answered.
 pub struct MetricsAccess<R> {
     reviewer: R,
-    clock: Clock,
-    verdicts: SharedMap<TokenHash, CachedVerdict>,
-    slots: Semaphore,
-    /// Whether the last review failed, so that a row of failures is logged once.
-    fails: AtomicBool,
+    verdicts: Reviews<Verdict>,
 }
 
-/// The last verdict about one token. It is locked while it is being reviewed.
-#[derive(Debug, Default)]
-struct CachedVerdict(Mutex<Option<(Monotonic, Verdict)>>);
+/// What the reviews say about a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// It is of a user who may read the metrics.
+    Allowed,
+    /// It is of this user, who may not.
+    Forbidden { user: String },
+    /// It is of no user.
+    Unauthenticated,
+}
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,18 +66,16 @@ impl<R: AccessReviewer> MetricsAccess<R> {
     pub fn new(reviewer: R, clock: Clock) -> Self {
         Self {
             reviewer,
-            clock,
-            verdicts: SharedMap::new(VERDICTS_MAX),
-            slots: Semaphore::new(REVIEWS_MAX),
-            fails: AtomicBool::new(false),
+            verdicts: Reviews::new("request for /metrics", clock, VERDICTS_MAX, REVIEWS_MAX),
         }
     }
 
-    /// Checks the token of a request, within [`REVIEW_DEADLINE`].
+    /// Checks the token of a request.
     pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
         let token = bearer(headers).ok_or(Denied::Unauthorized)?;
-        let verdict = timeout(REVIEW_DEADLINE, self.verdict(&token)).await;
-        match verdict.unwrap_or_else(|_| self.unknown("no verdict in time")) {
+        let review = self.review(&token);
+        let verdict = self.verdicts.get(Digest::of(token.expose()), review).await;
+        match verdict {
             Some(Verdict::Allowed) => Ok(()),
             Some(Verdict::Forbidden { user }) => Err(Denied::Forbidden { user }),
             Some(Verdict::Unauthenticated) => Err(Denied::Unauthorized),
@@ -98,58 +83,29 @@ impl<R: AccessReviewer> MetricsAccess<R> {
         }
     }
 
-    /// The verdict about a token; none if the review fails.
-    async fn verdict(&self, token: &BearerToken) -> Option<Verdict> {
-        let cached = self
-            .verdicts
-            .get_or_insert_with(hash(token), CachedVerdict::default);
-        let mut last = cached.0.lock().await;
-        if let Some((at, verdict)) = &*last
-            && self.clock.monotonic().since(*at) < VERDICT_LASTS
-        {
-            return Some(verdict.clone());
-        }
-        let _slot = self.slots.acquire().await.ok()?;
-        match self.reviewer.review(token).await {
-            Ok(verdict) => {
-                self.fails.store(false, Ordering::Relaxed);
-                *last = Some((self.clock.monotonic(), verdict.clone()));
-                Some(verdict)
-            }
-            Err(error) => self.unknown(&chain(&error)),
-        }
-    }
-
-    /// Logs why there is no verdict: the first time as a warning, because any client that reaches the port can repeat it.
-    #[expect(
-        clippy::cognitive_complexity,
-        reason = "the branches are those of the log macros"
-    )]
-    fn unknown(&self, error: &str) -> Option<Verdict> {
-        if self.fails.swap(true, Ordering::Relaxed) {
-            tracing::debug!(error, "request for /metrics not reviewed");
+    async fn review(&self, token: &BearerToken) -> Result<Verdict, ClusterError> {
+        let Some(user) = self.reviewer.user(token).await? else {
+            return Ok(Verdict::Unauthenticated);
+        };
+        let access = Access::Path {
+            verb: "get".to_owned(),
+            path: METRICS_PATH.to_owned(),
+        };
+        let is_allowed = self.reviewer.is_allowed(&user, &access).await?;
+        let User { name: user, .. } = user;
+        Ok(if is_allowed {
+            Verdict::Allowed
         } else {
-            tracing::warn!(
-                error,
-                "request for /metrics not reviewed; further failures are logged at level debug until a review succeeds"
-            );
-        }
-        None
+            Verdict::Forbidden { user }
+        })
     }
 }
 
 /// The token of a request with exactly one `Authorization` header.
-fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?;
     BearerToken::of_header(value.to_str().ok()?)
-}
-
-fn hash(token: &BearerToken) -> TokenHash {
-    let digest = digest(&SHA256, token.expose().as_bytes());
-    let mut hash = TokenHash::default();
-    hash.copy_from_slice(digest.as_ref());
-    hash
 }
 
 // === impl Denied ===

@@ -7,7 +7,14 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+mod connections;
+mod failure;
+mod identity;
+pub mod metrics_api;
+mod probes;
+mod reviews;
 mod serve;
+mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +28,13 @@ use axum::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{access::MetricsAccess, serve::serve};
+pub use self::{
+    access::MetricsAccess,
+    identity::{AccessControl, protect},
+    probes::probes,
+    serve::serve,
+    tls::{PeerCertificates, TlsConfigs, serve_tls},
+};
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
 /// The media type of `/metrics`.

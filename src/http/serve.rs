@@ -1,12 +1,10 @@
-//! Serves connections, with a limit on the time that each may take to send a request, and on how many are open at a time.
-//!
-//! Any pod that reaches the port may open connections. At the limit, the oldest one is
-//! closed for a new one: idle connections do not keep the probes of the kubelet out.
+//! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request, and on how
+//! many are open at a time.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{io, time::Duration};
 
 use axum::Router;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -15,22 +13,27 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    task::{AbortHandle, JoinSet},
 };
+
+use super::connections::serve_connections;
 
 /// How many connections may be open: probes and a few scrapers need less than ten.
 const CONNECTIONS_MAX: usize = 64;
 /// How long the header of a request may take.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves a router on a listener until it is dropped.
 pub async fn serve(listener: TcpListener, router: Router) {
-    let incoming = futures::stream::unfold(listener, |listener| async {
+    serve_plain(accepted(listener).boxed(), router).await;
+}
+
+/// The connections of a listener, as they come.
+pub(super) fn accepted(listener: TcpListener) -> impl Stream<Item = TcpStream> + Send {
+    stream::unfold(listener, |listener| async {
         Some((accept(&listener).await, listener))
-    });
-    serve_connections(std::pin::pin!(incoming), router).await;
+    })
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {
@@ -46,24 +49,13 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Serves connections as they come, until there are no more and all have ended.
-async fn serve_connections<S, I>(mut incoming: S, router: Router)
+async fn serve_plain<S, I>(incoming: S, router: Router)
 where
     S: Stream<Item = I> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let mut open = JoinSet::new();
-    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
-    while let Some(stream) = incoming.next().await {
-        while open.try_join_next().is_some() {}
-        oldest_first.retain(|connection| !connection.is_finished());
-        if oldest_first.len() >= CONNECTIONS_MAX
-            && let Some(oldest) = oldest_first.pop_front()
-        {
-            oldest.abort();
-        }
-        oldest_first.push_back(open.spawn(serve_one(stream, router.clone())));
-    }
-    while open.join_next().await.is_some() {}
+    let serve_one = |stream, _activity| serve_one(stream, router.clone());
+    serve_connections(incoming, CONNECTIONS_MAX, serve_one).await;
 }
 
 async fn serve_one<I>(stream: I, router: Router)
@@ -82,6 +74,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use axum::routing::get;
     use futures::{channel::mpsc, stream};
     use tokio::{
@@ -108,7 +102,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_sent_too_slowly_is_ended() {
         let (mut slow, of_server) = duplex(1024);
-        let served = tokio::spawn(serve_connections(stream::iter([of_server]), router()));
+        let served = tokio::spawn(serve_plain(stream::iter([of_server]), router()));
         slow.write_all(b"GET / HTTP/1.1\r\nhost").await.unwrap();
         let mut answer = std::pin::pin!(received(slow));
         let second = Duration::from_secs(1);
@@ -122,7 +116,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn at_the_limit_the_oldest_connection_is_closed_for_a_new_one() {
         let (sender, incoming) = mpsc::unbounded();
-        let served = tokio::spawn(serve_connections(incoming, router()));
+        let served = tokio::spawn(serve_plain(incoming, router()));
         let mut idle = VecDeque::new();
         for _ in 0..CONNECTIONS_MAX {
             let (client, of_server) = duplex(1024);

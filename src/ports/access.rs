@@ -1,6 +1,6 @@
-//! Whether the bearer of a token may read the metrics.
+//! Who a client is, and what it may do, as an API server decides.
 
-use std::{fmt, future::Future};
+use std::{collections::BTreeMap, fmt, future::Future};
 
 use super::ClusterError;
 
@@ -11,30 +11,99 @@ const TOKEN_MAX: usize = 16 * 1024;
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(String);
 
-/// What a review says about a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is of a user who may read the metrics.
-    Allowed,
-    /// It is of this user, who may not.
-    Forbidden {
-        /// Name of the user.
-        user: String,
-    },
-    /// It is of no user.
-    Unauthenticated,
+/// A user of the Kubernetes API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// Its name, such as `system:serviceaccount:kube-system:horizontal-pod-autoscaler`.
+    pub name: String,
+    /// Its UID, if it has one.
+    pub uid: Option<String>,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// What else is known of it.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Reviews tokens.
+/// What a request does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// It is about a path that is no resource.
+    Path {
+        /// The method in lower case.
+        verb: String,
+        /// The path.
+        path: String,
+    },
+    /// It is about a resource.
+    Resource(ResourceAccess),
+}
+
+/// A request about a resource. What it does not name is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceAccess {
+    /// `get`, `list`, `create` and so on.
+    pub verb: String,
+    /// API group.
+    pub group: String,
+    /// Version of the group.
+    pub version: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Resource.
+    pub resource: String,
+    /// Subresource.
+    pub subresource: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+/// The certificate authorities of the clients of an API server, and of those that may speak for them: the `ConfigMap`
+/// `kube-system/extension-apiserver-authentication`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientAuthorities {
+    /// Authorities of the certificates of users, in PEM.
+    pub client_ca: Option<String>,
+    /// Who may name the user of a request in headers; absent if nobody may.
+    pub request_header: Option<RequestHeader>,
+}
+
+/// Who may name the user of a request in headers, and in which.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Authorities of their certificates, in PEM.
+    pub ca: String,
+    /// Common names of their certificates; none means any.
+    pub allowed_names: Vec<String>,
+    /// Headers with the name of the user; the first one that is there counts.
+    pub username_headers: Vec<String>,
+    /// Headers with its UID; the first one that is there counts.
+    pub uid_headers: Vec<String>,
+    /// Headers with its groups.
+    pub group_headers: Vec<String>,
+    /// How the names of headers with its other fields begin.
+    pub extra_header_prefixes: Vec<String>,
+}
+
+/// Reviews tokens and requests.
 pub trait AccessReviewer: Send + Sync + 'static {
-    /// Whether the user of a token may `get` the path `/metrics`.
+    /// The user of a token; none if it is of no user.
     ///
     /// # Errors
     /// When it cannot be known; no message contains the token.
-    fn review(
+    fn user(
         &self,
         token: &BearerToken,
-    ) -> impl Future<Output = Result<Verdict, ClusterError>> + Send;
+    ) -> impl Future<Output = Result<Option<User>, ClusterError>> + Send;
+
+    /// Whether a user may do this.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn is_allowed(
+        &self,
+        user: &User,
+        access: &Access,
+    ) -> impl Future<Output = Result<bool, ClusterError>> + Send;
 }
 
 // === impl BearerToken ===

@@ -6,14 +6,19 @@
 
 mod access;
 mod autoscalers;
+mod certificates;
 mod cluster;
 mod history;
 mod history_server;
 mod lease;
 mod members;
+mod metric_sources;
 
-pub use access::{AccessReviewer, BearerToken, Verdict};
+pub use access::{
+    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+};
 pub use autoscalers::Autoscalers;
+pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
     Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, MetricQuery,
     ObjectKey, ScaleView, Workloads,
@@ -28,3 +33,6 @@ pub use history_server::{
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};
+pub use metric_sources::{
+    PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
+};

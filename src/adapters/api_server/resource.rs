@@ -4,14 +4,17 @@
 
 use std::fmt::{self, Write as _};
 
-use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet, StatefulSet},
-    authentication::v1::TokenReview,
-    authorization::v1::SubjectAccessReview,
-    autoscaling::v2::HorizontalPodAutoscaler,
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
-    events::v1::Event,
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet, StatefulSet},
+        authentication::v1::TokenReview,
+        authorization::v1::SubjectAccessReview,
+        autoscaling::v2::HorizontalPodAutoscaler,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
+        events::v1::Event,
+    },
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 
 use super::error::CallError;
@@ -62,6 +65,7 @@ impl Resource {
         plural: "clusterprofiles",
     };
     pub(in crate::adapters) const ACCESS_REVIEW: Self = Self::of::<SubjectAccessReview>();
+    pub(in crate::adapters) const API_SERVICE: Self = Self::of::<APIService>();
     pub(in crate::adapters) const CONFIG_MAP: Self = Self::of::<ConfigMap>();
     pub(in crate::adapters) const DEPLOYMENT: Self = Self::of::<Deployment>();
     pub(in crate::adapters) const EVENT: Self = Self::of::<Event>();

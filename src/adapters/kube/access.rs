@@ -1,13 +1,13 @@
-//! Reviews of bearer tokens by an API server: the port [`AccessReviewer`].
+//! Reviews of bearer tokens and of requests by an API server: the port [`AccessReviewer`].
 //!
-//! A `TokenReview` says whose token it is, and a `SubjectAccessReview` whether that user may `get` the path `/metrics`.
+//! A `TokenReview` says whose token it is, and a `SubjectAccessReview` whether a user may do what a request asks for.
 //! Both are POST requests that change nothing, so they do not pass the write gate: a standby answers scrapes too.
 
 use http::Method;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo},
     authorization::v1::{
-        NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+        NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
         SubjectAccessReviewStatus,
     },
 };
@@ -19,11 +19,8 @@ use crate::{
         api_server::{Body, CallError, Calls, Limits, Resource},
         redact::Redactor,
     },
-    ports::{AccessReviewer, BearerToken, ClusterError, Verdict},
+    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
 };
-
-/// The path that a user must be allowed to get.
-const METRICS_PATH: &str = "/metrics";
 
 /// The reviews of one API server.
 pub struct KubeAccessReviewer {
@@ -44,8 +41,7 @@ impl KubeAccessReviewer {
         }
     }
 
-    /// The user of a token; none if it is of no user, or for another audience.
-    async fn user(&self, token: &BearerToken) -> Result<Option<UserInfo>, CallError> {
+    async fn review_token(&self, token: &BearerToken) -> Result<Option<User>, CallError> {
         let audiences = self.audience.clone().map(|audience| vec![audience]);
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -64,22 +60,35 @@ impl KubeAccessReviewer {
         // A server that knows no audiences names none, and then the token is for the server itself.
         let is_for = |wanted: &String| audiences.iter().flatten().any(|one| one == wanted);
         let is_valid = authenticated == Some(true) && self.audience.as_ref().is_none_or(is_for);
-        Ok(user.filter(|user| is_valid && user.username.as_ref().is_some_and(|n| !n.is_empty())))
+        let user = user.filter(|_| is_valid).map(user_of);
+        Ok(user.filter(|user| !user.name.is_empty()))
     }
 
-    async fn may_get_metrics(&self, user: UserInfo) -> Result<bool, CallError> {
+    async fn review_access(&self, user: &User, access: &Access) -> Result<bool, CallError> {
+        let User {
+            name,
+            uid,
+            groups,
+            extra,
+        } = user.clone();
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(name),
+            uid,
+            groups: Some(groups).filter(|groups| !groups.is_empty()),
+            extra: Some(extra).filter(|extra| !extra.is_empty()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match access.clone() {
+            Access::Path { verb, path } => {
+                spec.non_resource_attributes = Some(NonResourceAttributes {
+                    path: Some(path),
+                    verb: Some(verb),
+                });
+            }
+            Access::Resource(access) => spec.resource_attributes = Some(attributes(access)),
+        }
         let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: user.username,
-                uid: user.uid,
-                groups: user.groups,
-                extra: user.extra,
-                non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some(METRICS_PATH.to_owned()),
-                    verb: Some("get".to_owned()),
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
+            spec,
             ..SubjectAccessReview::default()
         };
         let reviewed: SubjectAccessReview = self.post(Resource::ACCESS_REVIEW, &review).await?;
@@ -111,25 +120,41 @@ impl std::fmt::Debug for KubeAccessReviewer {
 }
 
 impl AccessReviewer for KubeAccessReviewer {
-    async fn review(&self, token: &BearerToken) -> Result<Verdict, ClusterError> {
-        let reviewed = async {
-            let Some(user) = self.user(token).await? else {
-                return Ok(Verdict::Unauthenticated);
-            };
-            let name = user.username.clone().unwrap_or_default();
-            Ok(if self.may_get_metrics(user).await? {
-                Verdict::Allowed
-            } else {
-                Verdict::Forbidden { user: name }
-            })
-        };
-        reviewed.await.map_err(|error: CallError| {
+    async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
+        let reviewed = self.review_token(token).await;
+        reviewed.map_err(|error| {
             // A server may quote the request in its response.
             let redactor = Redactor::new(vec![token.expose().to_owned()]);
-            error
-                .redacted(&redactor)
-                .about("the review of a token for /metrics")
+            error.redacted(&redactor).about("the review of a token")
         })
+    }
+
+    async fn is_allowed(&self, user: &User, access: &Access) -> Result<bool, ClusterError> {
+        let reviewed = self.review_access(user, access).await;
+        reviewed.map_err(|error| error.about("the review of a request"))
+    }
+}
+
+fn user_of(info: UserInfo) -> User {
+    User {
+        name: info.username.unwrap_or_default(),
+        uid: info.uid.filter(|uid| !uid.is_empty()),
+        groups: info.groups.unwrap_or_default(),
+        extra: info.extra.unwrap_or_default(),
+    }
+}
+
+fn attributes(access: ResourceAccess) -> ResourceAttributes {
+    let named = |text: String| Some(text).filter(|text| !text.is_empty());
+    ResourceAttributes {
+        verb: named(access.verb),
+        group: named(access.group),
+        version: named(access.version),
+        namespace: named(access.namespace),
+        resource: named(access.resource),
+        subresource: named(access.subresource),
+        name: named(access.name),
+        ..ResourceAttributes::default()
     }
 }
 

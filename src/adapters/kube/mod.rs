@@ -12,8 +12,10 @@
 //! Decisions are left to `domain`.
 
 mod access;
+mod api_services;
 mod autoscalers;
 mod changes;
+mod client_authorities;
 mod decode;
 mod get;
 mod hub;
@@ -21,6 +23,7 @@ mod lease;
 mod member;
 mod nodes;
 mod objects;
+mod pod_list;
 mod pods;
 mod role;
 mod store;
@@ -37,19 +40,23 @@ use tokio::task::JoinSet;
 
 pub use self::{
     access::KubeAccessReviewer,
+    api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
     changes::Changes,
+    client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
+    pod_list::KubePodLister,
     role::{Hub, MemberStores, Role},
     store::WatchReport,
 };
-use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 pub(super) use self::{
+    api_services::Observed,
     decode::read,
     store::{Entry, Store, Stored},
     watch::{WatchTimeouts, Watched},
 };
+use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
     api_server::{Calls, Discovery, Limits, Resource},

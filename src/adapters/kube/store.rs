@@ -63,7 +63,8 @@ pub(in crate::adapters) struct Store<V> {
     scopes: Vec<Option<String>>,
     /// The last contact of each scope; absent for none.
     contacts: Mutex<Vec<Option<Contact>>>,
-    label_selector: Option<String>,
+    /// The parameter of lists and watches that selects objects.
+    selector: Option<(&'static str, String)>,
     changes: Option<Arc<Changes>>,
     /// Marked as changed whenever any object is, in any field.
     written: watch::Sender<()>,
@@ -171,7 +172,7 @@ impl<V: Stored> Store<V> {
             counts: Counts::default(),
             scopes: scopes.to_vec(),
             contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
-            label_selector: None,
+            selector: None,
             changes: None,
             written: watch::Sender::new(()),
             indexes: RwLock::new(indexes),
@@ -189,15 +190,23 @@ impl<V: Stored> Store<V> {
     /// The same store, of the objects that a label selector selects.
     pub(in crate::adapters) fn with_label_selector(self, label_selector: String) -> Self {
         Self {
-            label_selector: Some(label_selector),
+            selector: Some(("labelSelector", label_selector)),
+            ..self
+        }
+    }
+
+    /// The same store, of the one object of this name.
+    pub(super) fn with_name(self, name: &str) -> Self {
+        Self {
+            selector: Some(("fieldSelector", format!("metadata.name={name}"))),
             ..self
         }
     }
 
     /// The parameter of lists and watches for the objects of this store.
     pub(in crate::adapters) fn selector_parameter(&self) -> Option<(&'static str, &str)> {
-        let selector = self.label_selector.as_deref();
-        selector.map(|selector| ("labelSelector", selector))
+        let selector = self.selector.as_ref();
+        selector.map(|(parameter, selector)| (*parameter, selector.as_str()))
     }
 
     pub(super) fn scopes(&self) -> &[Option<String>] {

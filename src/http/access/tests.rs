@@ -1,6 +1,9 @@
 //! The router with a reviewer whose verdict depends on the token.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -11,9 +14,10 @@ use futures::future::{join, pending};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use super::*;
-use crate::{http::router, ports::ClusterError};
+use crate::http::{reviews::REVIEW_DEADLINE, router};
 
 /// Reviews by token, and the number of reviews so far.
 #[derive(Clone, Default)]
@@ -22,22 +26,34 @@ struct FakeReviewer {
 }
 
 impl AccessReviewer for FakeReviewer {
-    async fn review(&self, token: &BearerToken) -> Result<Verdict, ClusterError> {
+    async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
         let token = token.expose();
         self.reviews.lock().unwrap().push(token.to_owned());
         tokio::time::sleep(Duration::from_millis(10)).await;
         if token.starts_with("hangs") {
             pending::<()>().await;
         }
+        let user = User {
+            name: token.to_owned(),
+            ..User::default()
+        };
         match token {
-            "allowed" => Ok(Verdict::Allowed),
-            "eve" => Ok(Verdict::Forbidden { user: "eve".into() }),
+            "allowed" | "eve" => Ok(Some(user)),
             "fails" => Err(ClusterError::Unreachable {
                 what: "the review".into(),
                 message: "HTTP 500".into(),
             }),
-            _ => Ok(Verdict::Unauthenticated),
+            _ => Ok(None),
         }
+    }
+
+    async fn is_allowed(&self, user: &User, access: &Access) -> Result<bool, ClusterError> {
+        let get = Access::Path {
+            verb: "get".to_owned(),
+            path: "/metrics".to_owned(),
+        };
+        assert_eq!(access, &get);
+        Ok(user.name == "allowed")
     }
 }
 
@@ -176,10 +192,11 @@ async fn of_random_tokens_only_some_hashes_are_kept() {
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
     let access = MetricsAccess::new(FakeReviewer::default(), clock);
     for n in 0..3 * VERDICTS_MAX {
-        let token = BearerToken::of_header(&format!("Bearer t{n}")).unwrap();
-        assert_eq!(access.verdict(&token).await, Some(Verdict::Unauthenticated));
+        let header = format!("Bearer t{n}").parse().unwrap();
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, header)]);
+        assert_eq!(access.check(&headers).await, Err(Denied::Unauthorized));
     }
-    let kept = access.verdicts.keys_where(|_| true);
+    let kept = access.verdicts.keys();
     assert!(kept.len() <= VERDICTS_MAX, "{}", kept.len());
     assert!(!format!("{kept:?} {access:?}").contains("t1"));
 }

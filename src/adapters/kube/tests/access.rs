@@ -8,7 +8,7 @@ use crate::{
         Connection,
         fake::{FakeServer, Reply},
     },
-    ports::{AccessReviewer, BearerToken, ClusterError, Verdict},
+    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
 };
 
 const TOKENS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";

@@ -1,0 +1,375 @@
+//! The certificates that a server of ours presents, and the configuration that it accepts connections with.
+//!
+//! ```text
+//! Secret ──► authorities ──► certificate ──┐
+//!              │                           ├──► newest ServerConfig ──► http::serve_tls
+//!              │                 files ────┘
+//!              └──► bundle ──► caBundle of the APIServices, or a copy that people make
+//! ```
+//!
+//! [`Certificates`] keeps the newest configuration and the bundle. When an authority is replaced is decided in
+//! `rotation`; serving is left to `http`.
+
+mod authority;
+mod files;
+mod rotation;
+mod secret;
+mod server_config;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use rustls::{ServerConfig, pki_types::CertificateDer};
+use tokio::sync::{Mutex, watch};
+
+use self::{
+    authority::AuthorityError,
+    files::FileError,
+    rotation::{Authorities, Signed, Step},
+    secret::{AuthoritySecret, StoredAuthorities},
+    server_config::{Clients, ServerConfigError, ServingPair, server_config},
+};
+use crate::{
+    adapters::kube::{ApiServices, Connection, Observed},
+    clock::Clock,
+    error::chain,
+    ports::{CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged},
+};
+
+/// How often files are read.
+const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+/// How soon it is tried again while there is no certificate.
+const RETRY: SignedDuration = SignedDuration::from_secs(2);
+/// How often the Secret is read again at once because another replica wrote it.
+const CONFLICTS_MAX: usize = 5;
+
+/// The certificates of one server.
+pub struct Certificates {
+    source: Source,
+    clients: ClientCertificates,
+    clock: Clock,
+    configs: watch::Sender<Option<Arc<ServerConfig>>>,
+    state: Mutex<State>,
+}
+
+/// Where the certificate comes from.
+enum Source {
+    SelfManaged(SelfManaged, AuthoritySecret),
+    Files(CertificateFiles),
+}
+
+/// What is known of earlier rounds.
+#[derive(Default)]
+struct State {
+    authorities: Authorities,
+    signed: Option<(Signed, ServingPair)>,
+    /// What the newest configuration was made from.
+    presented: Option<(Vec<CertificateDer<'static>>, Clients)>,
+    /// The problem that was logged last, so that a row of the same is logged once.
+    problem: Option<String>,
+}
+
+/// Why a round did not bring the configuration up to date.
+#[derive(Debug, thiserror::Error)]
+enum CertificateError {
+    #[error("the Secret of the certificate authority cannot be used")]
+    Secret(#[source] ClusterError),
+    #[error(
+        "Secret {0} not found; apply the manifests, which make it without data, or name other certificates with \
+         --tls-cert-file and --tls-key-file"
+    )]
+    NoSecret(String),
+    #[error("the certificate authority cannot sign")]
+    Authority(#[from] AuthorityError),
+    #[error("the certificate cannot be used")]
+    File(#[from] FileError),
+    #[error("{place} cannot be used")]
+    Config {
+        place: String,
+        #[source]
+        source: ServerConfigError,
+    },
+}
+
+// === impl Certificates ===
+
+impl Certificates {
+    /// Certificates of this source; none until [`Certificates::run`].
+    #[must_use]
+    pub fn new(
+        connection: &Connection,
+        source: CertificateSource,
+        clients: ClientCertificates,
+        clock: Clock,
+    ) -> Self {
+        let source = match source {
+            CertificateSource::SelfManaged(settings) => {
+                let SelfManaged {
+                    namespace, secret, ..
+                } = &settings;
+                let secret = AuthoritySecret::new(connection, namespace, secret);
+                Source::SelfManaged(settings, secret)
+            }
+            CertificateSource::Files(files) => Source::Files(files),
+        };
+        Self {
+            source,
+            clients,
+            clock,
+            configs: watch::Sender::new(None),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The newest configuration of new connections; none while there is no certificate, so that the server is not ready.
+    #[must_use]
+    pub fn configs(&self) -> watch::Receiver<Option<Arc<ServerConfig>>> {
+        self.configs.subscribe()
+    }
+
+    /// Keeps the configuration up to date, and the bundle of a [`CertificateSource::SelfManaged`] authority in these
+    /// registrations, until it is dropped.
+    pub async fn run(&self, registrations: Option<&ApiServices>) {
+        loop {
+            self.round(registrations).await;
+            self.clock.sleep(self.pause()).await;
+        }
+    }
+
+    /// How long until the next round.
+    fn pause(&self) -> SignedDuration {
+        let period = match &self.source {
+            Source::SelfManaged(settings, _) => settings.lifetimes.period,
+            Source::Files(_) => FILES_PERIOD,
+        };
+        if self.configs.borrow().is_some() {
+            period
+        } else {
+            period.min(RETRY)
+        }
+    }
+
+    /// Brings everything up to date once.
+    async fn round(&self, registrations: Option<&ApiServices>) {
+        let mut state = self.state.lock().await;
+        let done = match &self.source {
+            Source::SelfManaged(settings, secret) => {
+                let owner = Owner {
+                    settings,
+                    secret,
+                    registrations,
+                };
+                self.self_managed(&owner, &mut state).await
+            }
+            Source::Files(files) => self.of_files(files, &mut state).await,
+        };
+        let problem = done.err().map(|error| chain(&error));
+        if let Some(problem) = &problem
+            && state.problem.as_ref() != Some(problem)
+        {
+            tracing::warn!(
+                error = problem,
+                "TLS certificate not up to date; will retry"
+            );
+        }
+        state.problem = problem;
+    }
+
+    async fn self_managed(
+        &self,
+        owner: &Owner<'_>,
+        state: &mut State,
+    ) -> Result<(), CertificateError> {
+        // Before the Secret: what is published below is then newer than what was observed.
+        let observed = match owner.registrations {
+            Some(registrations) => registrations.observe().await,
+            None => Observed::default(),
+        };
+        let (now, settings) = (self.clock.now(), owner.settings);
+        let stored = owner.authorities(&observed, now).await;
+        if let Ok(authorities) = &stored {
+            state.authorities = authorities.clone();
+        }
+        // Also without the Secret: the certificate must not end because the API server does not respond.
+        let signed = sign(settings, state, now);
+        if let (Some(registrations), Ok(authorities)) = (owner.registrations, &stored) {
+            let bundle = authorities.bundle();
+            registrations.publish(&observed, &bundle).await;
+        }
+        if let Some((_, pair)) = &state.signed {
+            let pair = pair.clone();
+            let place = "the certificate of the server".to_owned();
+            self.present(pair, place, state).await?;
+        }
+        signed?;
+        stored.map(drop)
+    }
+
+    async fn of_files(
+        &self,
+        files: &CertificateFiles,
+        state: &mut State,
+    ) -> Result<(), CertificateError> {
+        let pair = files::serving_pair(files).await?;
+        let (certificate, key) = (files.certificate.display(), files.key.display());
+        let place = format!("{certificate} with {key}");
+        self.present(pair, place, state).await
+    }
+
+    /// Makes the configuration with this certificate, unless it is the newest one.
+    async fn present(
+        &self,
+        pair: ServingPair,
+        place: String,
+        state: &mut State,
+    ) -> Result<(), CertificateError> {
+        let presented = (pair.chain.clone(), self.clients().await?);
+        if state.presented.as_ref() == Some(&presented) {
+            return Ok(());
+        }
+        let config = server_config(pair, &presented.1);
+        let config = config.map_err(|source| CertificateError::Config { place, source })?;
+        state.presented = Some(presented);
+        self.configs.send_replace(Some(Arc::new(config)));
+        Ok(())
+    }
+
+    async fn clients(&self) -> Result<Clients, FileError> {
+        Ok(match &self.clients {
+            ClientCertificates::None => Clients::None,
+            ClientCertificates::Any => Clients::Any,
+            ClientCertificates::SignedBy(file) => {
+                Clients::SignedBy(files::certificates(file).await?)
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates")
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One round of the authorities: what they are stored in and who has their bundle.
+struct Owner<'a> {
+    settings: &'a SelfManaged,
+    secret: &'a AuthoritySecret,
+    registrations: Option<&'a ApiServices>,
+}
+
+// === impl Owner ===
+
+impl Owner<'_> {
+    /// The authorities after the changes that are due, as they are stored.
+    async fn authorities(
+        &self,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> Result<Authorities, CertificateError> {
+        let mut conflicts = 0;
+        loop {
+            let seen = self
+                .secret
+                .read()
+                .await
+                .map_err(|error| self.unusable(error))?;
+            let (after, step) = self.after(&seen, observed, now)?;
+            if seen.holds(&after) {
+                return Ok(after);
+            }
+            match self.secret.write(&seen, &after).await {
+                Ok(()) => {
+                    self.report(&seen, step);
+                    return Ok(after);
+                }
+                Err(ClusterError::Conflict { .. }) if conflicts < CONFLICTS_MAX => conflicts += 1,
+                Err(error) => return Err(self.unusable(error)),
+            }
+        }
+    }
+
+    fn after(
+        &self,
+        seen: &StoredAuthorities,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> Result<(Authorities, Option<Step>), AuthorityError> {
+        let SelfManaged {
+            service, lifetimes, ..
+        } = self.settings;
+        let stored = &seen.authorities;
+        let next = stored.next.as_ref();
+        let is_published = next.is_none_or(|next| observed.has_everywhere(&next.certificate.pem));
+        let step = stored.step(is_published, now, lifetimes);
+        Ok((stored.after(step, service, now, lifetimes)?, step))
+    }
+
+    fn unusable(&self, error: ClusterError) -> CertificateError {
+        match error {
+            ClusterError::NotFound { .. } => {
+                let SelfManaged {
+                    namespace, secret, ..
+                } = self.settings;
+                CertificateError::NoSecret(format!("{namespace}/{secret}"))
+            }
+            error => CertificateError::Secret(error),
+        }
+    }
+
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
+    fn report(&self, seen: &StoredAuthorities, step: Option<Step>) {
+        let secret = self.secret.path();
+        for problem in &seen.problems {
+            tracing::warn!(%secret, problem, "content of the Secret replaced");
+        }
+        match step {
+            Some(Step::Create) => tracing::info!(%secret, "certificate authority created"),
+            Some(Step::Announce) => {
+                tracing::info!(%secret, "next certificate authority created; it is trusted and does not sign yet");
+            }
+            Some(Step::Promote) => {
+                tracing::info!(%secret, "next certificate authority signs from now on");
+            }
+            None => tracing::info!(%secret, "bundle of certificate authorities updated"),
+        }
+    }
+}
+
+/// Signs a certificate if one is due.
+fn sign(settings: &SelfManaged, state: &mut State, now: Timestamp) -> Result<(), AuthorityError> {
+    let Some(current) = &state.authorities.current else {
+        return Ok(());
+    };
+    let is_due = |(signed, _): &(Signed, ServingPair)| signed.is_due(current, now);
+    if state.signed.as_ref().is_none_or(is_due) {
+        let names = dns_names(settings);
+        let (pair, validity) = current.sign(&names, now, settings.lifetimes.serving)?;
+        let by = current.certificate.clone();
+        state.signed = Some((Signed { by, validity }, pair));
+        tracing::info!(until = %validity.until, "TLS certificate signed");
+    }
+    Ok(())
+}
+
+/// The names by which clients in a cluster reach a service.
+fn dns_names(settings: &SelfManaged) -> Vec<String> {
+    let SelfManaged {
+        namespace, service, ..
+    } = settings;
+    [
+        format!("{service}.{namespace}.svc"),
+        service.clone(),
+        format!("{service}.{namespace}"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+    ]
+    .into()
+}

@@ -1,0 +1,118 @@
+//! When an authority is replaced, and by which one a certificate is signed.
+//!
+//! ```text
+//! authority 1   |====== signs ==========================|-- trusted --|
+//! authority 2                          |-- trusted -----|====== signs ==========...
+//!               created                two thirds       in every bundle, and for the overlap
+//! ```
+//!
+//! A client reads the bundle before an authority signs, and trusts a former authority until its end. So no certificate
+//! is ever presented to a client that does not trust it, however late a replica notices a change.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::authority::{Authority, AuthorityCertificate, AuthorityError, Validity};
+use crate::ports::CertificateLifetimes;
+
+/// The authorities of one server, as its replicas share them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Authorities {
+    /// The one that signs; none at first.
+    pub(super) current: Option<Arc<Authority>>,
+    /// The one that will sign, if it is time for it to be trusted.
+    pub(super) next: Option<Arc<Authority>>,
+    /// Others that are trusted.
+    pub(super) former: Vec<AuthorityCertificate>,
+}
+
+/// The next change of the authorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is none that may sign: make one.
+    Create,
+    /// Make the next one, which clients are to trust.
+    Announce,
+    /// The next one signs from now on.
+    Promote,
+}
+
+/// By whom a certificate was signed, and how long it is valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signed {
+    pub(super) by: AuthorityCertificate,
+    pub(super) validity: Validity,
+}
+
+// === impl Authorities ===
+
+impl Authorities {
+    /// The certificates that clients are to trust, in PEM.
+    pub(super) fn bundle(&self) -> String {
+        let signing = self.current.iter().chain(&self.next);
+        let signing = signing.map(|authority| &authority.certificate);
+        let all = signing.chain(&self.former);
+        all.map(|certificate| certificate.pem.as_str()).collect()
+    }
+
+    /// The change that is due; `is_published` says whether every client can have the bundle of these authorities.
+    pub(super) fn step(
+        &self,
+        is_published: bool,
+        now: Timestamp,
+        lifetimes: &CertificateLifetimes,
+    ) -> Option<Step> {
+        let usable = |authority: &Option<Arc<Authority>>| {
+            let validity = authority.as_ref().map(|one| one.certificate.validity);
+            validity.filter(|validity| !validity.has_ended(now))
+        };
+        match (usable(&self.current), usable(&self.next)) {
+            (None, None) => Some(Step::Create),
+            (None, Some(_)) => Some(Step::Promote),
+            (Some(_), Some(next)) => {
+                let is_old = now.duration_since(next.from) >= lifetimes.overlap;
+                (is_old && is_published).then_some(Step::Promote)
+            }
+            (Some(current), None) => current.is_in_last_third(now).then_some(Step::Announce),
+        }
+    }
+
+    /// The authorities after a change, without those that have ended.
+    pub(super) fn after(
+        &self,
+        step: Option<Step>,
+        name: &str,
+        now: Timestamp,
+        lifetimes: &CertificateLifetimes,
+    ) -> Result<Self, AuthorityError> {
+        let create = || Authority::new(name, now, lifetimes.authority).map(Arc::new);
+        let mut after = self.clone();
+        match step {
+            Some(Step::Create) => {
+                after.current = Some(create()?);
+                after.next = None;
+            }
+            Some(Step::Announce) => after.next = Some(create()?),
+            Some(Step::Promote) => {
+                let former = after.current.take();
+                after
+                    .former
+                    .extend(former.map(|former| former.certificate.clone()));
+                after.current = after.next.take();
+            }
+            None => {}
+        }
+        after.former.retain(|one| !one.validity.has_ended(now));
+        Ok(after)
+    }
+}
+
+// === impl Signed ===
+
+impl Signed {
+    /// Whether a server needs another certificate, where `current` signs.
+    pub(super) fn is_due(&self, current: &Authority, now: Timestamp) -> bool {
+        self.by != current.certificate || self.validity.is_in_last_third(now)
+    }
+}

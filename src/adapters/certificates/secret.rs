@@ -1,0 +1,201 @@
+//! The Secret in which the replicas of a server share their authorities.
+//!
+//! | key | holds |
+//! |---|---|
+//! | `ca.crt`, `ca.key` | the authority that signs |
+//! | `next-ca.crt`, `next-ca.key` | the one that will sign |
+//! | `ca-bundle.crt` | every authority that clients are to trust |
+//!
+//! It is written only at the version that was read, so of several replicas one succeeds, and the others read what it
+//! wrote. No message shows a key.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    authority::{Authority, AuthorityCertificate},
+    rotation::Authorities,
+};
+use crate::{
+    adapters::{
+        api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
+        kube::{Connection, WriteGate, read},
+        redact::Redactor,
+    },
+    ports::ClusterError,
+};
+
+const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
+const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];
+const BUNDLE: &str = "ca-bundle.crt";
+
+/// One Secret.
+pub(super) struct AuthoritySecret {
+    calls: Calls,
+    namespace: String,
+    name: String,
+}
+
+/// What was read of it.
+pub(super) struct StoredAuthorities {
+    pub(super) authorities: Authorities,
+    /// What cannot be used of it, and is replaced.
+    pub(super) problems: Vec<String>,
+    bundle: String,
+    object: Value,
+}
+
+#[derive(Deserialize)]
+struct SecretObject {
+    metadata: Metadata,
+    #[serde(default)]
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+}
+
+// === impl AuthoritySecret ===
+
+impl AuthoritySecret {
+    pub(super) fn new(connection: &Connection, namespace: &str, name: &str) -> Self {
+        Self {
+            calls: connection.calls_within(Limits::default(), WriteGate::default()),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub(super) fn path(&self) -> ObjectPath<'_> {
+        Resource::SECRET.object(&self.namespace, &self.name)
+    }
+
+    /// What it holds now.
+    pub(super) async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
+        let found = async { stored(self.calls.read(&self.path().path()?).await?) };
+        let found = found.await;
+        found.map_err(|error: CallError| error.about(self.path()))
+    }
+
+    /// Replaces the authorities in it, if it is as it was read.
+    pub(super) async fn write(
+        &self,
+        seen: &StoredAuthorities,
+        authorities: &Authorities,
+    ) -> Result<(), ClusterError> {
+        let data = data(authorities);
+        let redactor = Redactor::new(data.values().flatten().cloned().collect());
+        // With the resourceVersion that was seen, which makes it conditional.
+        let mut object = seen.object.clone();
+        let fields = object.as_object_mut();
+        let stored = fields.map(|fields| fields.entry("data").or_insert_with(|| json!({})));
+        if let Some(stored) = stored {
+            if stored.is_null() {
+                *stored = json!({});
+            }
+            for (key, value) in data {
+                stored[key] = json!(value);
+            }
+        }
+        let written = async {
+            let (url, body) = (self.path().path()?, Body::json(&object));
+            self.calls.write::<Value>(Method::PUT, &url, body).await
+        };
+        let written = written.await;
+        written
+            .map(drop)
+            .map_err(|error: CallError| error.redacted(&redactor).about(self.path()))
+    }
+}
+
+// === impl StoredAuthorities ===
+
+impl StoredAuthorities {
+    /// Whether these authorities are what it holds.
+    pub(super) fn holds(&self, authorities: &Authorities) -> bool {
+        self.problems.is_empty()
+            && self.authorities == *authorities
+            && self.bundle == authorities.bundle()
+    }
+}
+
+fn stored(object: Value) -> Result<StoredAuthorities, CallError> {
+    // The parser's own message may quote a value.
+    let expected = || CallError::Response("expected a Secret with a resourceVersion".to_owned());
+    let SecretObject { metadata, data } = read(object.clone()).map_err(|_| expected())?;
+    if metadata.resource_version.is_empty() {
+        return Err(expected());
+    }
+    let data = data.unwrap_or_default();
+    let mut problems = Vec::new();
+    let mut text = |key: &str| {
+        let value = data.get(key).filter(|value| !value.is_empty())?;
+        let decoded = STANDARD.decode(value).ok();
+        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        if decoded.is_none() {
+            problems.push(format!("data.{key}: expected a text in base64"));
+        }
+        decoded
+    };
+    let [current, next] = [CURRENT, NEXT].map(|keys| (keys, keys.map(&mut text)));
+    let bundle = text(BUNDLE).unwrap_or_default();
+    let [current, next] = [current, next].map(|pair| authority(pair, &mut problems));
+    let is_signing = |one: &AuthorityCertificate| {
+        let mut signing = current.iter().chain(&next);
+        signing.any(|authority| authority.certificate == *one)
+    };
+    let mut former = AuthorityCertificate::all_of(&bundle);
+    former.retain(|one| !is_signing(one));
+    Ok(StoredAuthorities {
+        authorities: Authorities {
+            current,
+            next,
+            former,
+        },
+        problems,
+        bundle,
+        object,
+    })
+}
+
+/// The authority under two keys of the data, if there is one that can be used.
+fn authority(
+    (keys, texts): ([&str; 2], [Option<String>; 2]),
+    problems: &mut Vec<String>,
+) -> Option<Arc<Authority>> {
+    let [certificate, key] = &texts;
+    let loaded = match (certificate, key) {
+        (None, None) => return None,
+        (Some(certificate), Some(key)) => Authority::load(certificate, key).ok(),
+        _ => None,
+    };
+    if loaded.is_none() {
+        let [certificate, key] = keys;
+        problems.push(format!(
+            "data[{certificate}], data[{key}]: expected the certificate of an authority and its key in PEM"
+        ));
+    }
+    loaded.map(Arc::new)
+}
+
+/// The data of the Secret, in base64; null removes a key that is not needed any more.
+fn data(authorities: &Authorities) -> BTreeMap<&'static str, Option<String>> {
+    let encoded = |text: &str| Some(STANDARD.encode(text));
+    let mut data = BTreeMap::from([(BUNDLE, encoded(&authorities.bundle()))]);
+    for ([certificate, key], authority) in
+        [(CURRENT, &authorities.current), (NEXT, &authorities.next)]
+    {
+        let authority = authority.as_ref();
+        let pem = authority.and_then(|one| encoded(&one.certificate.pem));
+        data.insert(certificate, pem);
+        data.insert(key, authority.and_then(|one| encoded(&one.key_pem())));
+    }
+    data
+}

@@ -1,0 +1,343 @@
+//! The `APIService`s by which the API server reaches our adapter.
+//!
+//! There is one `APIService` for each version of an API group in the whole cluster, so two adapters that serve the same
+//! one would take it from each other. Here only `spec.caBundle` is written, only where `spec.service` is our own
+//! service, and only at the version that was seen. Creating an `APIService` is left to the manifests.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::Method;
+use jiff::SignedDuration;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Connection, WriteGate};
+use crate::{
+    adapters::api_server::{Body, CallError, Calls, Limits, Resource, segment},
+    clock::Clock,
+    error::chain,
+    ports::ClusterError,
+};
+
+/// How soon a registration that cannot be read is read again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+/// What says who installed an object, in the order of its usefulness.
+const OWNER_HINTS: [&str; 4] = [
+    "meta.helm.sh/release-name",
+    "app.kubernetes.io/part-of",
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/managed-by",
+];
+
+/// The `APIService`s of the group versions that an adapter serves.
+pub struct ApiServices {
+    calls: Calls,
+    service: ServiceName,
+    names: Vec<String>,
+    /// The problem of each that was logged last, so that a row of the same is logged once.
+    reported: Mutex<BTreeMap<String, String>>,
+}
+
+/// Namespace and name of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ServiceName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Why an adapter must not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationError {
+    /// Another adapter serves a group version.
+    #[error(
+        "APIService {name} is registered for {owner}, expected service {expected}: another adapter serves this API, and \
+         Foretide does not take it over; either leave it to that adapter and exclude it from what Foretide serves, or \
+         point spec.service of the APIService to service {expected} and name the other adapter as the one that requests \
+         for its metrics are passed to"
+    )]
+    Foreign {
+        /// Name of the `APIService`.
+        name: String,
+        /// What it is registered for, and what is known of its owner.
+        owner: String,
+        /// Our service.
+        expected: ServiceName,
+    },
+}
+
+/// The registrations as they were read at one time.
+#[derive(Debug, Default)]
+pub(in crate::adapters) struct Observed {
+    /// Those of our service.
+    ours: Vec<Registration>,
+    /// Whether one of them could not be read.
+    is_partial: bool,
+}
+
+/// One `APIService`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Registration {
+    name: String,
+    version: String,
+    ca_bundle: Option<String>,
+}
+
+/// What one `APIService` says.
+enum Found {
+    Ours(Registration),
+    /// It is registered for another service; the text says for which.
+    Foreign(String),
+    Absent,
+}
+
+#[derive(Deserialize)]
+struct ApiServiceObject {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    service: Option<ServiceName>,
+    ca_bundle: Option<String>,
+}
+
+// === impl ApiServices ===
+
+impl ApiServices {
+    /// The `APIService`s of these group versions (`external.metrics.k8s.io/v1beta1`), which our service answers.
+    #[must_use]
+    pub fn new(connection: &Connection, service: ServiceName, group_versions: &[&str]) -> Self {
+        let names = group_versions.iter().map(|one| match one.split_once('/') {
+            Some((group, version)) => format!("{version}.{group}"),
+            None => (*one).to_owned(),
+        });
+        Self {
+            calls: connection.calls_within(Limits::default(), WriteGate::default()),
+            service,
+            names: names.collect(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// Waits until it is known that no other adapter serves one of the group versions. One without an `APIService` is
+    /// served by nobody.
+    ///
+    /// # Errors
+    /// [`RegistrationError::Foreign`] when another adapter does.
+    pub async fn check(&self, clock: &Clock) -> Result<(), RegistrationError> {
+        for name in &self.names {
+            loop {
+                match self.find(name).await {
+                    Ok(Found::Foreign(owner)) => {
+                        return Err(RegistrationError::Foreign {
+                            name: name.clone(),
+                            owner,
+                            expected: self.service.clone(),
+                        });
+                    }
+                    Ok(Found::Ours(_) | Found::Absent) => break,
+                    Err(error) => self.unreadable(name, &error),
+                }
+                clock.sleep(RETRY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The registrations of our service as they are now.
+    pub(in crate::adapters) async fn observe(&self) -> Observed {
+        let mut observed = Observed::default();
+        for name in &self.names {
+            match self.find(name).await {
+                Ok(Found::Ours(registration)) => observed.ours.push(registration),
+                Ok(Found::Foreign(owner)) => self.warn(
+                    name,
+                    &format!(
+                        "it is registered for {owner}, expected service {}; it is left alone, and requests for its \
+                         metrics do not reach this adapter",
+                        self.service
+                    ),
+                ),
+                Ok(Found::Absent) => self.warn(
+                    name,
+                    "it does not exist; apply the manifests of the adapter, or install the chart with it",
+                ),
+                Err(error) => {
+                    observed.is_partial = true;
+                    self.unreadable(name, &error);
+                }
+            }
+        }
+        observed
+    }
+
+    /// Writes a bundle of authorities (PEM) into the registrations that have another one.
+    ///
+    /// # Guarantees
+    /// Nothing is written to a registration that was modified since it was observed. So a bundle that was read after
+    /// the observation never replaces a newer one.
+    pub(in crate::adapters) async fn publish(&self, observed: &Observed, bundle: &str) {
+        let encoded = STANDARD.encode(bundle);
+        for registration in &observed.ours {
+            if registration.ca_bundle.as_deref() == Some(&encoded) {
+                self.reported().remove(&registration.name);
+                continue;
+            }
+            match self.write(registration, &encoded).await {
+                Ok(()) => {
+                    self.reported().remove(&registration.name);
+                    tracing::info!(
+                        name = registration.name,
+                        "caBundle of the APIService updated"
+                    );
+                }
+                Err(error) => {
+                    let error = chain(&error);
+                    self.warn(
+                        &registration.name,
+                        &format!("caBundle not updated: {error}"),
+                    );
+                }
+            }
+        }
+    }
+
+    async fn find(&self, name: &str) -> Result<Found, ClusterError> {
+        let read = async { self.calls.read(&path(name)?).await };
+        let object: ApiServiceObject = match read.await {
+            Ok(object) => object,
+            Err(error) if error.is_status(404) => return Ok(Found::Absent),
+            Err(error) => return Err(error.about(format_args!("APIService {name}"))),
+        };
+        Ok(object.of(name, &self.service))
+    }
+
+    async fn write(&self, to: &Registration, bundle: &str) -> Result<(), ClusterError> {
+        // With the version that was seen, which makes it conditional.
+        let patch = json!({
+            "metadata": {"resourceVersion": to.version},
+            "spec": {"caBundle": bundle},
+        });
+        let written = async {
+            let body = Body::merge_patch(&patch);
+            let url = path(&to.name)?;
+            self.calls.write::<Value>(Method::PATCH, &url, body).await
+        };
+        let written = written.await;
+        written
+            .map(drop)
+            .map_err(|error: CallError| error.about(format_args!("APIService {}", to.name)))
+    }
+
+    fn unreadable(&self, name: &str, error: &ClusterError) {
+        self.warn(name, &format!("not read, will retry: {}", chain(error)));
+    }
+
+    /// Logs a problem, once until another one takes its place.
+    fn warn(&self, name: &str, problem: &str) {
+        let last = self.reported().insert(name.to_owned(), problem.to_owned());
+        if last.is_none_or(|last| last != problem) {
+            tracing::warn!(name, "APIService: {problem}");
+        }
+    }
+
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ApiServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServices")
+            .field("service", &self.service)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+fn path(name: &str) -> Result<String, CallError> {
+    let collection = Resource::API_SERVICE.collection(None)?;
+    Ok(format!("{collection}/{}", segment(name)?))
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// Whether every registration of our service was read and has this authority (PEM) in its bundle.
+    pub(in crate::adapters) fn has_everywhere(&self, authority: &str) -> bool {
+        let has = |registration: &Registration| {
+            let decoded = registration.ca_bundle.as_ref();
+            let decoded = decoded.and_then(|bundle| STANDARD.decode(bundle).ok());
+            let bundle = decoded.and_then(|bundle| String::from_utf8(bundle).ok());
+            bundle.is_some_and(|bundle| bundle.contains(authority.trim()))
+        };
+        !self.is_partial && self.ours.iter().all(has)
+    }
+}
+
+// === impl ApiServiceObject ===
+
+impl ApiServiceObject {
+    fn of(self, name: &str, service: &ServiceName) -> Found {
+        let Self { metadata, spec } = self;
+        match spec.service {
+            Some(registered) if registered == *service => Found::Ours(Registration {
+                name: name.to_owned(),
+                version: metadata.resource_version,
+                ca_bundle: spec.ca_bundle,
+            }),
+            Some(registered) => {
+                Found::Foreign(format!("service {registered}{}", metadata.owner_hints()))
+            }
+            None => Found::Foreign("the API server itself".to_owned()),
+        }
+    }
+}
+
+// === impl Metadata ===
+
+impl Metadata {
+    /// What the object says about who installed it, in parentheses.
+    fn owner_hints(&self) -> String {
+        let hint = |key: &&str| {
+            let value = self
+                .annotations
+                .get(*key)
+                .or_else(|| self.labels.get(*key))?;
+            Some(format!("{key}: {value}"))
+        };
+        let hints: Vec<String> = OWNER_HINTS.iter().filter_map(hint).collect();
+        if hints.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", hints.join(", "))
+        }
+    }
+}
+
+// === impl ServiceName ===
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,144 @@
+//! Reviews by an API server, whose results are used for some seconds.
+//!
+//! Requests about the same share one review. A review that fails or takes too long has no result, and the next request
+//! is reviewed again.
+
+use std::{
+    future::Future,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use ring::digest::{SHA256, digest};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::timeout,
+};
+
+use crate::{
+    clock::{Clock, Monotonic},
+    error::chain,
+    ports::ClusterError,
+    shared_map::SharedMap,
+};
+
+/// How long a result is used, as by the API servers of Kubernetes: repeated requests cost one review.
+const RESULT_LASTS: Duration = Duration::from_secs(10);
+/// How long a request waits for a review: less than the default `scrape_timeout` of Prometheus, 10 s.
+pub(super) const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
+
+/// SHA-256 of what is reviewed, so that no token is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Digest([u8; 32]);
+
+/// Reviews of one kind, and their last results.
+pub(super) struct Reviews<T> {
+    about: &'static str,
+    clock: Clock,
+    results: SharedMap<Digest, LastResult<T>>,
+    slots: Semaphore,
+    /// Whether the last review failed, so that a row of failures is logged once.
+    fails: AtomicBool,
+}
+
+/// The last result about one thing. It is locked while it is being reviewed.
+#[derive(Debug)]
+struct LastResult<T>(Mutex<Option<(Monotonic, T)>>);
+
+// === impl Digest ===
+
+impl Digest {
+    pub(super) fn of(text: &str) -> Self {
+        let digest = digest(&SHA256, text.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+// === impl Reviews ===
+
+impl<T: Clone> Reviews<T> {
+    /// Reviews of what `about` says in log records. At most `results_max` results are kept, because clients choose what
+    /// is reviewed, and at most `reviews_max` reviews are in flight.
+    pub(super) fn new(
+        about: &'static str,
+        clock: Clock,
+        results_max: usize,
+        reviews_max: usize,
+    ) -> Self {
+        Self {
+            about,
+            clock,
+            results: SharedMap::new(results_max),
+            slots: Semaphore::new(reviews_max),
+            fails: AtomicBool::new(false),
+        }
+    }
+
+    /// The result of a review, or the last one about the same; none if the review fails or takes too long.
+    pub(super) async fn get(
+        &self,
+        about: Digest,
+        review: impl Future<Output = Result<T, ClusterError>>,
+    ) -> Option<T> {
+        let result = timeout(REVIEW_DEADLINE, self.last_or(about, review)).await;
+        result.unwrap_or_else(|_| self.unknown("no result in time"))
+    }
+
+    async fn last_or(
+        &self,
+        about: Digest,
+        review: impl Future<Output = Result<T, ClusterError>>,
+    ) -> Option<T> {
+        let none = || LastResult(Mutex::default());
+        let cached = self.results.get_or_insert_with(about, none);
+        let mut last = cached.0.lock().await;
+        if let Some((at, result)) = &*last
+            && self.clock.monotonic().since(*at) < RESULT_LASTS
+        {
+            return Some(result.clone());
+        }
+        let _slot = self.slots.acquire().await.ok()?;
+        match review.await {
+            Ok(result) => {
+                self.fails.store(false, Ordering::Relaxed);
+                *last = Some((self.clock.monotonic(), result.clone()));
+                Some(result)
+            }
+            Err(error) => self.unknown(&chain(&error)),
+        }
+    }
+
+    /// Logs why there is no result: the first time as a warning, because any client that reaches the port can repeat it.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
+    fn unknown(&self, error: &str) -> Option<T> {
+        let about = self.about;
+        if self.fails.swap(true, Ordering::Relaxed) {
+            tracing::debug!(error, "{about} not reviewed");
+        } else {
+            tracing::warn!(
+                error,
+                "{about} not reviewed; further failures are logged at level debug until a review succeeds"
+            );
+        }
+        None
+    }
+
+    /// What is kept of what was reviewed.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> Vec<Digest> {
+        self.results.keys_where(|_| true)
+    }
+}
+
+impl<T> std::fmt::Debug for Reviews<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reviews")
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
+}
