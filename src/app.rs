@@ -2,6 +2,7 @@
 //!
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
+pub mod adapter;
 mod shutdown;
 
 use std::{future::Future, net::SocketAddr, sync::Arc};

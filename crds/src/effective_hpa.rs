@@ -104,9 +104,11 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     pub scale_strategy: Option<ScaleStrategy>,
 
     /// How `Auto` scales. `Delegated`: through a HorizontalPodAutoscaler that this object owns,
-    /// which continues to scale when the controller is down. `Direct`: the controller writes the scale itself. Default
-    /// `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used: with `minReplicas: 0` (except in a
-    /// FederatedHPA), or with crons and no metrics.
+    /// which continues to scale when the controller is down; its minReplicas is what forecasts and crons ask for.
+    /// `Direct`: the controller writes the scale itself. `Metric`: through a HorizontalPodAutoscaler that reads
+    /// forecasts and crons as External metrics from `foretide adapter`, and applies its tolerance to them; not in a
+    /// FederatedHPA. Default `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used: with
+    /// `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 
@@ -167,6 +169,8 @@ pub enum Mode {
     Delegated,
     /// The controller.
     Direct,
+    /// A child HorizontalPodAutoscaler that reads forecasts and crons as External metrics.
+    Metric,
 }
 
 /// One cron window: a number of replicas, kept from each `start` to the next `end`.

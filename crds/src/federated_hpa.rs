@@ -106,6 +106,11 @@ const TOLERATION_SECONDS: &str =
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.mode) || self.mode != 'Metric'")
+        .message("a FederatedHPA has no mode Metric: the metrics of forecasts and crons are those of one cluster; use Delegated or Direct")
+        .field_path(".mode")
+)]
 pub struct FederatedHPASpec {
     /// Autoscaling of the fleet as a whole.
     #[serde(flatten)]

@@ -583,7 +583,11 @@ pub(crate) mod tests {
             "\"Manual\"",
             r#"one of "Auto", "Preview""#,
         ),
-        ("spec/mode", "\"direct\"", r#"one of "Delegated", "Direct""#),
+        (
+            "spec/mode",
+            "\"direct\"",
+            r#"one of "Delegated", "Direct", "Metric""#,
+        ),
         (
             "spec/crons/0",
             r#"{"end": "@daily", "targetReplicas": 1}"#,

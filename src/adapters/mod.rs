@@ -11,3 +11,4 @@ pub mod members;
 mod metrics_api;
 pub mod prometheus;
 mod redact;
+pub mod upstream;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long threads that block may take to end.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
@@ -43,7 +43,8 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
     }
 }
 
-async fn shutdown_signal() {
+/// Completes when the process is asked to end.
+pub(super) async fn shutdown_signal() {
     let mut interrupt = signal(SignalKind::interrupt()).ok();
     let mut terminate = signal(SignalKind::terminate()).ok();
     let on = async |signal: &mut Option<tokio::signal::unix::Signal>| match signal {

@@ -1,8 +1,9 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
+//! Every command but `controller` and `adapter` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
 //! [`run`] detects the context and prints the output.
 
+mod adapter;
 pub mod assign;
 pub mod backtest;
 mod context;
@@ -48,6 +49,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run the controller
     Controller(Box<config::ControllerArgs>),
+    /// Serve the forecasts and cron windows of autoscalers as Kubernetes metrics APIs
+    Adapter(Box<config::AdapterArgs>),
     /// Make one scaling decision offline, from a manifest and a recorded history
     Plan(plan::PlanArgs),
     /// Replay the controller's decisions over a recorded history, and score them
@@ -71,6 +74,7 @@ enum Command {
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args),
+        Command::Adapter(args) => adapter::run(*args),
         Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
             terminal::play(&args, &CommandContext::detect())
         }
@@ -82,13 +86,15 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Executes a command line other than `controller`.
+/// Executes a command line other than `controller` and `adapter`.
 ///
 /// # Errors
-/// The command fails, or is `controller`.
+/// The command fails, or is `controller` or `adapter`.
 pub fn execute(cli: &Cli, context: &CommandContext) -> Result<CommandOutput, Failure> {
     match &cli.command {
-        Command::Controller(_) => Err(Failure::usage("the controller runs until it is stopped")),
+        Command::Controller(_) | Command::Adapter(_) => {
+            Err(Failure::usage("this command runs until it is stopped"))
+        }
         Command::Plan(args) => plan::run(args, context),
         Command::Demo(args) => demo::run(args, context),
         Command::Backtest(args) => backtest::run(args, context, &mut |_| {}),

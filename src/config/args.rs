@@ -17,7 +17,7 @@ pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconf
 pub const MEMBER_SECRET_KEY: &str = "kubeconfig";
 
 /// A flag that is off by default, on without a value, and set by `=true` or `=false`.
-trait Switch {
+pub(super) trait Switch {
     fn switch(self) -> Self;
 }
 

@@ -1,13 +1,16 @@
-//! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become.
+//! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become;
+//! beside them those of `foretide adapter`.
 //!
 //! It opens no connections and reads only the configuration file: a [`Config`] is a value that `app::run` receives.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `args` | flags and environment |
+//! | `adapter` | flags, environment and configuration of the metric adapter |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
 //! | `error` | why a configuration cannot be used |
 
+mod adapter;
 mod args;
 mod error;
 mod file;
@@ -27,6 +30,7 @@ use std::{
 use jiff::{SignedDuration, tz::TimeZone};
 
 pub use self::{
+    adapter::{AdapterArgs, AdapterConfig, AdapterConfigError, MetricApiArg},
     args::{
         ControllerArgs, DEFAULT_LISTEN, ElectionArgs, MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL,
         MemberArgs, MetricsArgs, MetricsAuthArg, ScopeArg, parse_duration, parse_zone,
@@ -147,6 +151,15 @@ impl fmt::Display for AdapterConfigSource {
     }
 }
 
+// === impl KubeAccess ===
+
+impl KubeAccess {
+    /// By a kubeconfig file if there is one, otherwise as the account of this pod.
+    fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        kubeconfig.map_or(Self::InCluster, |path| Self::Kubeconfig { path, context })
+    }
+}
+
 // === impl Config ===
 
 impl TryFrom<ControllerArgs> for Config {
@@ -182,12 +195,7 @@ impl TryFrom<ControllerArgs> for Config {
             .map(AdapterConfigSource::File);
         Ok(Self {
             adapter_config: config_map.transpose()?.or(adapter_file),
-            access: args
-                .kubeconfig
-                .map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
-                    path,
-                    context: args.context,
-                }),
+            access: KubeAccess::of(args.kubeconfig, args.context),
             namespaces: distinct(args.namespaces),
             prometheus: servers.hub,
             prometheus_endpoints: servers.named,

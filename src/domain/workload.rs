@@ -52,6 +52,8 @@ pub enum Mode {
     Delegated,
     /// Foretide, through the scale subresource.
     Direct,
+    /// A child `HorizontalPodAutoscaler` that reads forecasts and cron windows as External metrics.
+    Metric,
 }
 
 /// The forecasting that is configured.
@@ -87,22 +89,37 @@ impl Workload {
     /// The mode that applies: Direct where a child autoscaler cannot express the spec.
     ///
     /// That is with `minReplicas: 0`, which the API server rejects in an HPA, and without metrics, where it
-    /// would default to cpu at 80 %.
+    /// would default to cpu at 80 %. In Metric mode crons are a metric too.
     #[must_use]
     pub fn mode_in_force(&self) -> Mode {
-        if self.bounds.min == Replicas::ZERO || self.metrics.is_empty() {
+        let has_metrics = match self.mode {
+            Mode::Metric => !self.metrics.is_empty() || self.has_crons(),
+            Mode::Delegated | Mode::Direct => !self.metrics.is_empty(),
+        };
+        if self.bounds.min == Replicas::ZERO || !has_metrics {
             Mode::Direct
         } else {
             self.mode
         }
     }
 
+    /// Whether a child autoscaler writes the scale.
+    #[must_use]
+    pub fn has_child(&self) -> bool {
+        let by_child = matches!(self.mode_in_force(), Mode::Delegated | Mode::Metric);
+        self.strategy == Strategy::Auto && by_child
+    }
+
+    /// Whether crons are configured, usable or not.
+    #[must_use]
+    pub fn has_crons(&self) -> bool {
+        !self.windows.is_empty() || self.cron_problems().next().is_some()
+    }
+
     /// Whether forecasts or cron windows are configured at all, usable or not.
     #[must_use]
     pub fn has_floor_sources(&self) -> bool {
-        self.prediction.is_some()
-            || !self.windows.is_empty()
-            || self.cron_problems().next().is_some()
+        self.prediction.is_some() || self.has_crons()
     }
 
     /// The crons that are left out.

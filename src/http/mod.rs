@@ -10,6 +10,8 @@ mod access;
 mod connections;
 mod failure;
 mod identity;
+pub mod metrics_api;
+mod probes;
 mod reviews;
 mod serve;
 mod tls;
@@ -29,6 +31,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use self::{
     access::MetricsAccess,
     identity::{AccessControl, protect},
+    probes::probes,
     serve::serve,
     tls::{PeerCertificates, TlsConfigs, serve_tls},
 };

@@ -12,6 +12,7 @@ mod history;
 mod history_server;
 mod lease;
 mod members;
+mod metric_sources;
 
 pub use access::{
     Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
@@ -19,8 +20,8 @@ pub use access::{
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
-    Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, MetricQuery, ObjectKey,
-    ScaleView, Workloads,
+    Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, MetricQuery,
+    ObjectKey, ScaleView, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,
@@ -32,3 +33,6 @@ pub use history_server::{
 };
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};
+pub use metric_sources::{
+    PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
+};

@@ -131,6 +131,7 @@ const RULES: &[Rule] = &[
         places: &["src"],
         except: &[
             "src/adapters",
+            "src/app",
             "src/app.rs",
             "src/cli/explain.rs",
             "src/cli/members",

@@ -25,10 +25,16 @@ fn sources() -> Vec<(String, PathBuf)> {
         });
         pairs.collect::<Vec<_>>()
     };
-    let is_yaml: fn(&str) -> bool = |name| Path::new(name).extension() == Some("yaml".as_ref());
     let mut all = in_folder("crds", "crds/", is_yaml);
     all.extend(in_folder("deploy", "", |name| name.contains("rbac")));
-    all.extend(in_folder("deploy/admission", "admission/", is_yaml));
+    for folder in ["admission", "adapter", "adapter/upstream", "keda"] {
+        let copies = format!("{folder}/");
+        all.extend(in_folder(&format!("deploy/{folder}"), &copies, is_yaml));
+    }
+    // That of the controller takes values.
+    let of_servers = |name: &str| is_yaml(name) && name != "controller.yaml";
+    let policies = "network-policy/";
+    all.extend(in_folder("deploy/network-policy", policies, of_servers));
     all.extend(in_folder("deploy/monitoring", "monitoring/", is_yaml));
     let dashboards = "monitoring/dashboards/";
     all.extend(in_folder(
@@ -37,6 +43,10 @@ fn sources() -> Vec<(String, PathBuf)> {
         |_| true,
     ));
     all
+}
+
+fn is_yaml(name: &str) -> bool {
+    Path::new(name).extension() == Some("yaml".as_ref())
 }
 
 /// The paths of all files below a folder, relative to `base`.

@@ -1,4 +1,5 @@
-//! What `deploy/` installs, read from the manifests: the roles of users, and a controller of which one replica leads.
+//! What `deploy/` installs, read from the manifests: the roles of users, a controller of which one replica leads, and the
+//! servers of metrics, of which each replica serves.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,6 +8,29 @@ const CONTROLLER: &str = include_str!("../../deploy/30-controller.yaml");
 const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
 const ROLES: &str = include_str!("../../deploy/21-user-rbac.yaml");
 const POLICY: &str = include_str!("../../deploy/admission/targets.yaml");
+const ADAPTER: &str = include_str!("../../deploy/adapter/adapter.yaml");
+const EXTERNAL: &str = include_str!("../../deploy/adapter/external.yaml");
+const CUSTOM: &str = include_str!("../../deploy/adapter/custom.yaml");
+const KEDA_SCALER: &str = include_str!("../../deploy/keda/keda-scaler.yaml");
+/// The servers: name, workload, and their permissions and certificates.
+const SERVERS: [(&str, &str, [&str; 2]); 2] = [
+    (
+        "foretide-adapter",
+        ADAPTER,
+        [
+            include_str!("../../deploy/adapter/rbac.yaml"),
+            include_str!("../../deploy/adapter/certificates.yaml"),
+        ],
+    ),
+    (
+        "foretide-keda-scaler",
+        KEDA_SCALER,
+        [
+            include_str!("../../deploy/keda/rbac.yaml"),
+            include_str!("../../deploy/keda/certificates.yaml"),
+        ],
+    ),
+];
 
 #[derive(Deserialize)]
 struct Role {
@@ -138,4 +162,156 @@ fn the_policy_is_asked_about_every_object_that_scales_and_refuses() {
         binding["spec"],
         json!({"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]})
     );
+}
+
+/// The only object of a kind among manifests.
+fn only(manifests: &str, kind: &str) -> Value {
+    let [object] = <[Value; 1]>::try_from(all(manifests, kind)).unwrap();
+    object
+}
+
+fn all(manifests: &str, kind: &str) -> Vec<Value> {
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(manifests).unwrap();
+    objects.retain(|object| object["kind"] == kind);
+    objects
+}
+
+#[test]
+fn servers_run_as_restricted_as_the_controller_and_are_selected_apart_from_it() {
+    let controller = only(CONTROLLER, "Deployment");
+    let of_controller = &controller["spec"]["template"]["spec"];
+    for (name, manifests, _) in SERVERS {
+        let deployment = only(manifests, "Deployment");
+        let spec = &deployment["spec"];
+        let pod = &spec["template"]["spec"];
+        assert_eq!(pod["serviceAccountName"], name);
+        let hardened = [
+            "/securityContext",
+            "/containers/0/securityContext",
+            "/containers/0/livenessProbe",
+            "/containers/0/readinessProbe",
+            "/containers/0/image",
+            "/terminationGracePeriodSeconds",
+        ];
+        for field in hardened {
+            assert_eq!(
+                pod.pointer(field),
+                of_controller.pointer(field),
+                "{name}: {field}"
+            );
+        }
+        for field in ["replicas", "strategy"] {
+            assert_eq!(spec[field], controller["spec"][field], "{name}: {field}");
+        }
+        // The selectors of the controller, its Service and its policies would select pods of the same name.
+        let selected = json!({ "app.kubernetes.io/name": name });
+        let labels = &spec["template"]["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/name"], name);
+        assert_eq!(spec["selector"]["matchLabels"], selected);
+        let budget = only(manifests, "PodDisruptionBudget");
+        let disruption = json!({"minAvailable": 1, "selector": {"matchLabels": selected}});
+        assert_eq!(budget["spec"], disruption);
+        assert_eq!(only(manifests, "Service")["spec"]["selector"], selected);
+    }
+}
+
+#[test]
+fn a_server_reads_and_updates_one_secret_and_the_manifest_has_no_data_for_it() {
+    for (name, _, [rbac, certificates]) in SERVERS {
+        let secret = only(certificates, "Secret");
+        let wanted = format!("{name}-certificates");
+        assert_eq!(secret["metadata"]["name"], wanted);
+        assert_eq!((secret.get("data"), secret.get("stringData")), (None, None));
+        let role = only(certificates, "Role");
+        let rules = json!([{
+            "apiGroups": [""], "resources": ["secrets"], "resourceNames": [wanted], "verbs": ["get", "update"],
+        }]);
+        assert_eq!(role["rules"], rules);
+        let rules = only(rbac, "ClusterRole")["rules"].clone();
+        let of_secrets = rules.as_array().unwrap().iter();
+        let of_secrets = of_secrets.filter(|rule| rule["resources"] == json!(["secrets"]));
+        assert_eq!(of_secrets.count(), 0);
+    }
+}
+
+#[test]
+fn an_api_is_registered_for_our_service_and_trusts_only_the_bundle_that_the_adapter_sets() {
+    let services = [EXTERNAL, CUSTOM].map(|api| all(api, "APIService"));
+    let services = services.concat();
+    let seen: Vec<_> = services
+        .iter()
+        .map(|service| (&service["metadata"]["name"], &service["spec"]))
+        .collect();
+    let spec = |group: &str, version: &str, priority: i32| {
+        json!({
+            "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": priority, "insecureSkipTLSVerify": false,
+            "service": {"name": "foretide-adapter", "namespace": "foretide-system", "port": 443},
+        })
+    };
+    let (external, custom) = ("external.metrics.k8s.io", "custom.metrics.k8s.io");
+    assert_eq!(
+        seen,
+        [
+            (
+                &json!("v1beta1.external.metrics.k8s.io"),
+                &spec(external, "v1beta1", 100)
+            ),
+            (
+                &json!("v1beta1.custom.metrics.k8s.io"),
+                &spec(custom, "v1beta1", 100)
+            ),
+            (
+                &json!("v1beta2.custom.metrics.k8s.io"),
+                &spec(custom, "v1beta2", 200)
+            ),
+        ]
+    );
+    for api in [EXTERNAL, CUSTOM] {
+        let names: Vec<_> = all(api, "APIService")
+            .iter()
+            .map(|service| service["metadata"]["name"].clone())
+            .collect();
+        let roles = all(api, "ClusterRole");
+        let changed = &roles[0]["rules"][0];
+        assert_eq!(changed["resources"], json!(["apiservices"]));
+        assert_eq!(changed["resourceNames"], json!(names));
+    }
+}
+
+#[test]
+fn viewers_and_the_hpa_controller_may_read_our_metrics_and_no_others() {
+    use foretide::api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
+
+    let pods = format!("pods/{POD_CPU_METRIC}");
+    let readers = [
+        (
+            EXTERNAL,
+            "foretide-external-metrics-reader",
+            json!([{
+                "apiGroups": ["external.metrics.k8s.io"], "resources": [PREDICTION_METRIC, CRON_METRIC],
+                "verbs": ["list"],
+            }]),
+        ),
+        (
+            CUSTOM,
+            "foretide-custom-metrics-reader",
+            json!([{"apiGroups": ["custom.metrics.k8s.io"], "resources": [pods], "verbs": ["get"]}]),
+        ),
+    ];
+    for (manifests, name, rules) in readers {
+        let of_name = |kind, path: &str| {
+            let mut objects = all(manifests, kind);
+            objects.retain(|object| object.pointer(path) == Some(&json!(name)));
+            <[Value; 1]>::try_from(objects).unwrap()
+        };
+        let [role] = of_name("ClusterRole", "/metadata/name");
+        assert_eq!(role["rules"], rules);
+        let to_view = "rbac.authorization.k8s.io/aggregate-to-view";
+        assert_eq!(role["metadata"]["labels"][to_view], "true");
+        let [binding] = of_name("ClusterRoleBinding", "/roleRef/name");
+        let controller = json!([{
+            "kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "namespace": "kube-system",
+        }]);
+        assert_eq!(binding["subjects"], controller);
+    }
 }

@@ -183,7 +183,7 @@ fn objects_at_the_limits_of_the_rules_are_valid() {
 }
 
 /// Pointer, JSON set there, words of the answer; `field` where the answer is about a field below.
-const REFUSED: [(&str, &str, &str, &str); 31] = [
+const REFUSED: [(&str, &str, &str, &str); 33] = [
     (
         "spec/minReplicas",
         "11",
@@ -191,6 +191,13 @@ const REFUSED: [(&str, &str, &str, &str); 31] = [
         "lower minReplicas or raise maxReplicas",
     ),
     ("spec/maxReplicas", "0", "", "between 1 and 10000"),
+    ("spec/mode", "\"Metric\"", "", "use Delegated or Direct"),
+    (
+        "spec/mode",
+        "\"metric\"",
+        "",
+        r#"one of "Delegated", "Direct""#,
+    ),
     ("spec/scaleToZero", "true", "", "no such field"),
     ("spec/autoscaleMultiClusterDelay", "-1", "", "60 is usual"),
     ("spec/autoscaleMultiClusterDelay", "3601", "", "60 is usual"),

@@ -23,6 +23,7 @@ mod lease;
 mod member;
 mod nodes;
 mod objects;
+mod pod_list;
 mod pods;
 mod role;
 mod store;
@@ -45,6 +46,7 @@ pub use self::{
     client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
+    pod_list::KubePodLister,
     role::{Hub, MemberStores, Role},
     store::WatchReport,
 };

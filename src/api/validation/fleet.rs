@@ -144,6 +144,7 @@ pub fn fleet(
     let mut violations = Vec::new();
     let mut workload = read(&fdhpa.metadata, &spec.autoscaling, local, &mut violations);
     limits::check_fleet(spec, &mut violations);
+    refuse_metric_mode(&workload, &mut violations);
     // A fleet keeps one replica (docs/decisions/0013): without pods there is no demand to measure.
     workload.bounds.min = workload.bounds.min.max(Replicas::new(1));
     let scopes = scopes(spec, &mut workload, &mut violations);
@@ -159,6 +160,14 @@ pub fn fleet(
         scopes,
         deletion: spec.deletion_policy.unwrap_or_default(),
     })
+}
+
+/// The metrics that the mode Metric is named after are those of one cluster.
+fn refuse_metric_mode(workload: &Workload, violations: &mut Vec<Violation>) {
+    if workload.mode == Mode::Metric {
+        let expected = "Delegated or Direct in a FederatedHPA: the metrics of forecasts and crons are those of one cluster";
+        violations.push(Violation::new("spec.mode", "Metric", expected));
+    }
 }
 
 /// Direct also if members have no metrics of their own: an HPA without metrics would default to cpu at 80 %.

@@ -40,8 +40,9 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
     let workload = &spec.workload;
     let strategy = match (workload.strategy, spec.policy.mode) {
         (Strategy::Preview, _) => "Preview",
-        (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
+        // A fleet has no mode Metric.
+        (Strategy::Auto, Mode::Delegated | Mode::Metric) => "Auto, Delegated",
     };
     let each = match spec.policy.kind {
         AssignmentKind::Duplicated => " each",

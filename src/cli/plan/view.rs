@@ -71,6 +71,7 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
+        (Strategy::Auto, Mode::Metric) => "Auto, Metric",
     };
     format!(
         "{}  {} {}, {} to {} replicas, {strategy}\n{}\n",

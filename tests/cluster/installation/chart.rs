@@ -9,14 +9,19 @@ use super::site::{Helm, SYSTEM, Terminal};
 
 /// Turns everything on that is off by default.
 const ALL: &str = "--set admission.enabled=true,networkPolicy.enabled=true \
+    --set adapter.enabled=true,kedaScaler.enabled=true \
     --set monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true \
     --set monitoring.dashboards.enabled=true";
 
 /// The folders beside `deploy/` that `ALL` adds.
-const FOLDERS: [&str; 3] = [
+const FOLDERS: [&str; 7] = [
     "kubectl kustomize deploy/network-policy",
     "kubectl kustomize deploy/monitoring",
     "cat deploy/admission/targets.yaml",
+    "kubectl kustomize deploy/adapter",
+    "kubectl kustomize deploy/keda",
+    "cat deploy/network-policy/adapter.yaml",
+    "cat deploy/network-policy/keda-scaler.yaml",
 ];
 
 /// Objects by kind, namespace and name.
@@ -84,10 +89,121 @@ async fn the_chart_installs_what_kustomize_installs_with_helm_3_and_helm_4() {
     let with_all = rendered(&terminal, ALL).await;
     assert_equal(&with_all, &kustomize, "with everything on");
     assert_equal(&rendered(&helm_3, ALL).await, &with_all, "Helm 3, all on");
+
+    // With another adapter behind ours.
+    terminal
+        .run("sed -i 's/^# components:/components:/' deploy/adapter/Kustomization")
+        .await;
+    let options = "--set adapter.enabled=true \
+        --set adapter.upstream.url=https://prometheus-adapter.monitoring.svc \
+        --set adapter.upstream.caSecret=foretide-adapter-upstream-ca";
+    let mut of_kustomize = by_default.clone();
+    let adapter = terminal.run("kubectl kustomize deploy/adapter").await;
+    of_kustomize.extend(objects(&adapter));
+    let with_upstream = rendered(&terminal, options).await;
+    assert_equal(&with_upstream, &of_kustomize, "with an upstream adapter");
+
     for terminal in [&terminal, &helm_3] {
         terminal
             .run("helm lint --strict deploy/helm/foretide")
             .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_the_servers_reach_their_objects() {
+    let terminal = Terminal::open("chart-servers", Helm::Four);
+    terminal.write(
+        "values.yaml",
+        "
+priorityClassName: '123'
+networkPolicy: {enabled: true, adapter: {clients: [{ipBlock: {cidr: 10.0.0.0/8}}], egress: [{ports: [{port: 8443}]}]}}
+adapter:
+  enabled: true
+  replicas: 1
+  apis: [external]
+  upstream: {url: 'https://other.monitoring.svc', caSecret: other-ca}
+  tls: {existingSecret: own, caBundle: '-----BEGIN CERTIFICATE-----'}
+  apiServiceAnnotations: {note: '1'}
+  podLabels: {team: web, app.kubernetes.io/name: foretide}
+  extraArgs: [--log=debug]
+kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
+",
+    );
+    let objects = rendered(&terminal, "--values values.yaml").await;
+    let find = |kind: &str, namespace: &str, name: &str| {
+        objects.get(&[kind, namespace, name].map(str::to_owned))
+    };
+    let spec = &find("Deployment", SYSTEM, "foretide-adapter").unwrap()["spec"];
+    assert_eq!(spec["replicas"], 1);
+    let labels = json!({
+        "app.kubernetes.io/name": "foretide-adapter", "app.kubernetes.io/part-of": "foretide", "team": "web",
+    });
+    assert_eq!(spec["template"]["metadata"]["labels"], labels);
+    let pod = &spec["template"]["spec"];
+    assert_eq!(pod["priorityClassName"], "123");
+    let container = &pod["containers"][0];
+    let args = json!([
+        "adapter",
+        "--listen=0.0.0.0:6443",
+        "--probe-listen=0.0.0.0:8080",
+        "--apis=external",
+        "--upstream-url=https://other.monitoring.svc",
+        "--upstream-ca-file=/etc/foretide/upstream/ca.crt",
+        "--upstream-token-file=/etc/foretide/upstream-token/token",
+        "--tls-cert-file=/etc/foretide/tls/tls.crt",
+        "--tls-key-file=/etc/foretide/tls/tls.key",
+        "--log=debug",
+    ]);
+    assert_eq!(container["args"], args);
+    let mounts = json!([
+        {"name": "tls", "mountPath": "/etc/foretide/tls", "readOnly": true},
+        {"name": "upstream", "mountPath": "/etc/foretide/upstream", "readOnly": true},
+        {"name": "upstream-token", "mountPath": "/etc/foretide/upstream-token", "readOnly": true},
+    ]);
+    assert_eq!(container["volumeMounts"], mounts);
+    let volumes = json!([
+        {"name": "tls", "secret": {"secretName": "own"}},
+        {"name": "upstream", "secret": {"secretName": "other-ca"}},
+        {"name": "upstream-token", "secret": {"secretName": "foretide-adapter-upstream"}},
+    ]);
+    assert_eq!(pod["volumes"], volumes);
+    let service = find("APIService", "", "v1beta1.external.metrics.k8s.io").unwrap();
+    let bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
+    assert_eq!(service["spec"]["caBundle"], bundle);
+    assert_eq!(service["metadata"]["annotations"], json!({"note": "1"}));
+    let role = find("ClusterRole", "", "foretide-adapter-external").unwrap();
+    assert_eq!(role["rules"][0]["verbs"], json!(["get"]));
+    let account = find("ServiceAccount", SYSTEM, "foretide-adapter-upstream");
+    assert!(account.is_some());
+    let policy = &find("NetworkPolicy", SYSTEM, "foretide-adapter").unwrap()["spec"];
+    let from = json!([{"ipBlock": {"cidr": "10.0.0.0/8"}}]);
+    assert_eq!(policy["ingress"][0]["from"], from);
+    assert_eq!(policy["egress"], json!([{"ports": [{"port": 8443}]}]));
+
+    // Nothing of an API that is not served, of certificates that are given, and no budget for one replica.
+    for (kind, namespace, name) in [
+        ("APIService", "", "v1beta1.custom.metrics.k8s.io"),
+        ("APIService", "", "v1beta2.custom.metrics.k8s.io"),
+        ("ClusterRole", "", "foretide-adapter-custom"),
+        ("Secret", SYSTEM, "foretide-adapter-certificates"),
+        ("Role", SYSTEM, "foretide-adapter-certificates"),
+        ("PodDisruptionBudget", SYSTEM, "foretide-adapter"),
+    ] {
+        assert_eq!(find(kind, namespace, name), None, "{kind} {name}");
+    }
+
+    let keda = &find("Deployment", SYSTEM, "foretide-keda-scaler").unwrap()["spec"];
+    assert_eq!(keda["replicas"], 3);
+    let args = keda["template"]["spec"]["containers"][0]["args"].as_array();
+    let last = args.unwrap().last();
+    let file = json!("--client-ca-file=/etc/foretide/clients/ca.crt");
+    assert_eq!(last, Some(&file));
+    for (kind, name) in [
+        ("PodDisruptionBudget", "foretide-keda-scaler"),
+        ("Secret", "foretide-keda-scaler-certificates"),
+    ] {
+        assert!(find(kind, SYSTEM, name).is_some(), "{kind} {name}");
     }
 }
 
@@ -174,6 +290,23 @@ monitoring:
         ("config=null", "missing property 'config'"),
         ("prometheus=http://user:password@host", "/prometheus"),
         ("extraArgs={--listen=0.0.0.0:1}", "/extraArgs/0"),
+        ("adapter.apis={}", "/adapter/apis"),
+        ("adapter.apis={metrics.k8s.io}", "/adapter/apis/0"),
+        (
+            "adapter.upstream.url=http://other.monitoring.svc",
+            "/adapter/upstream/url",
+        ),
+        (
+            "adapter.enabled=true,adapter.upstream.caSecret=other-ca",
+            "expected both or neither",
+        ),
+        (
+            "'adapter.enabled=true,adapter.tls.caBundle=-----BEGIN CERTIFICATE-----'",
+            "adapter.tls.existingSecret is empty",
+        ),
+        ("adapter.tls.caBundle=ca.crt", "/adapter/tls/caBundle"),
+        ("adapter.extraArgs={--apis=custom}", "/adapter/extraArgs/0"),
+        ("kedaScaler.replicas=0", "/kedaScaler/replicas"),
         (
             "podDisruptionBudget.minAvailable=2",
             "expected less than replicas",

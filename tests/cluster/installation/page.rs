@@ -1,4 +1,4 @@
-//! The page as its sections and their blocks of code.
+//! A page as its sections and their blocks of code.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +10,7 @@ pub(super) struct Block {
     pub(super) text: String,
 }
 
-/// `docs/installation.md`, and which of its blocks were followed.
+/// A page of `docs/`, and which of its blocks were followed.
 #[derive(Debug)]
 pub(super) struct Page {
     blocks: Vec<Block>,
@@ -18,8 +18,9 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn read() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/installation.md");
+    pub(super) fn read(file: &str) -> Self {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let path = docs.join(file);
         Self {
             blocks: blocks(&fs::read_to_string(path).unwrap()),
             followed: BTreeSet::new(),

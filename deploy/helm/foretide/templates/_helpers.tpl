@@ -24,3 +24,78 @@ app.kubernetes.io/part-of: foretide
 {{- $header := dict "apiVersion" "foretide.io/v1alpha1" "kind" "ControllerConfig" -}}
 {{- toYaml (mustMerge $header .Values.config) -}}
 {{- end }}
+
+{{/* The objects of a manifest of deploy/ as a list. */}}
+{{- define "foretide.objects" -}}
+{{- $objects := list }}
+{{- range regexSplit "(?m)^---$" (include "foretide.manifest" .) -1 }}
+{{- $objects = append $objects (fromYaml .) }}
+{{- end }}
+{{- toYaml $objects }}
+{{- end }}
+
+{{/*
+The Deployment, PodDisruptionBudget and Service of a server (`path`), with its `values`. `args` are further arguments;
+`secrets` has the Secrets to mount, by folder below /etc/foretide.
+*/}}
+{{- define "foretide.server" -}}
+{{- $server := . }}
+{{- range $object := include "foretide.objects" . | fromYamlArray }}
+{{- if eq $object.kind "Deployment" }}
+{{- include "foretide.serverDeployment" (dict "server" $server "object" $object) }}
+{{- else if or (ne $object.kind "PodDisruptionBudget") (and $server.root.Values.podDisruptionBudget.enabled (gt (int $server.values.replicas) 1)) }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "foretide.serverDeployment" -}}
+{{- $root := .server.root.Values }}
+{{- $values := .server.values }}
+{{- $spec := .object.spec }}
+{{- $pod := $spec.template.spec }}
+{{- $container := first $pod.containers }}
+{{- $_ := set $spec "replicas" (int $values.replicas) }}
+{{- $_ := set $spec.template.metadata "labels" (mustMerge $spec.template.metadata.labels $values.podLabels) }}
+{{- with $values.podAnnotations }}
+{{- $_ := set $spec.template.metadata "annotations" . }}
+{{- end }}
+{{- range $field := list "imagePullSecrets" "priorityClassName" "nodeSelector" "tolerations" }}
+{{- with get $root $field }}
+{{- $_ := set $pod $field . }}
+{{- end }}
+{{- end }}
+{{- with $values.topologySpreadConstraints }}
+{{- $_ := set $pod "topologySpreadConstraints" . }}
+{{- end }}
+{{- $_ := set $container "image" (include "foretide.image" .server.root) }}
+{{- $_ := set $container "imagePullPolicy" $root.image.pullPolicy }}
+{{- $_ := set $container "args" (concat $container.args .server.args $values.extraArgs) }}
+{{- $_ := set $container "resources" $values.resources }}
+{{- $mounts := list }}
+{{- $volumes := list }}
+{{- range $folder, $secret := .server.secrets }}
+{{- $mounts = append $mounts (dict "name" $folder "mountPath" (printf "/etc/foretide/%s" $folder) "readOnly" true) }}
+{{- $volumes = append $volumes (dict "name" $folder "secret" (dict "secretName" $secret)) }}
+{{- end }}
+{{- if $volumes }}
+{{- $_ := set $container "volumeMounts" $mounts }}
+{{- $_ := set $pod "volumes" $volumes }}
+{{- end }}
+---
+{{ toYaml .object }}
+{{- end }}
+
+{{/* The network policy of a server (`path`), with its `connections`. */}}
+{{- define "foretide.serverPolicy" -}}
+{{- $policy := include "foretide.manifest" . | fromYaml }}
+{{- with .connections.clients }}
+{{- $_ := set (first $policy.spec.ingress) "from" . }}
+{{- end }}
+{{- with .connections.egress }}
+{{- $_ := set $policy.spec "egress" . }}
+{{- end }}
+---
+{{ toYaml $policy }}
+{{- end }}

@@ -274,6 +274,8 @@ fn each_violation_names_the_field_its_value_and_what_is_expected() {
     let tolerated = |toleration: Value| json!({"clusterTolerations": [toleration]});
     for (spec, want) in [
         (json!({"maxReplicas": 1}), "spec.minReplicas is 2, expected at most spec.maxReplicas, which is 1".to_owned()),
+        (json!({"mode": "Metric"}),
+            "spec.mode is Metric, expected Delegated or Direct in a FederatedHPA: the metrics of forecasts and crons are those of one cluster".to_owned()),
         (json!({"autoscaleMultiClusterDelay": 3601}), "spec.autoscaleMultiClusterDelay is 3601, expected 0 to 3600".to_owned()),
         (json!({"tolerationSeconds": -1}), "spec.tolerationSeconds is -1, expected 0 to 86400".to_owned()),
         (json!({"rebalance": {"cooldownSeconds": -1}}), "spec.rebalance.cooldownSeconds is -1, expected 0 to 3600".to_owned()),
@@ -385,6 +387,7 @@ fn checked_fields() -> Vec<(&'static str, Value)> {
     }
     all.extend(tolerations_to_check().map(|one| ("/spec/clusterTolerations", json!([one]))));
     all.push((PREFERENCE, json!({"targetCluster": {}})));
+    all.extend(["Delegated", "Direct", "Metric"].map(|mode| ("/spec/mode", json!(mode))));
     all
 }
 

@@ -99,7 +99,7 @@ fn put_in_order(state: &mut MemberState<'_>) {
 /// The present bounds: those of its autoscaler; in Direct those that were decided last.
 fn before(state: &MemberState<'_>, mode: Mode) -> Option<ReplicaBounds> {
     match mode {
-        Mode::Delegated => state.member.hpa,
+        Mode::Delegated | Mode::Metric => state.member.hpa,
         Mode::Direct => state.previous,
     }
 }
@@ -176,7 +176,7 @@ fn running(
     let bounds = counts(state.written_min(), state.max().max(state.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
     let replicas = match mode {
-        Mode::Delegated => state.write,
+        Mode::Delegated | Mode::Metric => state.write,
         Mode::Direct => Some(direct(state)),
     };
     let changes = |n: u32| there != Some(n);

@@ -53,7 +53,7 @@ impl<'a> RuleContext<'a> {
         let floor = total.floor.map_or(0, Replicas::get);
         let desired = match policy.mode {
             Mode::Direct => total.desired.map_or(0, Replicas::get),
-            Mode::Delegated => 0,
+            Mode::Delegated | Mode::Metric => 0,
         };
         Self {
             // A member with a share is no longer listed.

@@ -46,7 +46,7 @@ pub(super) fn sleep(fleet: &mut RuleContext<'_>) {
 /// count in any case.
 fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
     match fleet.policy.mode {
-        Mode::Delegated => fleet
+        Mode::Delegated | Mode::Metric => fleet
             .total
             .desired
             .map_or(before, Replicas::get)
@@ -75,7 +75,7 @@ fn without<'f, 'a>(
 /// What the others take over of the floor. In Direct mode nothing: the hub divides counts at once.
 fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
     match fleet.policy.mode {
-        Mode::Delegated => floor::reassigned(fleet, victim),
+        Mode::Delegated | Mode::Metric => floor::reassigned(fleet, victim),
         Mode::Direct => Some(BTreeMap::new()),
     }
 }

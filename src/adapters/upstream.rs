@@ -1,0 +1,249 @@
+//! Another metric adapter, which has the metrics that are not ours: the port [`UpstreamAdapter`].
+//!
+//! Its certificate is always verified, against the certificates of one file, which is read again every minute. Requests
+//! are made as this process: with a bearer token of a file, or with none. The identity of the user who asked is not
+//! forwarded; the caller has authorized the request. Redirects are not followed.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use kube::config::{AuthInfo, Config};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use serde_json::Value;
+use tokio::{sync::Mutex, time::timeout};
+
+use super::api_server::{CallError, Calls, Connection, Limits, WriteGate, query, segment};
+use crate::{
+    clock::{Clock, Monotonic},
+    error::chain,
+    ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings},
+};
+
+/// How old the certificates may be that a connection is verified with.
+const READ_PERIOD: Duration = Duration::from_mins(1);
+/// How long the file with the certificates may take to be read.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest file of certificates that is used.
+const FILE_MAX: usize = 1 << 20;
+/// Total time of a request; its callers have shorter ones.
+const DEADLINE: Duration = Duration::from_secs(8);
+
+/// A client of another adapter.
+pub struct HttpsUpstream {
+    settings: UpstreamSettings,
+    name: String,
+    clock: Clock,
+    current: Mutex<Option<Current>>,
+}
+
+/// The client in use, and the certificates that it trusts.
+struct Current {
+    authorities: Vec<u8>,
+    read_at: Monotonic,
+    calls: Arc<Calls>,
+}
+
+// === impl HttpsUpstream ===
+
+impl HttpsUpstream {
+    /// A client; nothing is read or sent yet.
+    #[must_use]
+    pub fn new(settings: UpstreamSettings, clock: Clock) -> Self {
+        Self {
+            name: settings.url.as_str().trim_end_matches('/').to_owned(),
+            settings,
+            clock,
+            current: Mutex::default(),
+        }
+    }
+
+    /// The client for the certificates that the file holds now. A file that cannot be used leaves the last client.
+    async fn calls(&self) -> Result<Arc<Calls>, String> {
+        let mut current = self.current.lock().await;
+        let now = self.clock.monotonic();
+        if let Some(current) = current.as_ref()
+            && now.since(current.read_at) < READ_PERIOD
+        {
+            return Ok(Arc::clone(&current.calls));
+        }
+        let loaded = self.load(current.as_ref(), now).await;
+        match (loaded, current.as_mut()) {
+            (Ok(loaded), _) => {
+                let calls = Arc::clone(&loaded.calls);
+                *current = Some(loaded);
+                Ok(calls)
+            }
+            (Err(problem), Some(last)) => {
+                tracing::warn!(upstream = %self.name, problem, "keeping the last certificates of the upstream adapter");
+                last.read_at = now;
+                Ok(Arc::clone(&last.calls))
+            }
+            (Err(problem), None) => Err(problem),
+        }
+    }
+
+    async fn load(&self, last: Option<&Current>, now: Monotonic) -> Result<Current, String> {
+        let authorities = read(&self.settings.ca_file).await?;
+        if let Some(last) = last.filter(|last| last.authorities == authorities) {
+            return Ok(Current {
+                authorities,
+                read_at: now,
+                calls: Arc::clone(&last.calls),
+            });
+        }
+        let connection = Connection::new(self.config(&authorities)?);
+        let connection = connection.map_err(|error| chain(&error))?;
+        let limits = Limits {
+            deadline: DEADLINE,
+            queue: DEADLINE,
+            retries: 0,
+            ..Limits::default()
+        };
+        Ok(Current {
+            authorities,
+            read_at: now,
+            calls: Arc::new(connection.calls_within(limits, WriteGate::default())),
+        })
+    }
+
+    fn config(&self, authorities: &[u8]) -> Result<Config, String> {
+        let path = self.settings.ca_file.display();
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
+        let found =
+            found.map_err(|_| format!("{path} is not a file of certificates in PEM form"))?;
+        if found.is_empty() {
+            return Err(format!("{path} holds no certificate in PEM form"));
+        }
+        let uri = self.name.parse();
+        let uri = uri.map_err(|_| format!("{} is not the base URL of a server", self.name))?;
+        let mut config = Config::new(uri);
+        config.root_cert = Some(found.iter().map(|der| der.to_vec()).collect());
+        config.auth_info = AuthInfo {
+            token_file: self
+                .settings
+                .token_file
+                .as_ref()
+                .map(|path| path.display().to_string()),
+            ..AuthInfo::default()
+        };
+        Ok(config)
+    }
+}
+
+impl std::fmt::Debug for HttpsUpstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpsUpstream")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl UpstreamAdapter for HttpsUpstream {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn get(&self, request: &UpstreamRequest<'_>) -> Result<Value, UpstreamError> {
+        let path = path(request).map_err(|error| UpstreamError::Path(error.to_string()))?;
+        let read = async {
+            let calls = self.calls().await.map_err(UpstreamError::Unavailable)?;
+            calls.read(&path).await.map_err(|error| match error {
+                CallError::Status { code, message } => UpstreamError::Status { code, message },
+                other => UpstreamError::Unavailable(other.to_string()),
+            })
+        };
+        let late =
+            || UpstreamError::Unavailable(format!("no response within {:?}", request.deadline));
+        let read = timeout(request.deadline, read).await;
+        read.unwrap_or_else(|_elapsed| Err(late()))
+    }
+}
+
+/// The path and the query of a request; no name reaches a path other than its own.
+fn path(request: &UpstreamRequest<'_>) -> Result<String, CallError> {
+    let mut path = "/apis".to_owned();
+    for part in &request.path {
+        path.push('/');
+        path.push_str(&segment(part)?);
+    }
+    path.push_str(&query(&request.parameters));
+    Ok(path)
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    let read = timeout(READ_TIMEOUT, tokio::fs::read(path)).await;
+    let read = read.map_err(|_elapsed| format!("timed out reading {shown}"))?;
+    let bytes = read.map_err(|error| format!("cannot read {shown}: {error}"))?;
+    if bytes.len() > FILE_MAX {
+        return Err(format!("{shown} is too long for a file of certificates"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
+        UpstreamRequest {
+            path: path.to_vec(),
+            parameters: vec![("labelSelector", "a=b,c in (d)")],
+            deadline: Duration::from_secs(1),
+        }
+    }
+
+    fn upstream(ca_file: &Path) -> HttpsUpstream {
+        let settings = UpstreamSettings {
+            url: "https://adapter.monitoring:6443".parse().unwrap(),
+            ca_file: ca_file.to_owned(),
+            token_file: None,
+        };
+        HttpsUpstream::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0))
+    }
+
+    #[test]
+    fn a_name_stays_within_its_own_path_segment() {
+        for (path, expected) in [
+            (
+                vec!["g", "v1", "namespaces", "shop", "queue length"],
+                Some(
+                    "/apis/g/v1/namespaces/shop/queue%20length?labelSelector=a%3Db%2Cc%20in%20%28d%29",
+                ),
+            ),
+            (
+                vec!["g", "*"],
+                Some("/apis/g/%2A?labelSelector=a%3Db%2Cc%20in%20%28d%29"),
+            ),
+            (vec!["g", "..", "api"], None),
+            (vec!["g", "a/b"], None),
+            (vec!["g", ""], None),
+        ] {
+            let found = super::path(&request(&path)).ok();
+            assert_eq!(found.as_deref(), expected, "{path:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_usable_certificates_nothing_is_asked() {
+        let missing = upstream(Path::new("/missing/ca.crt"));
+        assert_eq!(missing.name(), "https://adapter.monitoring:6443");
+        let refused = missing.get(&request(&["g"])).await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.starts_with("cannot read /missing/ca.crt: "), "{text}");
+        let unusable = upstream(Path::new("ca.crt"));
+        for content in [
+            "",
+            "no certificate",
+            "-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n",
+        ] {
+            let problem = unusable
+                .config(content.as_bytes())
+                .err()
+                .unwrap_or_default();
+            assert!(problem.starts_with("ca.crt "), "{content:?}: {problem}");
+            assert!(problem.contains("in PEM form"), "{content:?}: {problem}");
+        }
+    }
+}

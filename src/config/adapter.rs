@@ -1,0 +1,366 @@
+//! Flags and environment of `foretide adapter`, and the validated configuration they become.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use url::Url;
+
+use super::{KubeAccess, args::Switch, distinct};
+use crate::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
+
+/// Flags of `foretide adapter`; each can be given as `FORETIDE_ADAPTER_...` in the environment.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AdapterArgs {
+    /// Kubeconfig file; without it, the service account of the pod is used.
+    #[arg(long, env = "FORETIDE_ADAPTER_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, its current context.
+    #[arg(long, env = "FORETIDE_ADAPTER_CONTEXT", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
+    #[arg(
+        long = "namespace",
+        env = "FORETIDE_ADAPTER_NAMESPACE",
+        value_delimiter = ','
+    )]
+    pub namespaces: Vec<String>,
+    /// Address on which the APIs are served, over HTTPS.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:6443"
+    )]
+    pub listen: SocketAddr,
+    /// Address on which the probes are served, over HTTP.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_PROBE_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub probe_listen: SocketAddr,
+    /// API that is served; repeatable, or comma-separated.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_APIS",
+        value_name = "API",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "external,custom"
+    )]
+    pub apis: Vec<MetricApiArg>,
+    /// Service for which the APIs are registered.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_SERVICE_NAME",
+        value_name = "NAME",
+        default_value = "foretide-adapter"
+    )]
+    pub service_name: String,
+    /// Namespace of that service. Without it, the namespace of this pod.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_SERVICE_NAMESPACE",
+        value_name = "NAMESPACE"
+    )]
+    pub service_namespace: Option<String>,
+    /// Secret with the certificate authority that the replicas make and renew, in the namespace of the service.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_CERTIFICATE_SECRET",
+        value_name = "NAME",
+        default_value = "foretide-adapter-certificates"
+    )]
+    pub certificate_secret: String,
+    /// File with the certificate to serve with, instead of that authority. The caBundle of the APIServices is then
+    /// yours to set.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_key_file"
+    )]
+    pub tls_cert_file: Option<PathBuf>,
+    /// File with the private key of that certificate.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_TLS_KEY_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub tls_key_file: Option<PathBuf>,
+    /// Another adapter, which is asked for the metrics of other names, as https://HOST:PORT.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_UPSTREAM_URL",
+        value_name = "URL",
+        requires = "upstream_ca_file"
+    )]
+    pub upstream_url: Option<String>,
+    /// File with the certificate authorities that sign its certificate.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_UPSTREAM_CA_FILE",
+        value_name = "FILE",
+        requires = "upstream_url"
+    )]
+    pub upstream_ca_file: Option<PathBuf>,
+    /// File with the bearer token that it is asked with. Without it, none is sent.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_UPSTREAM_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "upstream_url"
+    )]
+    pub upstream_token_file: Option<PathBuf>,
+    /// Log filter, such as info or foretide=debug.
+    #[arg(
+        long,
+        env = "FORETIDE_ADAPTER_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// Write logs as JSON.
+    #[arg(long, env = "FORETIDE_ADAPTER_LOG_JSON", switch())]
+    pub log_json: bool,
+}
+
+/// Value of `--apis`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum MetricApiArg {
+    /// external.metrics.k8s.io
+    External,
+    /// custom.metrics.k8s.io
+    Custom,
+}
+
+/// Everything that a running metric adapter needs to know.
+#[derive(Debug, Clone)]
+pub struct AdapterConfig {
+    /// How to reach the cluster.
+    pub access: KubeAccess,
+    /// Namespaces whose autoscalers are read; empty means all.
+    pub namespaces: Vec<String>,
+    /// Address of the APIs.
+    pub listen: SocketAddr,
+    /// Address of the probes.
+    pub probe_listen: SocketAddr,
+    /// The APIs that are served, each once.
+    pub apis: Vec<MetricApiArg>,
+    /// Name of the service for which they are registered.
+    pub service_name: String,
+    /// Its namespace; absent means that of this pod.
+    pub service_namespace: Option<String>,
+    /// The certificate to serve with; absent means one of our own authority.
+    pub certificate: Option<CertificateFiles>,
+    /// Name of the Secret of that authority.
+    pub certificate_secret: String,
+    /// How long its certificates are valid.
+    pub lifetimes: CertificateLifetimes,
+    /// The adapter that has the metrics of other names.
+    pub upstream: Option<UpstreamSettings>,
+}
+
+/// A flag with an invalid value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdapterConfigError {
+    /// It is not known which namespace the service is in.
+    #[error(
+        "--kubeconfig needs --service-namespace, for example foretide-system: outside a pod the namespace of the \
+         service is not known"
+    )]
+    ServiceNamespace,
+    /// The name of the service or of the Secret is empty.
+    #[error("--{flag} must not be empty, for example {example}")]
+    Empty {
+        /// The flag.
+        flag: &'static str,
+        /// Its default.
+        example: &'static str,
+    },
+    /// The URL of the upstream adapter is not shown, because a part of it may be a password.
+    #[error(
+        "--upstream-url expects https://HOST:PORT, without a user, a path or a query; an adapter without TLS is not asked"
+    )]
+    UpstreamUrl,
+}
+
+// === impl AdapterConfig ===
+
+impl TryFrom<AdapterArgs> for AdapterConfig {
+    type Error = AdapterConfigError;
+
+    fn try_from(args: AdapterArgs) -> Result<Self, AdapterConfigError> {
+        let named = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let service_namespace = named(args.service_namespace);
+        if args.kubeconfig.is_some() && service_namespace.is_none() {
+            return Err(AdapterConfigError::ServiceNamespace);
+        }
+        let upstream = named(args.upstream_url).zip(args.upstream_ca_file);
+        let upstream = upstream.map(|(url, ca_file)| {
+            Ok(UpstreamSettings {
+                url: upstream_url(&url)?,
+                ca_file,
+                token_file: args.upstream_token_file,
+            })
+        });
+        let files = args.tls_cert_file.zip(args.tls_key_file);
+        let mut apis = args.apis;
+        apis.sort_unstable();
+        apis.dedup();
+        Ok(Self {
+            access: KubeAccess::of(args.kubeconfig, args.context),
+            namespaces: distinct(args.namespaces),
+            listen: args.listen,
+            probe_listen: args.probe_listen,
+            apis,
+            service_name: not_empty("service-name", args.service_name, "foretide-adapter")?,
+            service_namespace,
+            certificate: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            certificate_secret: not_empty(
+                "certificate-secret",
+                args.certificate_secret,
+                "foretide-adapter-certificates",
+            )?,
+            lifetimes: CertificateLifetimes::PUBLISHED,
+            upstream: upstream.transpose()?,
+        })
+    }
+}
+
+fn not_empty(
+    flag: &'static str,
+    value: String,
+    example: &'static str,
+) -> Result<String, AdapterConfigError> {
+    if value.is_empty() {
+        return Err(AdapterConfigError::Empty { flag, example });
+    }
+    Ok(value)
+}
+
+fn upstream_url(text: &str) -> Result<Url, AdapterConfigError> {
+    // A URL parser also takes `https:host`.
+    let parsed = text.starts_with("https://").then(|| Url::parse(text).ok());
+    let url = parsed.flatten().ok_or(AdapterConfigError::UpstreamUrl)?;
+    let is_anonymous = url.username().is_empty() && url.password().is_none();
+    let is_base = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    if is_anonymous && is_base && url.has_host() {
+        Ok(url)
+    } else {
+        Err(AdapterConfigError::UpstreamUrl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    /// The configuration of a command line, without the environment; or why there is none.
+    fn config(line: &str) -> Result<AdapterConfig, String> {
+        let command = AdapterArgs::augment_args(Command::new("adapter"));
+        let command = command.mut_args(|arg| arg.env(None::<&str>));
+        let words = std::iter::once("adapter").chain(line.split_whitespace());
+        let matches = command
+            .try_get_matches_from(words)
+            .map_err(|e| e.to_string())?;
+        let args = AdapterArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        AdapterConfig::try_from(args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn without_flags_it_serves_both_apis_to_this_machine_as_the_pods_account() {
+        let config = config("").unwrap();
+        assert_eq!(config.access, KubeAccess::InCluster);
+        assert_eq!(config.namespaces, [] as [String; 0]);
+        assert_eq!(config.listen.to_string(), "127.0.0.1:6443");
+        assert_eq!(config.probe_listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.apis, [MetricApiArg::External, MetricApiArg::Custom]);
+        assert_eq!(config.service_name, "foretide-adapter");
+        assert_eq!(config.service_namespace, None);
+        assert_eq!(config.certificate, None);
+        assert_eq!(config.certificate_secret, "foretide-adapter-certificates");
+        assert_eq!(config.lifetimes, CertificateLifetimes::PUBLISHED);
+        assert_eq!(config.upstream, None);
+    }
+
+    #[test]
+    fn every_flag_has_its_field() {
+        let line = "--kubeconfig k --context c --namespace b,a --namespace b --listen 1.2.3.4:5 --probe-listen 1.2.3.4:6 \
+                    --apis custom --service-name s --service-namespace n --tls-cert-file t.crt --tls-key-file t.key \
+                    --certificate-secret x --upstream-url https://adapter.monitoring:6443 --upstream-ca-file u.crt \
+                    --upstream-token-file u.token --log debug --log-json";
+        let config = config(line).unwrap();
+        let access = KubeAccess::Kubeconfig {
+            path: "k".into(),
+            context: Some("c".to_owned()),
+        };
+        assert_eq!(config.access, access);
+        assert_eq!(config.namespaces, ["a", "b"]);
+        assert_eq!(config.listen.to_string(), "1.2.3.4:5");
+        assert_eq!(config.probe_listen.to_string(), "1.2.3.4:6");
+        assert_eq!(config.apis, [MetricApiArg::Custom]);
+        assert_eq!(config.service_name, "s");
+        assert_eq!(config.service_namespace.as_deref(), Some("n"));
+        let files = CertificateFiles {
+            certificate: "t.crt".into(),
+            key: "t.key".into(),
+        };
+        assert_eq!(config.certificate, Some(files));
+        assert_eq!(config.certificate_secret, "x");
+        let upstream = UpstreamSettings {
+            url: Url::parse("https://adapter.monitoring:6443").unwrap(),
+            ca_file: "u.crt".into(),
+            token_file: Some("u.token".into()),
+        };
+        assert_eq!(config.upstream, Some(upstream));
+    }
+
+    #[test]
+    fn flags_that_cannot_be_used_are_refused_with_what_is_expected() {
+        for (line, expected) in [
+            ("--kubeconfig k", "--service-namespace"),
+            ("--kubeconfig k --service-namespace=", "--service-namespace"),
+            ("--context c", "--kubeconfig"),
+            ("--service-name=", "for example foretide-adapter"),
+            (
+                "--certificate-secret=",
+                "for example foretide-adapter-certificates",
+            ),
+            ("--apis resource", "external, custom"),
+            ("--tls-cert-file a", "--tls-key-file"),
+            ("--tls-key-file a", "--tls-cert-file"),
+            ("--upstream-url https://a", "--upstream-ca-file"),
+            ("--upstream-ca-file a", "--upstream-url"),
+            ("--upstream-token-file a", "--upstream-url"),
+            (
+                "--upstream-url http://a:1 --upstream-ca-file a",
+                "https://HOST:PORT",
+            ),
+            (
+                "--upstream-url https:a --upstream-ca-file a",
+                "https://HOST:PORT",
+            ),
+            (
+                "--upstream-url https://u:p@a --upstream-ca-file a",
+                "https://HOST:PORT",
+            ),
+            (
+                "--upstream-url https://a/path --upstream-ca-file a",
+                "https://HOST:PORT",
+            ),
+            (
+                "--upstream-url https://a?q --upstream-ca-file a",
+                "https://HOST:PORT",
+            ),
+        ] {
+            let refused = config(line).map(|_| ()).unwrap_err();
+            assert!(refused.contains(expected), "{line}: {refused}");
+        }
+        let refused = config("--upstream-url https://u:s3cret@a --upstream-ca-file a");
+        assert!(!refused.map(|_| ()).unwrap_err().contains("s3cret"));
+    }
+}

@@ -1,0 +1,134 @@
+//! `custom.metrics.k8s.io`: the cpu forecast of a workload, divided over its pods.
+//!
+//! The shares add up to the forecast exactly, in thousandths of a core. They are of the pods that a
+//! `HorizontalPodAutoscaler` counts: it multiplies their mean by their number again.
+
+use std::sync::Arc;
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{seconds, shares::shares, target::labels};
+use crate::{
+    api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published},
+    domain::{
+        observation::{Phase, Pod},
+        quantity::{Format, Quantity},
+    },
+    http::failure::Failure,
+};
+
+/// The metric whose forecast is divided.
+const IDENTIFIER: &str = "resource.cpu";
+/// The name that stands for all pods that are selected.
+const ALL: &str = "*";
+
+/// A request for the forecast by pod.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PodsRequest<'a> {
+    pub(super) version: &'a str,
+    pub(super) namespace: &'a str,
+    /// Name of a pod, or [`ALL`].
+    pub(super) pod: &'a str,
+    /// Selects the pods of the workload.
+    pub(super) label_selector: &'a str,
+    /// Selects the autoscaler.
+    pub(super) metric_label_selector: &'a str,
+}
+
+// === impl PodsRequest ===
+
+impl PodsRequest<'_> {
+    /// The UID of the autoscaler.
+    pub(super) fn autoscaler_uid(&self) -> Result<String, Failure> {
+        let mut labels = labels("metricLabelSelector", self.metric_label_selector)?;
+        let uid = labels.remove(EHPA_UID_LABEL);
+        uid.filter(|uid| !uid.is_empty() && labels.is_empty()).ok_or_else(|| {
+            Failure::bad_request(format!(
+                "metricLabelSelector of {POD_CPU_METRIC} is {:?}; expected {EHPA_UID_LABEL}=UID with the UID of an \
+                 EffectiveHorizontalPodAutoscaler",
+                self.metric_label_selector
+            ))
+        })
+    }
+
+    /// The selector of the workload's pods.
+    pub(super) fn pod_selector(&self) -> Result<&str, Failure> {
+        let selector = self.label_selector.trim();
+        if selector.is_empty() {
+            return Err(Failure::bad_request(format!(
+                "labelSelector is empty; expected the selector of the pods over which {POD_CPU_METRIC} is divided, as a \
+                 HorizontalPodAutoscaler sends it"
+            )));
+        }
+        Ok(selector)
+    }
+
+    /// The list of the shares.
+    pub(super) fn list(
+        &self,
+        object: &EffectiveHorizontalPodAutoscaler,
+        pods: &[Arc<Pod>],
+        now: Timestamp,
+    ) -> Result<Value, Failure> {
+        let forecast = Published::of(object, now).forecast(IDENTIFIER)?;
+        let total = forecast.total.milli_value().value;
+        let mut counted: Vec<&str> = pods
+            .iter()
+            .filter(|pod| counts(pod))
+            .map(|pod| &*pod.name)
+            .collect();
+        counted.sort_unstable();
+        let items: Vec<Value> = counted
+            .iter()
+            .zip(shares(total, counted.len()))
+            .filter(|(pod, _)| self.pod == ALL || self.pod == **pod)
+            .map(|(pod, share)| self.item(pod, share, object, now))
+            .collect();
+        if items.is_empty() {
+            return Err(Failure::not_found(format!(
+                "no running pod {} of namespace {} matches {:?}",
+                self.pod, self.namespace, self.label_selector
+            )));
+        }
+        Ok(json!({
+            "kind": "MetricValueList",
+            "apiVersion": format!("custom.metrics.k8s.io/{}", self.version),
+            "metadata": {},
+            "items": items,
+        }))
+    }
+
+    fn item(
+        &self,
+        pod: &str,
+        share: i64,
+        object: &EffectiveHorizontalPodAutoscaler,
+        now: Timestamp,
+    ) -> Value {
+        let selector = json!({"matchLabels": {EHPA_UID_LABEL: object.metadata.uid}});
+        let mut item = json!({
+            "describedObject": {
+                "kind": "Pod",
+                "namespace": self.namespace,
+                "name": pod,
+                "apiVersion": "v1",
+            },
+            "timestamp": seconds(now),
+            "value": Quantity::from_milli(share, Format::DecimalSi).to_string(),
+        });
+        if self.version == "v1beta1" {
+            item["metricName"] = json!(POD_CPU_METRIC);
+            item["selector"] = selector;
+        } else {
+            item["metric"] = json!({"name": POD_CPU_METRIC, "selector": selector});
+        }
+        item
+    }
+}
+
+/// Whether the HPA controller counts a pod that has a metric.
+fn counts(pod: &Pod) -> bool {
+    !pod.deleting && !matches!(pod.phase, Phase::Pending | Phase::Failed | Phase::Succeeded)
+}

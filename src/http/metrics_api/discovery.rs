@@ -1,0 +1,109 @@
+//! Which groups, versions and metrics are served. Clients find the APIs by these documents; no client needs a group to
+//! read them.
+
+use serde_json::{Value, json};
+
+use crate::api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
+
+/// One of the metric APIs that are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricApi {
+    /// `external.metrics.k8s.io`.
+    External,
+    /// `custom.metrics.k8s.io`.
+    Custom,
+}
+
+// === impl MetricApi ===
+
+impl MetricApi {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::External, Self::Custom];
+
+    /// Its API group.
+    #[must_use]
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::External => "external.metrics.k8s.io",
+            Self::Custom => "custom.metrics.k8s.io",
+        }
+    }
+
+    /// Its versions, the preferred one first.
+    #[must_use]
+    pub const fn versions(self) -> &'static [&'static str] {
+        match self {
+            Self::External => &["v1beta1"],
+            Self::Custom => &["v1beta2", "v1beta1"],
+        }
+    }
+
+    /// The resources that stand for our metrics.
+    fn resources(self) -> Vec<Value> {
+        match self {
+            Self::External => [PREDICTION_METRIC, CRON_METRIC]
+                .map(|metric| resource(metric, "ExternalMetricValueList"))
+                .to_vec(),
+            Self::Custom => vec![resource(
+                &format!("pods/{POD_CPU_METRIC}"),
+                "MetricValueList",
+            )],
+        }
+    }
+}
+
+fn resource(name: &str, kind: &str) -> Value {
+    json!({
+        "name": name,
+        "singularName": "",
+        "namespaced": true,
+        "kind": kind,
+        "verbs": ["get"],
+    })
+}
+
+/// `/apis`.
+pub(super) fn groups(apis: &[MetricApi]) -> Value {
+    let groups: Vec<Value> = apis.iter().map(|api| group(*api)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`.
+pub(super) fn group(api: MetricApi) -> Value {
+    let version = |version: &&str| {
+        json!({
+            "groupVersion": format!("{}/{version}", api.group()),
+            "version": version,
+        })
+    };
+    let versions: Vec<Value> = api.versions().iter().map(version).collect();
+    json!({
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": api.group(),
+        "versions": versions,
+        "preferredVersion": versions.first(),
+    })
+}
+
+/// `/apis/GROUP/VERSION`, with the resources of another adapter's document after ours.
+pub(super) fn resources(api: MetricApi, version: &str, upstream: Option<Value>) -> Value {
+    let mut resources = api.resources();
+    let theirs = upstream.and_then(|mut document| {
+        let listed = document.get_mut("resources").map(Value::take)?;
+        serde_json::from_value::<Vec<Value>>(listed).ok()
+    });
+    for resource in theirs.unwrap_or_default() {
+        let name = &resource["name"];
+        let is_known = resources.iter().any(|known| known["name"] == *name);
+        if name.is_string() && !is_known {
+            resources.push(resource);
+        }
+    }
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{}/{version}", api.group()),
+        "resources": resources,
+    })
+}

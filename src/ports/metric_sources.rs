@@ -1,0 +1,78 @@
+//! What the metric adapter reads besides the autoscalers: the pods of a workload, and another adapter.
+
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use url::Url;
+
+use super::ClusterError;
+use crate::domain::observation::Pod;
+
+/// Lists pods as they are now.
+pub trait PodLister: Send + Sync + 'static {
+    /// The pods of a namespace that a label selector (in its text form) selects.
+    ///
+    /// # Errors
+    /// When they cannot be listed completely.
+    fn list_pods(
+        &self,
+        namespace: &str,
+        selector: &str,
+    ) -> impl Future<Output = Result<Vec<Arc<Pod>>, ClusterError>> + Send;
+}
+
+/// Another server of the same APIs, which has the metrics that are not ours.
+pub trait UpstreamAdapter: Send + Sync + 'static {
+    /// Its name in messages.
+    fn name(&self) -> &str;
+
+    /// GETs a document below `/apis`, as this process and not as the user of the request.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    fn get(
+        &self,
+        request: &UpstreamRequest<'_>,
+    ) -> impl Future<Output = Result<Value, UpstreamError>> + Send;
+}
+
+/// Where another adapter is, and who is trusted to be it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamSettings {
+    /// Its base URL, `https://HOST:PORT`.
+    pub url: Url,
+    /// File with the certificates of the authorities that sign its certificate.
+    pub ca_file: PathBuf,
+    /// File with the bearer token that is sent; absent for none.
+    pub token_file: Option<PathBuf>,
+}
+
+/// A request to another adapter. Its parts are decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamRequest<'a> {
+    /// The path after `/apis`.
+    pub path: Vec<&'a str>,
+    /// The parameters that have a value.
+    pub parameters: Vec<(&'static str, &'a str)>,
+    /// How long an answer may take.
+    pub deadline: Duration,
+}
+
+/// Why another adapter has no document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamError {
+    /// It responded with an error status.
+    #[error("{message} (HTTP {code})")]
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// Its message.
+        message: String,
+    },
+    /// The path contains a name that no object or metric can have.
+    #[error("{0}")]
+    Path(String),
+    /// It did not respond, or not with a document.
+    #[error("{0}")]
+    Unavailable(String),
+}
