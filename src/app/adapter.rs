@@ -201,14 +201,8 @@ impl Adapter {
         let configs: TlsConfigs = self.certificates.configs();
         let started = Contact::now();
         move || {
-            let silence = autoscalers.watch().silent_since(started).age();
-            if !autoscalers.is_synced() {
-                Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned())
-            } else if silence > MAX_SILENCE {
-                Some(format!(
-                    "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {} s",
-                    silence.as_secs()
-                ))
+            if let Some(problem) = unready_watch(&autoscalers, started) {
+                Some(problem)
             } else if is_absent(&configs) {
                 Some("no certificate to serve with yet".to_owned())
             } else if is_absent(&authorities) {
@@ -266,7 +260,21 @@ impl Adapter {
     }
 }
 
-fn is_absent<T>(value: &watch::Receiver<Option<T>>) -> bool {
+/// What is wrong with the watch of a process that has `started`, if something is.
+pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
+    let silence = autoscalers.watch().silent_since(started).age();
+    if !autoscalers.is_synced() {
+        return Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned());
+    }
+    (silence > MAX_SILENCE).then(|| {
+        let seconds = silence.as_secs();
+        format!(
+            "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {seconds} s"
+        )
+    })
+}
+
+pub(super) fn is_absent<T>(value: &watch::Receiver<Option<T>>) -> bool {
     value.borrow().is_none()
 }
 
