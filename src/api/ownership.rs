@@ -155,7 +155,7 @@ fn fitting(full: String, name: &str) -> String {
 ///
 /// # Source
 /// Fowler, Noll, Vo; offset basis and prime of the 64-bit variant (IETF draft-eastlake-fnv).
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }

@@ -9,7 +9,12 @@ use foretide_crds::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::domain::quantity::Quantity;
+use super::ownership::fnv1a;
+use crate::domain::{
+    Replicas,
+    autoscale::published::{Amounts, CronInputs},
+    quantity::Quantity,
+};
 
 /// Name of the External metric of a forecast, as in crane.
 pub const PREDICTION_METRIC: &str = "crane_autoscaling_prediction";
@@ -21,6 +26,9 @@ pub const POD_CPU_METRIC: &str = "crane_pod_cpu_usage";
 pub const CRON_IDENTIFIER: &str = "cron";
 /// The label that selects the series of [`POD_CPU_METRIC`], with the UID of the autoscaler.
 pub const EHPA_UID_LABEL: &str = "autoscaling.crane.io/effective-hpa-uid";
+
+/// The longest value of a label.
+const LABEL_VALUE_MAX: usize = 63;
 
 /// How often the status of an object that publishes is written, even if nothing changed.
 pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
@@ -132,17 +140,19 @@ impl<'a> Published<'a> {
             identifier: identifier.to_owned(),
             reason: reason.to_owned(),
         };
-        let is_of_metric = |proposal: &&ProposalStatus| proposal.name == identifier;
+        let is_of_metric = |proposal: &&ProposalStatus| {
+            proposal.name == identifier || label_value(&proposal.name) == identifier
+        };
         let proposal = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
         let proposal = proposal.ok_or_else(|| absent("it is not forecast"))?;
         let reason = || absent(proposal.reason.as_deref().unwrap_or("it has no value"));
         // A proposal without a count has no value that may be acted on.
         proposal.replicas.ok_or_else(reason)?;
-        let quantity = |text: &Option<String>| text.as_deref()?.parse::<Quantity>().ok();
-        Ok(PublishedForecast {
-            total: quantity(&proposal.value).ok_or_else(reason)?,
-            per_pod: quantity(&proposal.target).ok_or_else(reason)?,
-        })
+        let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
+        let numbers = number(&proposal.value).zip(number(&proposal.target));
+        let amounts = numbers.and_then(|(total, per_pod)| Amounts::of(total, per_pod));
+        let Amounts { total, per_pod } = amounts.ok_or_else(reason)?;
+        Ok(PublishedForecast { total, per_pod })
     }
 
     /// The target of one pod of the forecast metric, as of the last decision, however old that is.
@@ -172,15 +182,15 @@ impl<'a> Published<'a> {
                 object: self.name(),
             });
         }
-        let minimum = spec.min_replicas.unwrap_or(1);
-        let has_metrics =
-            spec.metrics.iter().flatten().next().is_some() || spec.prediction.is_some();
-        let closed = || match decision.current_replicas {
-            Some(current) if !has_metrics => current,
-            _ => minimum,
+        let has_metrics = spec.metrics.iter().flatten().next().is_some();
+        let crons = CronInputs {
+            open: open_count(decision).map(Replicas::from_i32),
+            min: Replicas::from_i32(spec.min_replicas.unwrap_or(1)),
+            current: decision.current_replicas.map(Replicas::from_i32),
+            // With a prediction there is the cpu metric that is forecast.
+            has_metrics: has_metrics || spec.prediction.is_some(),
         };
-        let open = open_count(decision);
-        Ok(open.map_or_else(closed, |open| open.max(minimum)))
+        Ok(crons.count().as_i32())
     }
 
     /// The largest `targetReplicas` of the open cron windows; none while all are closed.
@@ -252,6 +262,28 @@ impl<'a> Published<'a> {
             part(&meta.name)
         )
     }
+}
+
+/// The identifier of a metric as the value of a label: the same text where it is one. Otherwise the characters that a
+/// value cannot have are replaced, and a hash of the identifier follows.
+#[must_use]
+pub fn label_value(identifier: &str) -> String {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let ends_well = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let mut ends = [identifier.chars().next(), identifier.chars().last()].into_iter();
+    let fits = identifier.len() <= LABEL_VALUE_MAX && identifier.chars().all(is_inner);
+    if fits && ends.all(ends_well) {
+        return identifier.to_owned();
+    }
+    let hash = format!("-{:016x}", fnv1a(identifier.as_bytes()));
+    let kept = identifier
+        .chars()
+        .map(|c| if is_inner(c) { c } else { '-' });
+    let kept: String = kept.take(LABEL_VALUE_MAX - hash.len()).collect();
+    let value = kept + &hash;
+    value
+        .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
 }
 
 /// The name under which a KEDA trigger of ours is known: the source, the autoscaler, and the metric of a forecast.
@@ -464,6 +496,42 @@ mod tests {
             error,
             "EffectiveHorizontalPodAutoscaler shop/web has no decision yet"
         );
+    }
+
+    #[test]
+    fn an_identifier_that_is_no_label_value_is_replaced_by_one() {
+        for same in ["resource.cpu", "pods.http_requests", "a", ""] {
+            assert_eq!(label_value(same), same);
+        }
+        let long = format!("external.{}", "a".repeat(80));
+        for other in [
+            "external.pubsub.googleapis.com|size",
+            "pods.x-",
+            "-",
+            &*long,
+        ] {
+            let value = label_value(other);
+            assert_ne!(value, other);
+            assert!(value.len() <= 63, "{value}");
+            let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            assert!(value.chars().all(inner), "{value}");
+            let ends = [value.chars().next(), value.chars().last()];
+            assert!(
+                ends.iter().flatten().all(char::is_ascii_alphanumeric),
+                "{value}"
+            );
+        }
+        let size = label_value("external.pubsub.googleapis.com|size");
+        assert!(
+            size.starts_with("external.pubsub.googleapis.com-size-"),
+            "{size}"
+        );
+        let proposal = json!({
+            "source": "forecast", "name": "external.pubsub.googleapis.com|size",
+            "replicas": 3, "value": "3", "target": "1",
+        });
+        let object = object(&json!({}), &json!({"proposals": [proposal]}));
+        assert!(published(&object).forecast(&size).is_ok());
     }
 
     #[test]

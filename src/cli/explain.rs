@@ -420,7 +420,9 @@ fn advice(reason: &str) -> Option<&'static str> {
         "TooFewReplicas" => "lower minReplicas if fewer are enough",
         "ScalingDisabled" => "scale the workload to 1 or more to resume autoscaling",
         "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
-        "TargetConflict" => "delete one of the two, or adopt the HPA",
+        "TargetConflict" => {
+            "delete one of the two, adopt the HPA, or add the KEDA trigger that the message names"
+        }
         "NeverFires" | "ZeroLength" => {
             "correct start and end; `foretide cron next --expr START --end END` shows when a window is open"
         }

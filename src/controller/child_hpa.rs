@@ -10,8 +10,16 @@ use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
-    domain::{ReplicaBounds, Replicas, autoscale::Child},
+    api::{
+        ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
+        published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
+    },
+    domain::{
+        ReplicaBounds, Replicas, ScaleTarget,
+        autoscale::{Child, published::PublishedMetric},
+        proposal::Source,
+        workload::Workload,
+    },
     ports::HpaView,
 };
 
@@ -63,6 +71,19 @@ impl ChildSpec {
         }
     }
 
+    /// The child in mode Metric: the metrics of the spec, the implicit one included, and those that are published.
+    #[must_use]
+    pub fn with_published(&self, workload: &Workload, published: &[PublishedMetric]) -> Self {
+        let mut child = self.clone();
+        if child.metrics.is_empty() && !workload.metrics.is_empty() {
+            child.metrics.push(default_metric());
+        }
+        let published = published.iter();
+        let published = published.map(|metric| external_metric(&workload.target, metric));
+        child.metrics.extend(published);
+        child
+    }
+
     /// The same child, kept from scaling down.
     #[must_use]
     pub fn held(mut self) -> Self {
@@ -96,23 +117,59 @@ impl ChildSpec {
     /// The user's metrics, or the one that the API server would default to.
     fn metrics_or_default(&self) -> Value {
         if self.metrics.is_empty() {
-            return json!([{
-                "type": "Resource",
-                "resource": {
-                    "name": "cpu",
-                    "target": { "type": "Utilization", "averageUtilization": 80 },
-                },
-            }]);
+            return json!([default_metric()]);
         }
         Value::Array(self.metrics.clone())
     }
+}
+
+/// The metric of an HPA without metrics, as the API server defaults it.
+fn default_metric() -> Value {
+    json!({
+        "type": "Resource",
+        "resource": {
+            "name": "cpu",
+            "target": { "type": "Utilization", "averageUtilization": 80 },
+        },
+    })
+}
+
+/// A forecast or the cron windows as a metric that the child reads from `foretide adapter`.
+fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
+    let (name, identifier) = match metric.source {
+        Source::Cron => (CRON_METRIC, CRON_IDENTIFIER.to_owned()),
+        Source::Forecast | Source::Observed => (PREDICTION_METRIC, label_value(&metric.name)),
+    };
+    json!({
+        "type": "External",
+        "external": {
+            "metric": {
+                "name": name,
+                "selector": {
+                    "matchLabels": {
+                        "targetKind": target.kind,
+                        "targetName": target.name,
+                        "targetNamespace": target.namespace,
+                        "resourceIdentifier": identifier,
+                    },
+                },
+            },
+            "target": {
+                "type": "AverageValue",
+                "averageValue": metric.amounts.per_pod.to_string(),
+            },
+        },
+    })
 }
 
 /// UID of the object that this HPA was created for, if any.
 #[must_use]
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
     let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
-    hpa.controller_uid.as_deref().or_else(of_a_fleet)
+    let controller = hpa.controller.as_ref();
+    controller
+        .map(|controller| &*controller.uid)
+        .or_else(of_a_fleet)
 }
 
 /// UID of the object that adopted this HPA, if any did.
@@ -365,6 +422,10 @@ pub(super) mod tests {
 
     use super::*;
     use crate::domain::ScaleTarget;
+    use crate::{
+        api::validation,
+        domain::{autoscale::published::Amounts, cron::Zone, workload::Mode},
+    };
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
 
@@ -397,7 +458,7 @@ pub(super) mod tests {
             name: text("/metadata/name"),
             uid: "its own".into(),
             resource_version: "5".into(),
-            controller_uid: None,
+            controller: None,
             labels: part("/metadata/labels"),
             annotations: part("/metadata/annotations"),
             target: ScaleTarget {
@@ -486,6 +547,81 @@ pub(super) mod tests {
             live.pointer_mut(parent).unwrap()[&field] = value.clone();
             let found = is_as_written(&desired, &stored(&live));
             assert_eq!(found, as_written, "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn in_mode_metric_the_child_reads_what_is_published_after_the_metrics_of_the_spec() {
+        let ehpa = |spec: &Value| -> EffectiveHorizontalPodAutoscaler {
+            let mut object = json!({
+                "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+                "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
+                "spec": {
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                    "maxReplicas": 10, "mode": "Metric",
+                },
+            });
+            for (field, value) in spec.as_object().unwrap() {
+                object["spec"][field] = value.clone();
+            }
+            serde_json::from_value(object).unwrap()
+        };
+        let external = |name: &str, identifier: &str, per_pod: &str| {
+            json!({"type": "External", "external": {
+                "metric": {"name": name, "selector": {"matchLabels": {
+                    "targetKind": "Deployment", "targetName": "web", "targetNamespace": "shop",
+                    "resourceIdentifier": identifier,
+                }}},
+                "target": {"type": "AverageValue", "averageValue": per_pod},
+            }})
+        };
+        let memory = json!({"type": "Resource", "resource": {
+            "name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"},
+        }, "later": 1});
+        let crons =
+            json!([{"name": "day", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
+        let forecast = |name: &str| PublishedMetric {
+            source: Source::Forecast,
+            name: name.to_owned(),
+            amounts: Amounts::of(0.9, 0.1).unwrap(),
+        };
+        let cron = || PublishedMetric {
+            source: Source::Cron,
+            name: String::new(),
+            amounts: Amounts::of(5.0, 1.0).unwrap(),
+        };
+        let predicted = external("crane_autoscaling_prediction", "resource.cpu", "100m");
+        let windows = external("crane_autoscaling_cron", "cron", "1");
+        let replaced = label_value("external.a/b");
+        for (spec, published, metrics) in [
+            (
+                json!({"metrics": [memory], "prediction": {}, "crons": crons}),
+                vec![forecast("resource.cpu"), cron()],
+                vec![memory.clone(), predicted.clone(), windows.clone()],
+            ),
+            (json!({"crons": crons}), vec![cron()], vec![windows.clone()]),
+            (
+                json!({"crons": crons, "prediction": {}}),
+                vec![cron()],
+                vec![default_metric(), windows.clone()],
+            ),
+            (json!({"prediction": {}}), vec![], vec![default_metric()]),
+            (
+                json!({"metrics": [memory]}),
+                vec![forecast("external.a/b")],
+                vec![
+                    memory.clone(),
+                    external("crane_autoscaling_prediction", &replaced, "100m"),
+                ],
+            ),
+        ] {
+            let ehpa = ehpa(&spec);
+            let workload = validation::workload(&ehpa, &Zone::utc()).unwrap();
+            assert_eq!(workload.mode_in_force(), Mode::Metric, "{spec}");
+            let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);
+            let manifest = manifest(&Owner::effective(&ehpa), &child, bounds(1));
+            assert_eq!(manifest["spec"]["metrics"], Value::Array(metrics), "{spec}");
+            assert!(is_as_written(&manifest, &stored(&manifest)), "{spec}");
         }
     }
 

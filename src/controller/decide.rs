@@ -61,7 +61,7 @@ impl DecideContext<'_> {
     pub(super) fn decide(
         &self,
         state: &mut TargetState,
-        part: Part,
+        mut part: Part,
         observation: TargetObservation,
         floor_share: Option<Replicas>,
     ) -> Decided {
@@ -90,8 +90,12 @@ impl DecideContext<'_> {
         if let Some(agreed) = state.conformance.watch(&sync, untouched, rules) {
             self.telemetry.compared(agreed);
         }
+        if workload.mode_in_force() == Mode::Metric {
+            let child = part.child.with_published(&workload, &decision.published);
+            part.child = Arc::new(child);
+        }
         Decided {
-            delegates: delegates(&workload),
+            delegates: workload.has_child(),
             child_left: state.child.clone(),
             replica_conflict: None,
             part,
@@ -105,6 +109,12 @@ impl Decided {
     /// Whether the decision is carried out: not in Preview, and not while another autoscaler scales the target.
     pub(super) fn acts(&self) -> bool {
         self.part.workload.strategy == Strategy::Auto && self.part.may_act(&self.observation)
+    }
+
+    /// Whether others read the forecasts, cron windows or floor of this decision from the status.
+    pub(super) fn publishes(&self) -> bool {
+        self.part.workload.mode == Mode::Metric
+            || self.part.keda_trigger(&self.observation).is_some()
     }
 
     /// In mode Direct, records foreign writes of the replicas; during a conflict, holds the count unless a minute has passed
@@ -133,8 +143,14 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
     if part.may_act(observation) {
         return Arc::clone(&part.workload);
     }
+    let mode = match part.keda_trigger(observation) {
+        // KEDA keeps the target at the floor, as a child would.
+        Some(_) => Mode::Delegated,
+        None => part.workload.mode,
+    };
     Arc::new(Workload {
         strategy: Strategy::Preview,
+        mode,
         // In Preview this count would be written.
         specific_replicas: None,
         ..Workload::clone(&part.workload)
@@ -156,15 +172,10 @@ impl Part {
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);
-        delegates(&self.workload)
+        self.workload.has_child()
             && self.autoscaler.wants_adoption()
             && hpas.foreign.as_ref().is_none_or(is_free)
     }
-}
-
-/// Whether a child writes the scale.
-fn delegates(workload: &Workload) -> bool {
-    workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
 }
 
 /// The child with the minimum that we wrote last: any other value is a manual edit, which is reverted.

@@ -20,6 +20,7 @@ mod decide;
 mod demand_sample;
 mod effective;
 pub mod fleet;
+mod foreign_hpa;
 mod foreign_writes;
 mod kind;
 mod observe;

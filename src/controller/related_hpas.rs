@@ -170,6 +170,7 @@ mod tests {
             ADOPTED_BY, ChildSpec, manifest,
             tests::{bounds, child, ehpa, fleet, owner, stored},
         },
+        ports::ControllerRef,
     };
 
     #[test]
@@ -178,11 +179,15 @@ mod tests {
         let target = stored(&child(None)).target;
         let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
             let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
-            let (name, controller_uid) = (name.into(), controller.map(str::to_owned));
+            let name: String = name.into();
+            let controller = controller.map(|uid| ControllerRef {
+                uid: uid.to_owned(),
+                ..ControllerRef::default()
+            });
             Arc::new(HpaView {
-                uid: format!("{name}-{controller_uid:?}-{adopter:?}"),
+                uid: format!("{name}-{controller:?}-{adopter:?}"),
                 name,
-                controller_uid,
+                controller,
                 annotations,
                 ..stored(&child(None))
             })
@@ -248,7 +253,10 @@ mod tests {
             (with(bare.clone(), FLEET_UID, "of another"), own, false),
             (
                 HpaView {
-                    controller_uid: Some("keda".into()),
+                    controller: Some(ControllerRef {
+                        uid: "keda".into(),
+                        ..ControllerRef::default()
+                    }),
                     ..bare.clone()
                 },
                 own,

@@ -2,7 +2,7 @@
 //! what was applied.
 //!
 //! Status and events are written on change only: counts, winner, limit, reasons, conditions and window state count as
-//! change; values, times and ages are written along with one. They are written by [`Reports`] beside the syncs, so that
+//! change; values, times and ages are written along with one, and more often where others read them. They are written by [`Reports`] beside the syncs, so that
 //! a slow API server delays no decision. A report never undoes what was applied, and its own failure is only logged.
 
 mod conditions;
@@ -173,7 +173,9 @@ impl Reporter<'_> {
         Report {
             autoscaler: autoscaler.clone(),
             events,
-            status: state.written.unless_equal(status),
+            status: state
+                .written
+                .unless_equal(status, applied.decided.publishes()),
         }
     }
 
@@ -233,7 +235,9 @@ impl Reporter<'_> {
         let known = conditions::since(known, autoscaler, self.now);
         self.publish_conditions(&state.labels, &known);
         status.common.conditions = Some(known);
-        let status = state.written.unless_equal(status);
+        let status = state
+            .written
+            .unless_equal(status, state.written.publishes());
         let warning = troubles.first().map(|(_, reason, note)| EventNote {
             warning: true,
             reason,

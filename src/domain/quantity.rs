@@ -124,6 +124,21 @@ impl Quantity {
         Self::new(milli as i128, MILLI, format)
     }
 
+    /// The amount that is nearest to `value`, to a billionth; `None` for a value that is no finite number.
+    ///
+    /// ```
+    /// use foretide::domain::quantity::Quantity;
+    ///
+    /// let nearest = Quantity::nearest(0.1 + 0.2).map(|amount| amount.to_string());
+    /// assert_eq!(nearest.as_deref(), Some("300m"));
+    /// ```
+    #[must_use]
+    pub fn nearest(value: f64) -> Option<Self> {
+        // Decimal digits of a double are exact, a product with a power of ten is not.
+        let written: Self = format!("{value:.9}").parse().ok()?;
+        Some(Self::new(written.nanos(), NANO, Format::DecimalSi))
+    }
+
     const fn new(unscaled: i128, exponent: i32, format: Format) -> Self {
         Self {
             unscaled,

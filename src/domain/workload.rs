@@ -103,6 +103,13 @@ impl Workload {
         }
     }
 
+    /// Whether a child autoscaler writes the scale.
+    #[must_use]
+    pub fn has_child(&self) -> bool {
+        let by_child = matches!(self.mode_in_force(), Mode::Delegated | Mode::Metric);
+        self.strategy == Strategy::Auto && by_child
+    }
+
     /// Whether crons are configured, usable or not.
     #[must_use]
     pub fn has_crons(&self) -> bool {

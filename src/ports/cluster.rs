@@ -230,8 +230,8 @@ pub struct HpaView {
     pub uid: String,
     /// `metadata.resourceVersion`, which a write requires to be unchanged.
     pub resource_version: String,
-    /// UID of its controller, if any.
-    pub controller_uid: Option<String>,
+    /// The object that controls it, if any.
+    pub controller: Option<ControllerRef>,
     /// Its labels, as a JSON object.
     pub labels: Value,
     /// Its annotations, as a JSON object.
@@ -246,6 +246,19 @@ pub struct HpaView {
     pub generation: Option<i64>,
     /// `status.lastScaleTime`, converted to the controller's clock by its age when the HPA is read from the store.
     pub last_scale: Option<Timestamp>,
+}
+
+/// The controller of an object: its owner reference that says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControllerRef {
+    /// Its UID.
+    pub uid: String,
+    /// Its group and version.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name; it is in the same namespace.
+    pub name: String,
 }
 
 /// A query to a custom or external metrics API.

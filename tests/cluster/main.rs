@@ -26,6 +26,7 @@ mod leadership;
 mod manifests;
 mod manual_changes;
 mod measure;
+mod metric_adapter;
 mod metrics_access;
 mod monitoring;
 mod ownership;

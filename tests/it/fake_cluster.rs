@@ -23,8 +23,8 @@ use foretide::{
         },
     },
     ports::{
-        Cluster, ClusterError, EventNote, HpaView, ListedAutoscalers, Member, MetricQuery,
-        ObjectKey, ScaleView, Workloads,
+        Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, Member,
+        MetricQuery, ObjectKey, ScaleView, Workloads,
     },
 };
 use foretide_crds::{
@@ -250,10 +250,13 @@ impl State {
                 .as_ref()
                 .map_or_else(|| format!("uid-{name}"), |hpa| hpa.uid.clone()),
             resource_version: self.versions.to_string(),
-            controller_uid: manifest
+            controller: manifest
                 .pointer("/metadata/ownerReferences/0/uid")
                 .and_then(Value::as_str)
-                .map(str::to_owned),
+                .map(|uid| ControllerRef {
+                    uid: uid.to_owned(),
+                    ..ControllerRef::default()
+                }),
             labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
             annotations: merged(
                 "/metadata/annotations",
@@ -443,7 +446,7 @@ impl FakeCluster {
             name: name.to_owned(),
             uid: format!("uid-of-{name}"),
             resource_version: "1".to_owned(),
-            controller_uid: None,
+            controller: None,
             labels: json!({}),
             annotations: json!({
                 "autoscaling.foretide.io/adopted-by": "nobody",

@@ -15,6 +15,8 @@ mod credentials;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod fake_cluster;
 #[cfg(test)]
 mod fake_members;

@@ -22,6 +22,8 @@ use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
 mod clock;
 mod forecasts;
 mod isolation;
+mod keda;
+mod metric_mode;
 mod stored_status;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
@@ -231,7 +233,7 @@ async fn a_foreign_hpa_with_the_name_of_the_child_is_not_written() {
     let mut world = World::new(fake);
     world.sync(0).await;
     let mut foreign = world.fake.state().hpas.remove("ehpa-api").unwrap();
-    (foreign.name, foreign.controller_uid) = ("ehpa-web".into(), None);
+    (foreign.name, foreign.controller) = ("ehpa-web".into(), None);
     foreign.target.name = "other".into();
     world.fake.state().hpas.insert("ehpa-web".into(), foreign);
     world.fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
@@ -403,7 +405,7 @@ async fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hp
     {
         let mut state = world.fake.state();
         let mut adopted = state.hpas["ehpa-api"].clone();
-        adopted.controller_uid = None;
+        adopted.controller = None;
         adopted.name = "theirs".into();
         adopted.target.name = "web".into();
         adopted.annotations = serde_json::json!({

@@ -45,7 +45,14 @@ pub(super) struct Meta {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Owner {
+    #[serde(default)]
+    pub(super) api_version: String,
+    #[serde(default)]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) name: String,
     pub(super) uid: String,
     pub(super) controller: Option<bool>,
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale},
-    ports::{HpaView, ScaleView},
+    ports::{ControllerRef, HpaView, ScaleView},
 };
 
 /// A workload with a scale subresource.
@@ -230,7 +230,12 @@ impl Stored for HpaView {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            controller_uid: controller.map(|owner| owner.uid),
+            controller: controller.map(|owner| ControllerRef {
+                uid: owner.uid,
+                api_version: owner.api_version,
+                kind: owner.kind,
+                name: owner.name,
+            }),
             labels: or_empty(labels),
             annotations: or_empty(annotations),
             spec: or_empty(spec),

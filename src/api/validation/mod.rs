@@ -204,14 +204,16 @@ fn count(field: &str, n: i32, violations: &mut Vec<Violation>) -> Replicas {
     Replicas::from_i32(n)
 }
 
-/// The metrics of the spec; cpu at 80 %, as in autoscaling/v2, if it has neither metrics nor crons.
+/// The metrics of the spec; cpu at 80 %, as in autoscaling/v2, if it has neither metrics nor crons, or, in mode Metric,
+/// a prediction, which needs a metric to forecast.
 fn metrics(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
     violations: &mut Vec<Violation>,
 ) -> Vec<MetricSpec> {
     let raw = spec.metrics.as_deref().unwrap_or_default();
     let has_crons = spec.crons.as_ref().is_some_and(|crons| !crons.is_empty());
-    if raw.is_empty() && !has_crons {
+    let is_forecast = spec.mode == Some(WireMode::Metric) && spec.prediction.is_some();
+    if raw.is_empty() && (!has_crons || is_forecast) {
         return vec![MetricSpec::Resource {
             name: "cpu".into(),
             target: Target::Utilization(80),

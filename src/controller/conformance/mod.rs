@@ -407,7 +407,7 @@ mod tests {
             name: "ehpa-web".into(),
             uid: "child".into(),
             resource_version: String::new(),
-            controller_uid: None,
+            controller: None,
             labels: Value::Null,
             annotations: Value::Null,
             target: crate::domain::ScaleTarget {

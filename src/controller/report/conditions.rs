@@ -11,8 +11,12 @@ use crate::{
         status::{condition, decided_condition, with_transition_times},
         validation::Invalid,
     },
-    controller::apply::{Applied, HpaChange},
-    domain::{autoscale::ConditionKind, autoscale::action::Action},
+    controller::{
+        apply::{Applied, HpaChange},
+        decide::Decided,
+        foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
+    },
+    domain::{autoscale::ConditionKind, autoscale::action::Action, workload::Mode},
     ports::{ClusterError, HpaView},
 };
 
@@ -22,11 +26,17 @@ pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 /// The reason of a target whose replicas another writer keeps changing.
 pub(in crate::controller) const EXTERNAL_WRITER: &str = "ExternalWriter";
 
+/// The reason of a target that KEDA scales by what the object publishes.
+const SCALED_BY_KEDA: &str = "ScaledByKEDA";
+
+/// The reason of a previewed target that a user's HPA scales by what the object publishes.
+const READ_BY_HPA: &str = "ReadByHPA";
+
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
 /// The conditions of a decision. A child's own replace three of them; a foreign HPA, a failed write or an invalid spec
-/// makes Ready False.
+/// makes Ready False; an HPA of another owner that reads the object has a reason of its own.
 pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
     let decision = &applied.decided.decision;
     let own = decision.conditions.iter();
@@ -42,9 +52,12 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
         conditions.retain(|condition| condition.type_ != own.type_);
         conditions.push(own);
     }
-    if let Some(trouble) = trouble(applied, invalid) {
-        conditions.retain(|condition| condition.type_ != trouble.type_);
-        conditions.insert(0, trouble);
+    let is_ready =
+        |own: &Condition| own.type_ == ConditionKind::Ready.as_str() && own.status == "True";
+    let read = || read_by_others(applied).filter(|_| conditions.iter().any(is_ready));
+    if let Some(ready) = trouble(applied, invalid).or_else(read) {
+        conditions.retain(|condition| condition.type_ != ready.type_);
+        conditions.insert(0, ready);
     }
     conditions
 }
@@ -77,13 +90,59 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
         .outcome
         .as_ref()
         .is_ok_and(|effect| effect.changes.contains(&HpaChange::Adopted));
-    let message = format!(
-        "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
-         this object with {}: \"true\" to take it over (mode Delegated); until then \
-         this object only previews",
-        foreign.name, ADOPT
-    );
-    (!adopted).then(|| not_ready("TargetConflict", &message))
+    // An autoscaler that only previews conflicts with none.
+    let is_conflict = part.autoscaler.acts() && !adopted;
+    let is_served = part.keda_trigger(&applied.decided.observation).is_some();
+    (is_conflict && !is_served).then(|| {
+        let message = foreign_message(part.autoscaler.name(), foreign);
+        not_ready("TargetConflict", &message)
+    })
+}
+
+/// What to do about an HPA of another owner on the same target.
+fn foreign_message(autoscaler: &str, foreign: &HpaView) -> String {
+    let name = &foreign.name;
+    match scaled_object(foreign) {
+        Some(scaled_object) => format!(
+            "ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
+             add the trigger {} to it, so that it keeps the floor of this object, or delete one of the two; until then \
+             this object only previews",
+            trigger_to_add(autoscaler)
+        ),
+        None => format!(
+            "horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate \
+             this object with {ADOPT}: \"true\" to take it over (mode Delegated or Metric); until then \
+             this object only previews"
+        ),
+    }
+}
+
+/// That an HPA of another owner scales the target by what this object publishes, if it does.
+fn read_by_others(applied: &Applied) -> Option<Condition> {
+    let Decided {
+        part, observation, ..
+    } = &applied.decided;
+    let ready =
+        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "True", reason, message);
+    let decided = applied.decided.decision.message();
+    if let Some(trigger) = part.keda_trigger(observation) {
+        let message = format!(
+            "ScaledObject {} scales the target, and reads this object as {}; {decided}",
+            trigger.scaled_object, trigger.metric
+        );
+        return Some(ready(SCALED_BY_KEDA, &message));
+    }
+    let foreign = observation.hpas.foreign.as_ref()?;
+    let is_read = !part.autoscaler.acts()
+        && part.workload.mode == Mode::Metric
+        && reads_published_metrics(foreign);
+    is_read.then(|| {
+        let message = format!(
+            "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",
+            foreign.name
+        );
+        ready(READ_BY_HPA, &message)
+    })
 }
 
 /// What is reported of an invalid spec while an earlier one is in force.

@@ -1,17 +1,33 @@
 //! The part of a status whose change is worth a write: not measured values, nor times, nor sentences.
+//!
+//! The status of an object that publishes its forecasts is read by the metric adapter and the KEDA scaler. There the
+//! first three digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
 
-use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus};
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    api::autoscaler::{FleetStatus, Status},
+    api::{
+        autoscaler::{FleetStatus, Status},
+        published::HEARTBEAT,
+    },
     controller::fleet::last_move::gist,
 };
 
-/// The part of a status that is compared with the status that was written last.
-#[derive(Debug, Clone, PartialEq)]
+/// What is compared of a status with the status that was written last.
+#[derive(Debug, Clone)]
 pub(super) struct StatusFingerprint {
+    gist: Gist,
+    /// Whether others read the forecasts of the object.
+    publishes: bool,
+    /// When the decision was made.
+    decided: Option<Timestamp>,
+}
+
+/// The part of a status whose change is worth a write.
+#[derive(Debug, Clone, PartialEq)]
+struct Gist {
     common: EffectiveHorizontalPodAutoscalerStatus,
     fleet: FleetStatus,
     /// For each member whether its capacity is known.
@@ -21,7 +37,45 @@ pub(super) struct StatusFingerprint {
 // === impl StatusFingerprint ===
 
 impl StatusFingerprint {
-    pub(super) fn of(status: &Status) -> Self {
+    /// The fingerprint of a status; `publishes` says whether others read its forecasts.
+    pub(super) fn of(status: &Status, publishes: bool) -> Self {
+        let decision = status.common.decision.as_ref();
+        Self {
+            gist: Gist::of(status, publishes),
+            publishes,
+            decided: decision.and_then(|decision| Some(decision.time.as_ref()?.0)),
+        }
+    }
+
+    /// Whether a status with this fingerprint is worth a write after one with the fingerprint `last`.
+    pub(super) fn is_news_after(&self, last: &Self) -> bool {
+        let is_due = self
+            .decided
+            .zip(last.decided)
+            .is_some_and(|(decided, last)| decided.duration_since(last).abs() >= HEARTBEAT);
+        self.publishes && is_due || self.gist != last.gist
+    }
+
+    /// Whether others read the forecasts of the object.
+    pub(super) const fn publishes(&self) -> bool {
+        self.publishes
+    }
+
+    /// The ledger of the status, if it has one.
+    pub(super) fn ledger(&self) -> Option<&str> {
+        self.gist.fleet.ledger.as_deref()
+    }
+
+    /// The same status with another ledger.
+    pub(super) fn set_ledger(&mut self, ledger: &str) {
+        self.gist.fleet.ledger = Some(ledger.to_owned());
+    }
+}
+
+// === impl Gist ===
+
+impl Gist {
+    fn of(status: &Status, publishes: bool) -> Self {
         let mut common = status.common.clone();
         common.history = None;
         common.last_scale_time = None;
@@ -30,8 +84,10 @@ impl StatusFingerprint {
             decision.leader_epoch = None;
             decision.message = None;
             for proposal in decision.proposals.iter_mut().flatten() {
-                proposal.value = None;
-                proposal.target = None;
+                let is_read = publishes && proposal.source == ProposalSource::Forecast;
+                for number in [&mut proposal.value, &mut proposal.target] {
+                    *number = number.take().filter(|_| is_read).map(three_digits);
+                }
                 proposal.forecast = None;
             }
         }
@@ -50,15 +106,13 @@ impl StatusFingerprint {
             },
         }
     }
+}
 
-    /// The ledger of the status, if it has one.
-    pub(super) fn ledger(&self) -> Option<&str> {
-        self.fleet.ledger.as_deref()
-    }
-
-    /// The same status with another ledger.
-    pub(super) fn set_ledger(&mut self, ledger: &str) {
-        self.fleet.ledger = Some(ledger.to_owned());
+/// The first three digits of a number.
+fn three_digits(number: String) -> String {
+    match number.parse::<f64>() {
+        Ok(number) => format!("{number:.2e}"),
+        Err(_) => number,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foretide_crds::FederatedHPA;
+use foretide_crds::{FederatedHPA, Mode};
 
 use super::StatusFingerprint;
 use crate::{
@@ -58,7 +58,10 @@ impl WrittenStatus {
     pub(super) fn of_stored(autoscaler: &Autoscaler) -> Self {
         Self(Arc::new(Written {
             last: Mutex::new(LastStatus {
-                fingerprint: StatusFingerprint::of(&autoscaler.stored_status()),
+                fingerprint: StatusFingerprint::of(
+                    &autoscaler.stored_status(),
+                    autoscaler.spec().mode == Some(Mode::Metric),
+                ),
                 is_restored: true,
                 ledgers: 0,
             }),
@@ -66,16 +69,18 @@ impl WrittenStatus {
         }))
     }
 
-    /// A status that is to be written; none if it equals the last one.
-    pub(super) fn unless_equal(&self, status: Status) -> Option<NewStatus> {
-        let fingerprint = StatusFingerprint::of(&status);
+    /// A status that is to be written; none if it equals the last one. `publishes` says whether others read its forecasts.
+    pub(super) fn unless_equal(&self, status: Status, publishes: bool) -> Option<NewStatus> {
+        let fingerprint = StatusFingerprint::of(&status, publishes);
         let last = self.last();
-        (last.fingerprint != fingerprint).then(|| NewStatus {
-            status,
-            fingerprint,
-            ledgers: last.ledgers,
-            written: self.clone(),
-        })
+        fingerprint
+            .is_news_after(&last.fingerprint)
+            .then(|| NewStatus {
+                status,
+                fingerprint,
+                ledgers: last.ledgers,
+                written: self.clone(),
+            })
     }
 
     /// A ledger that is to be stored before members are written; none if the last status has it.
@@ -90,6 +95,11 @@ impl WrittenStatus {
     /// The ledger that was written last.
     pub(super) fn ledger(&self) -> Option<String> {
         self.last().fingerprint.ledger().map(str::to_owned)
+    }
+
+    /// Whether others read the forecasts of the object, as far as the last status shows.
+    pub(super) fn publishes(&self) -> bool {
+        self.last().fingerprint.publishes()
     }
 
     /// Whether the controller has written none yet.
@@ -120,7 +130,7 @@ impl NewStatus {
         let _turn = written.0.turn.lock().await;
         {
             let last = written.last();
-            if last.fingerprint == fingerprint || last.ledgers != ledgers {
+            if !fingerprint.is_news_after(&last.fingerprint) || last.ledgers != ledgers {
                 return None;
             }
         }
@@ -152,7 +162,7 @@ impl LedgerIntent {
         last.ledgers += 1;
         if fdhpa.status.is_none() {
             // It was written as the only field.
-            last.fingerprint = StatusFingerprint::of(&Status::default());
+            last.fingerprint = StatusFingerprint::of(&Status::default(), false);
         }
         last.fingerprint.set_ledger(&self.ledger);
         Ok(())

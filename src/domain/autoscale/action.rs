@@ -2,9 +2,9 @@
 //!
 //! | strategy | mode | action |
 //! |---|---|---|
-//! | Auto | Delegated | `Child`: the bounds of the child HPA; `Scale` to leave zero |
+//! | Auto | Delegated, Metric | `Child`: the bounds of the child HPA; `Scale` to leave zero |
 //! | Auto | Direct | `Scale`, or `Hold` at the desired count |
-//! | Preview | either | `Pin` to `specificReplicas`, else `Hold` |
+//! | Preview | any | `Pin` to `specificReplicas`, else `Hold` |
 //!
 //! An action states the desired state; applying it writes only what differs. Whether a child HPA exists at all
 //! follows from strategy and mode.
@@ -79,7 +79,7 @@ pub(super) fn action(
     match (workload.strategy, workload.mode_in_force()) {
         (Strategy::Preview, _) => preview(workload, current),
         // An HPA does not leave zero unless it scaled to zero itself, so the scale is written instead.
-        (Strategy::Auto, Mode::Delegated)
+        (Strategy::Auto, Mode::Delegated | Mode::Metric)
             if current > Replicas::ZERO || combined.desired == current =>
         {
             Action::Child {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::history::History;
 use crate::domain::forecast::ForecastReading;
 use crate::domain::hpa::{Behavior, Settings};
-use crate::domain::workload::{Mode, Strategy, Workload};
+use crate::domain::workload::{Mode, Workload};
 use crate::domain::{Observation, ReplicaBounds, Replicas};
 
 /// What a decision reads besides the spec, the settings and the history.
@@ -65,7 +65,12 @@ impl<'a> Context<'a> {
 
     /// Whether a child HPA writes the scale.
     pub(super) fn delegates(&self) -> bool {
-        self.workload.strategy == Strategy::Auto && self.workload.mode_in_force() == Mode::Delegated
+        self.workload.has_child()
+    }
+
+    /// Whether forecasts and cron windows are metrics of the HPA, instead of a floor.
+    pub(super) fn publishes(&self) -> bool {
+        self.workload.mode_in_force() == Mode::Metric
     }
 
     /// Whether a user scaled the workload to zero, which pauses autoscaling.

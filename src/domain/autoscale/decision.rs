@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::action::Action;
 use super::floor::Floor;
 use super::limit::Limit;
+use super::published::PublishedMetric;
 use crate::domain::condition;
 use crate::domain::cron::WindowState;
 use crate::domain::hpa::Reconciliation;
@@ -28,14 +29,16 @@ pub struct Decision {
     pub stabilized: Replicas,
     /// After the scaling policies of both lanes.
     pub limited: Replicas,
-    /// After bounds, pause and hold: the result.
+    /// After bounds, pause and hold: the result. In mode Metric this is the count that the child HPA comes to.
     pub desired: Replicas,
-    /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held.
+    /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held, and in mode Metric.
     pub floor: Option<Replicas>,
     /// What changed the result last, if anything did.
     pub limit: Option<Limit>,
     /// When that limit ends, if it is a window or a hold.
     pub limit_until: Option<Timestamp>,
+    /// The metrics that the child HPA reads besides those of the spec, in mode Metric.
+    pub published: Vec<PublishedMetric>,
     /// The cron windows by name.
     pub windows: Vec<(String, WindowState)>,
     /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with

@@ -64,6 +64,16 @@ impl Context<'_> {
         };
         let mirror = history.log.mirror();
         let expect = |min, max| self.expect_child(ReplicaBounds { min, max }, observed, &mirror);
+        let child = self.inputs.child;
+        let expected = child.and_then(|child| expect(child.min, child.max));
+        if self.publishes() {
+            // It reads what a floor would be made from, so its minimum is the user's.
+            return ChildDecision {
+                bounds,
+                expected,
+                pending: None,
+            };
+        }
         let low = if history.holds(self.now) {
             bounds.clamp(self.current())
         } else {
@@ -75,7 +85,7 @@ impl Context<'_> {
         } else {
             combined.desired.max(bounds.min)
         };
-        let min = self.inputs.child.map_or(need, |Child { min, .. }| {
+        let min = child.map_or(need, |Child { min, .. }| {
             let binds = combined.desired < min || self.current() < min;
             // A minimum without effect is not lowered: it would be a write that changes no count.
             let may_lower = binds && !history.holds(self.now);
@@ -85,10 +95,6 @@ impl Context<'_> {
                 min.min(bounds.max)
             }
         });
-        let expected = self
-            .inputs
-            .child
-            .and_then(|child| expect(child.min, child.max));
         ChildDecision {
             bounds: ReplicaBounds {
                 min,

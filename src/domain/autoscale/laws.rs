@@ -4,6 +4,7 @@ mod counterexamples;
 mod decisions;
 mod lockstep;
 mod messages;
+mod metric_mode;
 mod phases;
 mod restarts;
 mod scenarios;

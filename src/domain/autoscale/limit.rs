@@ -16,6 +16,8 @@ words! {
         ScaleUpStabilized,
         /// A higher value in the scale-down window holds it up.
         ScaleDownStabilized,
+        /// Mode Metric: what forecasts and cron windows ask for is within the HPA's tolerance of the current count.
+        WithinTolerance,
         /// A metric is unavailable: the count is not lowered.
         MetricUnavailable,
         /// The history was lost: the count is not lowered.

@@ -60,6 +60,10 @@ impl Decision {
             }
             Some(Limit::ScaleUpStabilized) => format!("held by the scale-up window{until}"),
             Some(Limit::ScaleDownStabilized) => format!("held by the scale-down window{until}"),
+            Some(Limit::WithinTolerance) => format!(
+                "{} stay, which is within the tolerance of the HorizontalPodAutoscaler",
+                self.current
+            ),
             Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {

@@ -11,6 +11,9 @@
 //!
 //! In Delegated mode the child HPA gets bounds under which it reaches `desired` by itself. Its minimum is
 //! `desired` only where it would not: below its minimum the HPA reads no metrics.
+//!
+//! In Metric mode there is no floor lane: forecast and cron are metrics of the observed lane ([`published`]), and the
+//! child has the bounds of the spec.
 
 pub mod action;
 mod combine;
@@ -29,11 +32,13 @@ mod laws;
 mod limit;
 mod message;
 mod proposals;
+pub mod published;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
 use super::hpa::{Settings, StabilizationWindows};
+use super::proposal::Proposal;
 use super::workload::Workload;
 use combine::Combined;
 use context::Context;
@@ -142,7 +147,7 @@ pub fn decide(
         limited: combined.limited,
         desired: combined.desired,
         floor: floor.held.map(|_| floor.floor),
-        limit: combined.limit,
+        limit: combined.limit.or_else(|| context.kept(winner, &combined)),
         limit_until,
         conditions: Vec::new(),
         action: action::action(workload, context.current(), &combined, child.bounds),
@@ -150,6 +155,7 @@ pub fn decide(
         child_desired: child.expected,
         bounds: workload.bounds,
         prediction_window: workload.prediction.as_ref().map(|p| p.window),
+        published: proposals.published,
         proposals: proposals.all,
         windows: proposals.windows,
         observed: proposals.observed,
@@ -166,6 +172,10 @@ impl Context<'_> {
     /// The history as the decision begins: expired holds dropped, changes by the child HPA recorded.
     fn begin(&self, mut history: History) -> History {
         history.drop_expired_hold(self.now);
+        if self.publishes() {
+            // A floor from before the mode was changed holds nothing.
+            history.floors.clear();
+        }
         if !self.delegates() {
             history.child = None;
             return history;
@@ -236,6 +246,20 @@ impl Context<'_> {
         last?.checked_add(window).ok()
     }
 
+    /// Why the current count is kept in mode Metric, where no step of the observed lane says so.
+    fn kept(&self, winner: Option<(&Proposal, Replicas)>, combined: &Combined) -> Option<Limit> {
+        if !self.publishes() || combined.desired != self.current() {
+            return None;
+        }
+        match winner {
+            None => Some(Limit::NoActiveWindow),
+            Some((_, count)) if self.bounds().clamp(count) != combined.desired => {
+                Some(Limit::WithinTolerance)
+            }
+            Some(_) => None,
+        }
+    }
+
     /// Adds this decision to the history. With crossed bounds nothing was decided, so nothing is added.
     fn record(&self, history: &mut History, proposals: &Proposals, child: ChildDecision) {
         if self.crossed() {
@@ -257,7 +281,8 @@ impl Context<'_> {
             .floors
             .iter()
             .any(|floor| floor.raw > Replicas::ZERO);
-        if self.workload.has_floor_sources() || remembers {
+        let is_floor = self.workload.has_floor_sources() && !self.publishes();
+        if is_floor || remembers {
             history.log_floor(proposals.floor, self.windows_in_force(), self.now);
         } else {
             history.floors.clear();

@@ -2,11 +2,14 @@
 
 use super::context::Context;
 use super::history::History;
+use super::published::{CronInputs, PublishedMetric};
 use crate::domain::Replicas;
 use crate::domain::cron::WindowState;
 use crate::domain::forecast::{self, ForecastReading};
-use crate::domain::hpa::{Behavior, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
-use crate::domain::observation::Unavailable;
+use crate::domain::hpa::{
+    Behavior, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile,
+};
+use crate::domain::observation::{Cause, Observation, Unavailable};
 use crate::domain::proposal::{Proposal, Reason, Source, Unit};
 
 /// The proposals of all sources.
@@ -17,8 +20,10 @@ pub(super) struct Proposals {
     pub(super) all: Vec<Proposal>,
     /// The cron windows by name.
     pub(super) windows: Vec<(String, WindowState)>,
-    /// The largest of forecast and cron.
+    /// The largest of forecast and cron; none where they are metrics of the observed lane.
     pub(super) floor: Option<Replicas>,
+    /// Forecasts and crons as metrics of the observed lane, in mode Metric.
+    pub(super) published: Vec<PublishedMetric>,
 }
 
 impl Proposals {
@@ -33,21 +38,14 @@ impl Proposals {
 impl Context<'_> {
     /// The proposals of every source; the history keeps what each forecast proposed.
     pub(super) fn propose(&self, history: &mut History) -> Proposals {
-        let observed = (!self.workload.metrics.is_empty()).then(|| {
-            let hpa = self.workload.hpa(self.bounds());
-            reconcile(
-                &hpa,
-                &self.inputs.observation,
-                &history.log,
-                self.settings,
-                self.now,
-            )
-        });
-        let mut all = self.observed(observed.as_ref());
         let forecasts = self.forecast(history);
         let windows = self.windows();
         let crons = self.cron(&windows);
+        let published = self.published(&forecasts, &crons);
+        let observed = self.reconcile(&published, history);
+        let mut all = self.observed(observed.as_ref());
         let floor_sources = forecasts.iter().chain(&crons);
+        let floor_sources = floor_sources.filter(|_| !self.publishes());
         let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
         all.extend(forecasts);
         all.extend(crons);
@@ -56,7 +54,62 @@ impl Context<'_> {
             all,
             windows,
             floor,
+            published,
         }
+    }
+
+    /// What the child reads besides the metrics of the spec: nothing but in mode Metric.
+    fn published(&self, forecasts: &[Proposal], crons: &[Proposal]) -> Vec<PublishedMetric> {
+        if !self.publishes() {
+            return Vec::new();
+        }
+        let cron = self.workload.has_crons().then(|| {
+            PublishedMetric::of_crons(CronInputs {
+                open: crons.iter().filter_map(|cron| cron.replicas).max(),
+                min: self.bounds().min,
+                current: Some(self.current()),
+                has_metrics: !self.workload.metrics.is_empty(),
+            })
+        });
+        let forecasts = forecasts.iter().filter_map(PublishedMetric::of_forecast);
+        forecasts.chain(cron).collect()
+    }
+
+    /// The observed lane over the metrics of the spec and those that are published; absent without either.
+    fn reconcile(
+        &self,
+        published: &[PublishedMetric],
+        history: &History,
+    ) -> Option<Reconciliation> {
+        let own = &self.workload.metrics;
+        if own.is_empty() && published.is_empty() {
+            return None;
+        }
+        let lane = |metrics: &[MetricSpec], observation: &Observation| {
+            let hpa = Hpa {
+                metrics,
+                ..self.workload.hpa(self.bounds())
+            };
+            reconcile(&hpa, observation, &history.log, self.settings, self.now)
+        };
+        let seen = &self.inputs.observation;
+        if published.is_empty() {
+            return Some(lane(own, seen));
+        }
+        let metrics = own.iter().cloned();
+        let metrics: Vec<_> = metrics
+            .chain(published.iter().map(PublishedMetric::spec))
+            .collect();
+        let unread = || Err(Unavailable::new(Cause::NotRead, "the metric was not read"));
+        let readings = own.iter().enumerate();
+        let readings = readings.map(|(i, _)| seen.readings.get(i).cloned().unwrap_or_else(unread));
+        let observation = Observation {
+            readings: readings
+                .chain(published.iter().map(|metric| Ok(metric.measured())))
+                .collect(),
+            ..seen.clone()
+        };
+        Some(lane(&metrics, &observation))
     }
 
     fn observed(&self, observed: Option<&Reconciliation>) -> Vec<Proposal> {
@@ -74,11 +127,10 @@ impl Context<'_> {
         let tolerance = Behavior::tolerance(self.behavior(), self.settings);
         let readings = self.inputs.forecasts.iter().filter(|_| on);
         let propose = |reading: &ForecastReading| {
-            forecast::propose(
-                reading,
-                history.forecast_held.get(&reading.name).copied(),
-                tolerance,
-            )
+            let held = history.forecast_held.get(&reading.name).copied();
+            // The tolerance of the HPA applies instead.
+            let held = held.filter(|_| !self.publishes());
+            forecast::propose(reading, held, tolerance)
         };
         let proposals: Vec<_> = readings.map(propose).collect();
         let held = proposals

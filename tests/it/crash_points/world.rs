@@ -326,7 +326,7 @@ impl World {
                 let replicas = state.replicas.get(NAME).copied().unwrap_or_default();
                 let object = json!({
                     "spec": masks::hpa_spec(hpa.spec.clone(), replicas), "labels": hpa.labels, "annotations": hpa.annotations,
-                    "owner": hpa.controller_uid,
+                    "owner": hpa.controller.as_ref().map(|owner| &owner.uid),
                 });
                 objects.insert(format!("{cluster}: hpa {name}"), object);
             }
@@ -359,8 +359,8 @@ fn collect_garbage(state: &mut State) {
         .filter_map(|ehpa| ehpa.metadata.uid.clone())
         .collect();
     state.hpas.retain(|_, hpa| {
-        let owner = hpa.controller_uid.as_ref();
-        owner.is_none_or(|owner| uids.contains(owner))
+        let owner = hpa.controller.as_ref();
+        owner.is_none_or(|owner| uids.contains(&owner.uid))
     });
 }
 

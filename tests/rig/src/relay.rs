@@ -57,6 +57,67 @@ impl Drop for Relay {
     }
 }
 
+/// One address for several servers on loopback, as a Service has: a new connection goes to the next one that accepts it.
+/// It ends, with its connections, when it is dropped.
+#[derive(Debug)]
+pub struct ServiceRelay {
+    port: u16,
+    // Dropped with the relay, which ends the connections.
+    _open: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+impl ServiceRelay {
+    /// A relay to these ports of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn to(targets: Vec<u16>) -> Result<Self> {
+        let failed = Error::file("listen on", "127.0.0.1");
+        let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
+            Ok(listener) => listener,
+            Err(source) => return Err(failed(source)),
+        };
+        let port = listener.local_addr().map_err(failed)?.port();
+        let (open, gate) = watch::channel(true);
+        let server = tokio::spawn(serve_in_turn(listener, targets, gate));
+        Ok(Self {
+            port,
+            _open: open,
+            server,
+        })
+    }
+
+    /// The port that clients connect to.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for ServiceRelay {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve_in_turn(listener: TcpListener, mut targets: Vec<u16>, gate: watch::Receiver<bool>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            continue;
+        };
+        if !targets.is_empty() {
+            targets.rotate_left(1);
+        }
+        for target in &targets {
+            if let Ok(server) = TcpStream::connect(("127.0.0.1", *target)).await {
+                tokio::spawn(join(client, server, gate.clone()));
+                break;
+            }
+        }
+    }
+}
+
 async fn serve(listener: TcpListener, target: u16, gate: watch::Receiver<bool>) {
     loop {
         if let Ok((client, _)) = listener.accept().await {
@@ -74,6 +135,11 @@ async fn connect(client: TcpStream, target: u16, mut gate: watch::Receiver<bool>
     let Ok(server) = TcpStream::connect(address).await else {
         return;
     };
+    join(client, server, gate).await;
+}
+
+/// Carries the data of one connection, in both directions.
+async fn join(client: TcpStream, server: TcpStream, gate: watch::Receiver<bool>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::join!(
@@ -170,6 +236,24 @@ mod tests {
             (answer(&mut old).await, answer(&mut new).await),
             (Some(2), Some(3))
         );
+    }
+
+    #[tokio::test]
+    async fn a_service_relay_goes_to_the_servers_that_accept() {
+        let (one, other) = (echo().await, echo().await);
+        let relay = ServiceRelay::to(vec![one, 1, other]).await.unwrap();
+        for byte in 0..6 {
+            let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
+                .await
+                .unwrap();
+            stream.write_u8(byte).await.unwrap();
+            assert_eq!(answer(&mut stream).await, Some(byte));
+        }
+        let nobody = ServiceRelay::to(vec![1]).await.unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", nobody.port()))
+            .await
+            .unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     }
 
     #[tokio::test]

@@ -6,4 +6,5 @@ mod get;
 mod lease;
 mod member;
 mod objects;
+mod pod_list;
 mod watches;

@@ -17,7 +17,7 @@ use crate::{
         Replicas, ScaleTarget,
         observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
     },
-    ports::{HpaView, ScaleView},
+    ports::{ControllerRef, HpaView, ScaleView},
 };
 
 fn at(text: &str) -> Timestamp {
@@ -181,7 +181,12 @@ fn an_hpa_keeps_unknown_fields() {
         name: "ehpa-web".into(),
         uid: "u".into(),
         resource_version: "17".into(),
-        controller_uid: Some("mine".into()),
+        controller: Some(ControllerRef {
+            uid: "mine".into(),
+            api_version: "v1".into(),
+            kind: "Y".into(),
+            name: "y".into(),
+        }),
         labels: json!({}),
         annotations: json!({"a": "b"}),
         target: ScaleTarget {

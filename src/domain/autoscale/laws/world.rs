@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::autoscale::action::Action;
 use crate::domain::autoscale::history::History;
+use crate::domain::autoscale::published::PublishedMetric;
 use crate::domain::autoscale::{Child, Decision, Inputs, decide};
 use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::forecast::{ForecastReading, Predicted, Refused};
@@ -179,6 +180,8 @@ pub(super) struct World {
     pub(super) count: Replicas,
     pub(super) history: History,
     pub(super) child: Option<ModelChild>,
+    /// What the metric adapter serves for the child, in mode Metric.
+    published: Vec<PublishedMetric>,
     pub(super) settings: Settings,
     /// Child bounds or scale written so far.
     pub(super) writes: usize,
@@ -193,6 +196,7 @@ impl World {
             count: n(0),
             history: History::default(),
             child: None,
+            published: vec![],
             settings: Settings::default(),
             writes: 0,
             pods: vec![],
@@ -305,6 +309,7 @@ impl World {
         let (decision, history) =
             decide(&self.workload, &inputs, &self.history, &self.settings, now);
         self.history = history;
+        self.published.clone_from(&decision.published);
         match decision.action {
             Action::Hold { .. } => {}
             Action::Pin { to } => self.scale_to(to, now),
@@ -336,12 +341,17 @@ impl World {
     /// The child's pass, if there is a child; returns its recommendation.
     pub(super) fn child_pass(&mut self, now: Timestamp) -> Option<Replicas> {
         let child = self.child.as_ref()?;
+        let mut metrics = self.workload.metrics.clone();
+        metrics.extend(self.published.iter().map(PublishedMetric::spec));
         let hpa = Hpa {
             bounds: child.bounds,
-            metrics: &self.workload.metrics,
+            metrics: &metrics,
             behavior: self.workload.behavior.as_ref(),
         };
-        let pass = reconcile(&hpa, &self.observe(now), &child.log, &self.settings, now);
+        let mut observation = self.observe(now);
+        let served = self.published.iter().map(|metric| Ok(metric.measured()));
+        observation.readings.extend(served);
+        let pass = reconcile(&hpa, &observation, &child.log, &self.settings, now);
         let (desired, recommended) = (pass.desired, pass.recommended);
         let rescales = desired != pass.current;
         let log = log_after(&hpa, pass, now);

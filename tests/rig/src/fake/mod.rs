@@ -57,7 +57,7 @@ impl MetricsApi {
 #[derive(Debug)]
 pub struct FakeMetrics {
     table: Arc<Mutex<Table>>,
-    _server: TlsServer,
+    server: TlsServer,
 }
 
 impl FakeMetrics {
@@ -66,6 +66,19 @@ impl FakeMetrics {
     /// # Errors
     /// When the server cannot be set up, or an API is not found available.
     pub async fn start(cluster: &Cluster, apis: &[MetricsApi]) -> Result<Self> {
+        let fake = Self::unregistered(cluster).await?;
+        let port = fake.server.port();
+        for (group, version) in apis.iter().map(|api| api.group_version()) {
+            cluster.register_api(group, version, port).await?;
+        }
+        Ok(fake)
+    }
+
+    /// Serves all APIs to clients that know its [`FakeMetrics::url`]; nothing is registered with the cluster.
+    ///
+    /// # Errors
+    /// When the server cannot be set up.
+    pub async fn unregistered(cluster: &Cluster) -> Result<Self> {
         let table = Arc::new(Mutex::new(Table::default()));
         let world = World {
             table: Arc::clone(&table),
@@ -73,15 +86,13 @@ impl FakeMetrics {
         };
         let router = Router::new().fallback(respond).with_state(world);
         let server = start_server(cluster, router).await?;
-        let port = server.port();
-        let fake = Self {
-            table,
-            _server: server,
-        };
-        for (group, version) in apis.iter().map(|api| api.group_version()) {
-            cluster.register_api(group, version, port).await?;
-        }
-        Ok(fake)
+        Ok(Self { table, server })
+    }
+
+    /// Its base URL. The authority of the cluster has signed its certificate.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.server.url()
     }
 
     /// Sets the usage of a pod.

@@ -1,0 +1,269 @@
+//! One replica of the adapter ends, then both: what is noticed, and what of the cluster goes on.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::Stdio,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::DeleteParams};
+use rig::{ClusterOptions, ServiceRelay, eventually};
+use serde_json::json;
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{
+    API_SERVICES, NAMESPACE, SYSTEM, TIMEOUT, World, autoscaler, availability, available,
+    cpu_forecast, decide, external, hpa, install, read,
+};
+use crate::metrics_access::{free_address, ready};
+
+/// How long a namespace may wait after the adapter is back: the checks of registrations are 30 s apart, and the pauses of
+/// the namespace controller grow to a minute.
+const NAMESPACE_GONE: Duration = Duration::from_mins(3);
+
+/// A replica of the adapter, as a process.
+struct Replica {
+    child: Child,
+    probes: SocketAddr,
+}
+
+impl Replica {
+    fn start(kubeconfig: &Path, listen: SocketAddr) -> Self {
+        let probes = free_address();
+        let child = Command::new(env!("CARGO_BIN_EXE_foretide"))
+            .arg("adapter")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--service-namespace", SYSTEM])
+            .args(["--listen", &listen.to_string()])
+            .args(["--probe-listen", &probes.to_string()])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        Self {
+            child: child.unwrap(),
+            probes,
+        }
+    }
+
+    /// Asks it to end, and waits until it has.
+    async fn terminate(mut self) {
+        let id = self.child.id().unwrap().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status().await;
+        assert!(sent.unwrap().success());
+        assert!(self.child.wait().await.unwrap().success());
+    }
+
+    async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+/// Reads the forecast through the API server, over and over, until it is dropped.
+struct Load {
+    answered: Arc<AtomicU64>,
+    failures: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    fn of(client: Client) -> Self {
+        let (answered, failures) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let (count, failed) = (Arc::clone(&answered), Arc::clone(&failures));
+        let task = tokio::spawn(async move {
+            loop {
+                match read(&client, &forecast()).await {
+                    Ok(_) => drop(count.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => failed.lock().unwrap().push(error.to_string()),
+                }
+            }
+        });
+        Self {
+            answered,
+            failures,
+            task,
+        }
+    }
+
+    /// Waits for so many more answers; returns the failures since the last call.
+    async fn more(&self, count: u64) -> Vec<String> {
+        let wanted = self.answered.load(Ordering::Relaxed) + count;
+        eventually(TIMEOUT, "more answers", || async {
+            let answered = self.answered.load(Ordering::Relaxed);
+            if answered < wanted {
+                Err(answered)
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        std::mem::take(&mut *self.failures.lock().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn forecast() -> String {
+    let labels = "targetKind%3DDeployment%2CtargetName%3Dweb%2CresourceIdentifier%3Dresource.cpu";
+    format!(
+        "/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/crane_autoscaling_prediction?labelSelector={labels}"
+    )
+}
+
+/// The kinds of the cluster, as `kubectl api-resources` finds them: those of groups that are not available are left out.
+async fn kinds(client: &Client) -> usize {
+    let mut count = 0;
+    for path in [
+        "/api/v1",
+        "/apis/apps/v1",
+        "/apis/autoscaling/v2",
+        "/apis/autoscaling.crane.io/v1alpha1",
+    ] {
+        let list = read(client, path).await.unwrap();
+        count += list["resources"].as_array().unwrap().len();
+    }
+    count
+}
+
+async fn is_scaling_active(world: &World) -> Option<String> {
+    let status = world.hpas().get("web").await.unwrap().status?;
+    let mut conditions = status.conditions?.into_iter();
+    conditions
+        .find(|one| one.type_ == "ScalingActive")
+        .map(|one| one.status)
+}
+
+/// Waits until the deletion of a namespace is held up because not every API can be listed.
+async fn waits_in_terminating(namespaces: &Api<Namespace>, name: &str) {
+    eventually(TIMEOUT, "the namespace waits", || async {
+        let found = namespaces
+            .get(name)
+            .await
+            .map_err(|error| error.to_string())?;
+        let conditions = found.status.and_then(|status| status.conditions);
+        let mut conditions = conditions.into_iter().flatten();
+        let fails = conditions.find(|one| one.type_ == "NamespaceDeletionDiscoveryFailure");
+        match fails {
+            Some(one) if one.status == "True" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
+    let world = World::start(ClusterOptions::named("adapter-outage")).await;
+    let client = world.client.clone();
+    let (one, two) = (free_address(), free_address());
+    let relay = ServiceRelay::to(vec![one.port(), two.port()])
+        .await
+        .unwrap();
+    let kubeconfig = install(&world, relay.port()).await;
+    let start = async |address| {
+        let replica = Replica::start(&kubeconfig, address);
+        ready(replica.probes).await;
+        replica
+    };
+    let (first, second) = (start(one).await, start(two).await);
+    available(&client).await;
+    world.deployment("web", 3, "10m").await;
+    autoscaler(&world, "web", json!({"prediction": {}})).await;
+    decide(&world, "web", 3, cpu_forecast("0.9")).await;
+    let metric = external(
+        "crane_autoscaling_prediction",
+        "web",
+        "resource.cpu",
+        "100m",
+    );
+    hpa(&world, "web", metric).await;
+    world.ready("web", "9", |replicas| replicas == 9).await;
+
+    // One replica is asked to end: no request fails.
+    let load = Load::of(client.clone());
+    assert_eq!(load.more(200).await, [] as [String; 0]);
+    first.terminate().await;
+    assert_eq!(load.more(200).await, [] as [String; 0]);
+    let first = start(one).await;
+    assert_eq!(load.more(200).await, [] as [String; 0]);
+
+    // One is killed: at most the requests in flight fail. The loop has one.
+    second.kill().await;
+    let failures = load.more(500).await;
+    assert!(failures.len() <= 1, "{failures:?}");
+    decide(&world, "web", 9, cpu_forecast("1.2")).await;
+    world.ready("web", "12", |replicas| replicas == 12).await;
+    assert_eq!(is_scaling_active(&world).await.as_deref(), Some("True"));
+    for name in API_SERVICES {
+        assert_eq!(availability(&client, name).await, Ok(()));
+    }
+    drop(load);
+
+    // Both are dead: the other APIs are as before, and the count is kept.
+    let before = kinds(&client).await;
+    first.kill().await;
+    for name in API_SERVICES {
+        eventually(TIMEOUT, &format!("{name} is unavailable"), || async {
+            match availability(&client, name).await {
+                Ok(()) => Err("available"),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+    }
+    assert_eq!(kinds(&client).await, before);
+    let groups = read(&client, "/apis").await.unwrap();
+    assert!(groups["groups"].as_array().unwrap().len() > 10, "{groups}");
+    assert_eq!(world.replicas("web").await, 12);
+
+    // A namespace is not deleted before every API can be listed.
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let name = world.cluster.namespace("ending").await.unwrap();
+    namespaces
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
+    waits_in_terminating(&namespaces, &name).await;
+    let _second = start(two).await;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the time is measured on the real clock"
+    )]
+    let returned = Instant::now();
+    available(&client).await;
+    let available_after = returned.elapsed();
+    eventually(NAMESPACE_GONE, "the namespace is gone", || async {
+        match namespaces.get_opt(&name).await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let gone_after = returned.elapsed();
+    eprintln!(
+        "available {available_after:.1?} after the return, the namespace gone {gone_after:.1?} after it"
+    );
+    eventually(TIMEOUT, "web is scaled again", || async {
+        let active = is_scaling_active(&world).await;
+        if active.as_deref() == Some("True") {
+            Ok(())
+        } else {
+            Err(format!("{active:?}"))
+        }
+    })
+    .await;
+}

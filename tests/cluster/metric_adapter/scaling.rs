@@ -1,0 +1,229 @@
+//! Each metric scales a Deployment, through the real HPA controller.
+
+use foretide::{config::AdapterConfig, ports::UpstreamSettings};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use rig::{ClusterOptions, FakeMetrics, Pki, Reading, eventually};
+use serde_json::{Value, json};
+
+use super::{
+    NAMESPACE, RunningAdapter, TIMEOUT, World, autoscaler, available, config, cpu_forecast, decide,
+    external, hpa, install, read,
+};
+use crate::metrics_access::free_address;
+
+const PREDICTION: &str = "crane_autoscaling_prediction";
+const CRON: &str = "crane_autoscaling_cron";
+const POD_CPU: &str = "crane_pod_cpu_usage";
+
+/// What lets the HPA controller read metrics of the upstream adapter.
+const UPSTREAM_READER: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: upstream-metrics}
+rules:
+- {apiGroups: [external.metrics.k8s.io], resources: [queue_length], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: upstream-metrics}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: upstream-metrics}
+subjects: [{kind: ServiceAccount, name: horizontal-pod-autoscaler, namespace: kube-system}]
+";
+
+fn window(replicas: Option<i32>) -> Value {
+    json!([{"source": "cron", "name": "night", "replicas": replicas}])
+}
+
+fn crons() -> Value {
+    json!([{"name": "night", "start": "0 1 * * *", "end": "0 5 * * *", "targetReplicas": 7}])
+}
+
+/// The Pods metric of the autoscaler of a target.
+async fn of_pods(world: &World, target: &str) -> Value {
+    let uid = world.ehpas().get(target).await.unwrap().metadata.uid;
+    json!({
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": POD_CPU, "selector": {"matchLabels": {
+                "autoscaling.crane.io/effective-hpa-uid": uid,
+            }}},
+            "target": {"type": "AverageValue", "averageValue": "100m"},
+        },
+    })
+}
+
+/// Waits for a condition of a `HorizontalPodAutoscaler`.
+async fn condition(world: &World, name: &str, kind: &str, status: &str) -> String {
+    let shown = format!("{name} has {kind}={status}");
+    eventually(TIMEOUT, &shown, || async {
+        let found: HorizontalPodAutoscaler =
+            world.hpas().get(name).await.map_err(|e| e.to_string())?;
+        let conditions = found.status.and_then(|status| status.conditions);
+        let of_kind = conditions
+            .into_iter()
+            .flatten()
+            .find(|one| one.type_ == kind);
+        match of_kind {
+            Some(one) if one.status == status => Ok(one.message.unwrap_or_default()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+/// An adapter with an upstream adapter, which is reached by a cluster.
+async fn start(world: &World, upstream: &FakeMetrics) -> RunningAdapter {
+    let listen = free_address();
+    let kubeconfig = install(world, listen.port()).await;
+    let adapter = RunningAdapter::run(AdapterConfig {
+        upstream: Some(UpstreamSettings {
+            url: upstream.url().parse().unwrap(),
+            ca_file: world.cluster.folder().join("ca.crt"),
+            token_file: None,
+        }),
+        ..config(&kubeconfig, listen)
+    });
+    available(&world.client).await;
+    adapter
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stock_autoscalers_scale_by_each_metric_of_the_adapter() {
+    let world = World::start(ClusterOptions::named("metric-adapter")).await;
+    let upstream = FakeMetrics::unregistered(&world.cluster).await.unwrap();
+    let _adapter = start(&world, &upstream).await;
+    for name in ["forecast", "pods", "windows", "alone", "queue"] {
+        world.deployment(name, 3, "10m").await;
+    }
+
+    // Less than one core is exact: 0.9 cores of 100m each are nine pods.
+    autoscaler(&world, "forecast", json!({"prediction": {}})).await;
+    decide(&world, "forecast", 3, cpu_forecast("0.9")).await;
+    hpa(
+        &world,
+        "forecast",
+        external(PREDICTION, "forecast", "resource.cpu", "100m"),
+    )
+    .await;
+    // The same forecast by pod, as crane before 0.6, comes to the same count.
+    autoscaler(&world, "pods", json!({"prediction": {}})).await;
+    decide(&world, "pods", 3, cpu_forecast("0.9")).await;
+    hpa(&world, "pods", of_pods(&world, "pods").await).await;
+    // An open window.
+    autoscaler(
+        &world,
+        "windows",
+        json!({"crons": crons(), "prediction": {}}),
+    )
+    .await;
+    decide(&world, "windows", 3, window(Some(7))).await;
+    hpa(&world, "windows", external(CRON, "windows", "cron", "1")).await;
+    // A closed window without other metrics keeps the current count.
+    autoscaler(&world, "alone", json!({"crons": crons()})).await;
+    decide(&world, "alone", 3, window(None)).await;
+    hpa(&world, "alone", external(CRON, "alone", "cron", "1")).await;
+    // A metric of the upstream adapter.
+    world.apply(UPSTREAM_READER).await;
+    upstream.set_external(NAMESPACE, "queue_length", vec![Reading::new("50")]);
+    let queue = json!({
+        "type": "External",
+        "external": {
+            "metric": {"name": "queue_length"},
+            "target": {"type": "AverageValue", "averageValue": "10"},
+        },
+    });
+    hpa(&world, "queue", queue).await;
+
+    for (name, count) in [("forecast", 9), ("pods", 9), ("windows", 7), ("queue", 5)] {
+        world
+            .ready(name, &count.to_string(), |replicas| replicas == count)
+            .await;
+        condition(&world, name, "ScalingActive", "True").await;
+    }
+    condition(&world, "alone", "ScalingActive", "True").await;
+    assert_eq!(world.replicas("alone").await, 3);
+
+    // A window that closed beside metrics requires the minimum.
+    decide(&world, "windows", 7, window(None)).await;
+    world.ready("windows", "2", |replicas| replicas == 2).await;
+    // Alone, an open one requires its count, and what runs is kept when it closes.
+    decide(&world, "alone", 3, window(Some(6))).await;
+    world.ready("alone", "6", |replicas| replicas == 6).await;
+    decide(&world, "alone", 6, window(None)).await;
+
+    // Without a forecast the metric is unavailable, not zero: nothing is scaled down.
+    let expired = json!([{"source": "forecast", "name": "resource.cpu", "reason": "Expired"}]);
+    decide(&world, "forecast", 9, expired.clone()).await;
+    decide(&world, "pods", 9, expired).await;
+    for name in ["forecast", "pods"] {
+        let message = condition(&world, name, "ScalingActive", "False").await;
+        assert!(
+            message.contains("has no forecast of resource.cpu: Expired"),
+            "{message}"
+        );
+        assert_eq!(world.replicas(name).await, 9);
+    }
+    assert_eq!(world.replicas("alone").await, 6);
+    discovery_lists_all(&world, &upstream).await;
+    upstream_is_verified(&world, &upstream).await;
+    let forbidden = world
+        .cluster
+        .audit()
+        .unwrap()
+        .into_iter()
+        .filter(|event| event.code == 403 && event.user.ends_with(":foretide-adapter"));
+    assert_eq!(forbidden.count(), 0);
+}
+
+/// The API server shows our metrics and those of the upstream adapter.
+async fn discovery_lists_all(world: &World, upstream: &FakeMetrics) {
+    upstream.set_external(NAMESPACE, "orders", vec![Reading::new("1")]);
+    let path = "/apis/external.metrics.k8s.io/v1beta1";
+    let list = read(&world.client, path).await.unwrap();
+    let names: Vec<_> = list["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["name"])
+        .collect();
+    for name in [PREDICTION, CRON, "orders", "queue_length"] {
+        assert!(names.contains(&&json!(name)), "{names:?}");
+    }
+    let path = format!("{path}/namespaces/{NAMESPACE}/missing");
+    let listed = read(&world.client, &path).await.unwrap();
+    assert_eq!(
+        listed["items"],
+        json!([]),
+        "as the upstream adapter answers"
+    );
+}
+
+/// An adapter that trusts another authority than that of the upstream adapter asks it nothing, and serves its own
+/// metrics.
+async fn upstream_is_verified(world: &World, upstream: &FakeMetrics) {
+    let listen = free_address();
+    let ca_file = world.cluster.folder().join("other-ca.crt");
+    std::fs::write(&ca_file, Pki::new().unwrap().ca_pem()).unwrap();
+    let kubeconfig = install(world, listen.port()).await;
+    let _adapter = RunningAdapter::run(AdapterConfig {
+        upstream: Some(UpstreamSettings {
+            url: upstream.url().parse().unwrap(),
+            ca_file,
+            token_file: None,
+        }),
+        ..config(&kubeconfig, listen)
+    });
+    let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/queue_length");
+    eventually(TIMEOUT, "the upstream adapter is refused", || async {
+        let read = read(&world.client, &path).await;
+        let text = read.map_or_else(|error| error.to_string(), |list| list.to_string());
+        if text.contains(&upstream.url()) && text.contains("certificate") {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    decide(world, "windows", 2, window(Some(4))).await;
+    world.ready("windows", "4", |replicas| replicas == 4).await;
+}

@@ -1,0 +1,78 @@
+//! The examples of metrics in `examples/`: what the HorizontalPodAutoscalers read is what the autoscaler beside them
+//! publishes.
+
+use foretide::api::published::{
+    CRON_IDENTIFIER, CRON_METRIC, EHPA_UID_LABEL, POD_CPU_METRIC, PREDICTION_METRIC,
+};
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode, ScaleStrategy};
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, MetricIdentifier, MetricSpec, MetricTarget,
+};
+
+const AUTOSCALER: &str = include_str!("../../examples/adapter-autoscaler.yaml");
+const EXTERNAL: &str = include_str!("../../examples/adapter-hpa.yaml");
+const PODS: &str = include_str!("../../examples/adapter-hpa-pods.yaml");
+
+/// Name, labels and target of a metric; of others than External and Pods, nothing.
+fn described(spec: &MetricSpec) -> Option<(String, Vec<(String, String)>, String)> {
+    let describe = |metric: &MetricIdentifier, target: &MetricTarget| {
+        let selector = metric.selector.clone().unwrap_or_default();
+        let labels = selector.match_labels.unwrap_or_default();
+        let value = target.average_value.clone().unwrap().0;
+        (metric.name.clone(), labels.into_iter().collect(), value)
+    };
+    let external = spec.external.as_ref();
+    let external = external.map(|source| describe(&source.metric, &source.target));
+    let pods = spec.pods.as_ref();
+    external.or_else(|| pods.map(|source| describe(&source.metric, &source.target)))
+}
+
+#[test]
+fn the_examples_of_the_adapter_read_what_their_autoscaler_publishes() {
+    let autoscaler: EffectiveHorizontalPodAutoscaler = serde_saphyr::from_str(AUTOSCALER).unwrap();
+    let spec = &autoscaler.spec;
+    assert_eq!(spec.mode, Some(Mode::Metric));
+    assert_eq!(spec.scale_strategy, Some(ScaleStrategy::Preview));
+    assert_eq!(spec.crons.as_ref().map(Vec::len), Some(1));
+    assert!(spec.prediction.is_some());
+    let target = &spec.scale_target_ref;
+
+    let labels = |identifier: &str| {
+        let pairs = [
+            ("resourceIdentifier", identifier),
+            ("targetKind", &target.kind),
+            ("targetName", &target.name),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        pairs.to_vec()
+    };
+    // Half of the fifth of a core that each pod requests.
+    let per_pod = "100m".to_owned();
+    let of_external = [
+        (
+            PREDICTION_METRIC.to_owned(),
+            labels("resource.cpu"),
+            per_pod.clone(),
+        ),
+        (
+            CRON_METRIC.to_owned(),
+            labels(CRON_IDENTIFIER),
+            "1".to_owned(),
+        ),
+    ];
+    let uid = "f9b92249-eab9-4671-afe0-17925e5987b8".to_owned();
+    let of_pods = [(
+        POD_CPU_METRIC.to_owned(),
+        vec![(EHPA_UID_LABEL.to_owned(), uid)],
+        per_pod,
+    )];
+    for (manifest, expected) in [(EXTERNAL, of_external.as_slice()), (PODS, &of_pods)] {
+        let hpa: HorizontalPodAutoscaler = serde_saphyr::from_str(manifest).unwrap();
+        let hpa = hpa.spec.unwrap();
+        assert_eq!(hpa.scale_target_ref.name, target.name);
+        assert_eq!(hpa.scale_target_ref.kind, target.kind);
+        let metrics = hpa.metrics.unwrap();
+        let found: Vec<_> = metrics.iter().filter_map(described).collect();
+        assert_eq!(found, expected);
+    }
+}
