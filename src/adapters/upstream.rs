@@ -179,3 +179,71 @@ async fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
+        UpstreamRequest {
+            path: path.to_vec(),
+            parameters: vec![("labelSelector", "a=b,c in (d)")],
+            deadline: Duration::from_secs(1),
+        }
+    }
+
+    fn upstream(ca_file: &Path) -> HttpsUpstream {
+        let settings = UpstreamSettings {
+            url: "https://adapter.monitoring:6443".parse().unwrap(),
+            ca_file: ca_file.to_owned(),
+            token_file: None,
+        };
+        HttpsUpstream::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0))
+    }
+
+    #[test]
+    fn a_name_stays_within_its_own_path_segment() {
+        for (path, expected) in [
+            (
+                vec!["g", "v1", "namespaces", "shop", "queue length"],
+                Some(
+                    "/apis/g/v1/namespaces/shop/queue%20length?labelSelector=a%3Db%2Cc%20in%20%28d%29",
+                ),
+            ),
+            (
+                vec!["g", "*"],
+                Some("/apis/g/%2A?labelSelector=a%3Db%2Cc%20in%20%28d%29"),
+            ),
+            (vec!["g", "..", "api"], None),
+            (vec!["g", "a/b"], None),
+            (vec!["g", ""], None),
+        ] {
+            let found = super::path(&request(&path)).ok();
+            assert_eq!(found.as_deref(), expected, "{path:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_usable_certificates_nothing_is_asked() {
+        let missing = upstream(Path::new("/missing/ca.crt"));
+        assert_eq!(missing.name(), "https://adapter.monitoring:6443");
+        let refused = missing.get(&request(&["g"])).await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.starts_with("cannot read /missing/ca.crt: "), "{text}");
+        let unusable = upstream(Path::new("ca.crt"));
+        for content in [
+            "",
+            "no certificate",
+            "-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n",
+        ] {
+            let problem = unusable
+                .config(content.as_bytes())
+                .err()
+                .unwrap_or_default();
+            assert!(problem.starts_with("ca.crt "), "{content:?}: {problem}");
+            assert!(problem.contains("in PEM form"), "{content:?}: {problem}");
+        }
+    }
+}

@@ -136,6 +136,10 @@ fn unready(
     }
 }
 
+#[expect(
+    clippy::cognitive_complexity,
+    reason = "the branches are those of the log macros"
+)]
 fn started(config: &KedaScalerConfig) {
     let listen = config.listen;
     if config.tls.is_some() {

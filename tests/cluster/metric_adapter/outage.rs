@@ -253,7 +253,10 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
         }
     })
     .await;
-    tracing::info!(?available_after, gone_after = ?returned.elapsed(), "the adapter is back");
+    let gone_after = returned.elapsed();
+    eprintln!(
+        "available {available_after:.1?} after the return, the namespace gone {gone_after:.1?} after it"
+    );
     eventually(TIMEOUT, "web is scaled again", || async {
         let active = is_scaling_active(&world).await;
         if active.as_deref() == Some("True") {

@@ -2,7 +2,7 @@
 
 use foretide::{config::AdapterConfig, ports::UpstreamSettings};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use rig::{ClusterOptions, FakeMetrics, Reading, eventually};
+use rig::{ClusterOptions, FakeMetrics, Pki, Reading, eventually};
 use serde_json::{Value, json};
 
 use super::{
@@ -165,6 +165,7 @@ async fn stock_autoscalers_scale_by_each_metric_of_the_adapter() {
     }
     assert_eq!(world.replicas("alone").await, 6);
     discovery_lists_all(&world, &upstream).await;
+    upstream_is_verified(&world, &upstream).await;
     let forbidden = world
         .cluster
         .audit()
@@ -195,4 +196,34 @@ async fn discovery_lists_all(world: &World, upstream: &FakeMetrics) {
         json!([]),
         "as the upstream adapter answers"
     );
+}
+
+/// An adapter that trusts another authority than that of the upstream adapter asks it nothing, and serves its own
+/// metrics.
+async fn upstream_is_verified(world: &World, upstream: &FakeMetrics) {
+    let listen = free_address();
+    let ca_file = world.cluster.folder().join("other-ca.crt");
+    std::fs::write(&ca_file, Pki::new().unwrap().ca_pem()).unwrap();
+    let kubeconfig = install(world, listen.port()).await;
+    let _adapter = RunningAdapter::run(AdapterConfig {
+        upstream: Some(UpstreamSettings {
+            url: upstream.url().parse().unwrap(),
+            ca_file,
+            token_file: None,
+        }),
+        ..config(&kubeconfig, listen)
+    });
+    let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/queue_length");
+    eventually(TIMEOUT, "the upstream adapter is refused", || async {
+        let read = read(&world.client, &path).await;
+        let text = read.map_or_else(|error| error.to_string(), |list| list.to_string());
+        if text.contains(&upstream.url()) && text.contains("certificate") {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    decide(world, "windows", 2, window(Some(4))).await;
+    world.ready("windows", "4", |replicas| replicas == 4).await;
 }
