@@ -3,6 +3,7 @@
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
 pub mod adapter;
+pub mod keda_scaler;
 mod shutdown;
 
 use std::{future::Future, net::SocketAddr, sync::Arc};

@@ -155,6 +155,20 @@ impl<'a> Published<'a> {
         Ok(PublishedForecast { total, per_pod })
     }
 
+    /// The target of one pod of the forecast metric, as of the last decision, however old that is.
+    ///
+    /// # Errors
+    /// [`Unpublished`] if the forecast has no value in it.
+    pub fn forecast_target(&self, identifier: &str) -> Result<Quantity, Unpublished> {
+        let status = self.object.status.as_ref();
+        let time = status.and_then(|status| status.decision.as_ref()?.time.as_ref());
+        let then = Self {
+            object: self.object,
+            now: time.map_or(self.now, |time| time.0),
+        };
+        then.forecast(identifier).map(|forecast| forecast.per_pod)
+    }
+
     /// The count of the cron windows: the largest `targetReplicas` of the open ones. With none open, the minimum if
     /// there are metrics too, so that they alone decide; otherwise the current count, which is then kept (seed 004).
     ///
@@ -168,16 +182,24 @@ impl<'a> Published<'a> {
                 object: self.name(),
             });
         }
-        let open = proposals(decision, ProposalSource::Cron).filter_map(|cron| cron.replicas);
         let has_metrics = spec.metrics.iter().flatten().next().is_some();
         let crons = CronInputs {
-            open: open.max().map(Replicas::from_i32),
+            open: open_count(decision).map(Replicas::from_i32),
             min: Replicas::from_i32(spec.min_replicas.unwrap_or(1)),
             current: decision.current_replicas.map(Replicas::from_i32),
             // With a prediction there is the cpu metric that is forecast.
             has_metrics: has_metrics || spec.prediction.is_some(),
         };
         Ok(crons.count().as_i32())
+    }
+
+    /// The largest `targetReplicas` of the open cron windows; none while all are closed.
+    ///
+    /// # Errors
+    /// As [`Published::cron`].
+    pub fn open_windows(&self) -> Result<Option<i32>, Unpublished> {
+        self.cron()?;
+        Ok(open_count(self.decision()?))
     }
 
     /// The floor: the count that forecasts and cron windows require together, after their windows and policies. Absent
@@ -187,6 +209,22 @@ impl<'a> Published<'a> {
     /// [`Unpublished`] without a decision.
     pub fn floor(&self) -> Result<Option<i32>, Unpublished> {
         Ok(self.decision()?.floor)
+    }
+
+    /// The floor while a forecast or a cron window asks for a replica, or has asked for one within the stabilization
+    /// window; none otherwise. Unlike the minimum in [`Published::floor`], it never keeps a workload from zero.
+    ///
+    /// # Errors
+    /// As [`Published::floor`].
+    pub fn required(&self) -> Result<Option<i32>, Unpublished> {
+        let decision = self.decision()?;
+        let minimum = self.object.spec.min_replicas.unwrap_or(1);
+        let asks = |proposal: &ProposalStatus| {
+            proposal.source != ProposalSource::Observed
+                && proposal.replicas.is_some_and(|replicas| replicas > 0)
+        };
+        let asked = decision.proposals.iter().flatten().any(asks);
+        Ok(decision.floor.filter(|floor| asked || *floor > minimum))
     }
 
     /// The metrics that are forecast, whether they have a value now or not.
@@ -265,6 +303,12 @@ pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
     let position = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.strip_prefix('s').and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(digits, rest)| position(digits) && rest == ours)
+}
+
+/// The largest count of the open cron windows.
+fn open_count(decision: &DecisionStatus) -> Option<i32> {
+    let open = proposals(decision, ProposalSource::Cron).filter_map(|cron| cron.replicas);
+    open.max()
 }
 
 fn proposals(
@@ -394,6 +438,42 @@ mod tests {
             refused,
             "EffectiveHorizontalPodAutoscaler shop/web has no crons"
         );
+    }
+
+    #[test]
+    fn the_floor_is_required_while_something_asks_for_it_or_holds_it() {
+        let forecast = |replicas: Option<i32>| json!({"source": "forecast", "name": "resource.cpu", "replicas": replicas});
+        let observed = json!({"source": "observed", "name": "resource.cpu", "replicas": 9});
+        for (proposals, floor, required) in [
+            (json!([forecast(Some(3)), observed]), Some(3), Some(3)),
+            (json!([forecast(Some(1))]), Some(2), Some(2)),
+            (json!([forecast(Some(0))]), Some(2), None),
+            (json!([forecast(Some(0))]), Some(3), Some(3)),
+            (json!([forecast(None), observed]), Some(5), Some(5)),
+            (json!([observed]), Some(2), None),
+            (json!([observed]), None, None),
+        ] {
+            let decision = json!({"proposals": proposals, "floor": floor});
+            let object = object(&json!({}), &decision);
+            assert_eq!(published(&object).required(), Ok(required), "{decision}");
+        }
+    }
+
+    #[test]
+    fn open_windows_have_a_count_and_closed_ones_none() {
+        let crons = json!({"crons": [{"name": "c"}]});
+        let window =
+            |replicas: Option<i32>| json!({"source": "cron", "name": "c", "replicas": replicas});
+        for (proposals, count) in [
+            (json!([window(Some(1)), window(Some(5))]), Some(5)),
+            (json!([window(Some(0)), window(None)]), Some(0)),
+            (json!([window(None)]), None),
+        ] {
+            let object = object(&crons, &json!({"proposals": proposals}));
+            assert_eq!(published(&object).open_windows(), Ok(count), "{proposals}");
+        }
+        let none = object(&json!({}), &json!({}));
+        assert!(published(&none).open_windows().is_err());
     }
 
     #[test]

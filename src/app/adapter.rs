@@ -105,16 +105,16 @@ pub async fn run(
         checked = adapter.registrations.check(&adapter.clock) => checked?,
         () = shutdown.as_mut() => return Ok(()),
     }
-    let router = adapter.router(&config);
-    let (stop, stopped) = oneshot::channel::<()>();
-    // A dropped sender means shutdown.
-    let stopped = stopped.map(|_stop| ());
-    let configs = adapter.certificates.configs();
-    let is_published = config.certificate.is_none();
-    let apis = adapter.groups();
-    adapter.spawn(&mut parts, is_published);
-    parts.spawn(http::serve_tls(listener, configs, router, stopped).map(|()| SERVER));
-    tracing::info!(listen = %config.listen, apis, "metric adapter started");
+    let stop = adapter.serve(&config, listener, &mut parts);
+    until(shutdown, stop, parts).await
+}
+
+/// Waits for the shutdown signal, or for a part to exit, which is a failure. Then the requests in flight end.
+async fn until(
+    shutdown: impl Future<Output = ()>,
+    stop: oneshot::Sender<()>,
+    mut parts: Parts,
+) -> Result<(), AdapterError> {
     tokio::select! {
         () = shutdown => {
             drop(stop);
@@ -201,14 +201,8 @@ impl Adapter {
         let configs: TlsConfigs = self.certificates.configs();
         let started = Contact::now();
         move || {
-            let silence = autoscalers.watch().silent_since(started).age();
-            if !autoscalers.is_synced() {
-                Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned())
-            } else if silence > MAX_SILENCE {
-                Some(format!(
-                    "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {} s",
-                    silence.as_secs()
-                ))
+            if let Some(problem) = unready_watch(&autoscalers, started) {
+                Some(problem)
             } else if is_absent(&configs) {
                 Some("no certificate to serve with yet".to_owned())
             } else if is_absent(&authorities) {
@@ -226,6 +220,24 @@ impl Adapter {
     fn groups(&self) -> String {
         let groups: Vec<&str> = self.apis.iter().map(|api| api.group()).collect();
         groups.join(",")
+    }
+
+    /// Starts answering requests, until the sender is used or dropped.
+    fn serve(
+        self,
+        config: &AdapterConfig,
+        listener: TcpListener,
+        parts: &mut Parts,
+    ) -> oneshot::Sender<()> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        // A dropped sender means shutdown.
+        let stopped = stopped.map(|_stop| ());
+        let (router, configs) = (self.router(config), self.certificates.configs());
+        let served = http::serve_tls(listener, configs, router, stopped);
+        parts.spawn(served.map(|()| SERVER));
+        tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
+        self.spawn(parts, config.certificate.is_none());
+        stop
     }
 
     /// Starts what keeps the sources of answers up to date. The bundle of our own authority `is_published` in the
@@ -248,7 +260,21 @@ impl Adapter {
     }
 }
 
-fn is_absent<T>(value: &watch::Receiver<Option<T>>) -> bool {
+/// What is wrong with the watch of a process that has `started`, if something is.
+pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
+    let silence = autoscalers.watch().silent_since(started).age();
+    if !autoscalers.is_synced() {
+        return Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned());
+    }
+    (silence > MAX_SILENCE).then(|| {
+        let seconds = silence.as_secs();
+        format!(
+            "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {seconds} s"
+        )
+    })
+}
+
+pub(super) fn is_absent<T>(value: &watch::Receiver<Option<T>>) -> bool {
     value.borrow().is_none()
 }
 

@@ -83,7 +83,7 @@ impl Stop {
 }
 
 /// Waits until `count` of these parts have ended.
-async fn wait_for(names: &[&str], count: usize, parts: &mut Parts) {
+pub(super) async fn wait_for(names: &[&str], count: usize, parts: &mut Parts) {
     let mut left = count;
     while left > 0
         && let Some(ended) = parts.join_next().await

@@ -1,6 +1,6 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller` and `adapter` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
+//! Every command but `controller`, `adapter` and `keda-scaler` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
 //! [`run`] detects the context and prints the output.
 
 mod adapter;
@@ -16,6 +16,7 @@ pub mod demo;
 mod exit;
 pub mod explain;
 pub mod inputs;
+mod keda_scaler;
 mod manifest;
 pub mod members;
 mod output;
@@ -51,6 +52,8 @@ enum Command {
     Controller(Box<config::ControllerArgs>),
     /// Serve the forecasts and cron windows of autoscalers as Kubernetes metrics APIs
     Adapter(Box<config::AdapterArgs>),
+    /// Serve floors, forecasts and cron windows of autoscalers to KEDA, as an external scaler
+    KedaScaler(Box<config::KedaScalerArgs>),
     /// Make one scaling decision offline, from a manifest and a recorded history
     Plan(plan::PlanArgs),
     /// Replay the controller's decisions over a recorded history, and score them
@@ -75,6 +78,7 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args),
         Command::Adapter(args) => adapter::run(*args),
+        Command::KedaScaler(args) => keda_scaler::run(*args),
         Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
             terminal::play(&args, &CommandContext::detect())
         }
@@ -86,13 +90,13 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Executes a command line other than `controller` and `adapter`.
+/// Executes a command line other than `controller`, `adapter` and `keda-scaler`.
 ///
 /// # Errors
-/// The command fails, or is `controller` or `adapter`.
+/// The command fails, or is one of those three.
 pub fn execute(cli: &Cli, context: &CommandContext) -> Result<CommandOutput, Failure> {
     match &cli.command {
-        Command::Controller(_) | Command::Adapter(_) => {
+        Command::Controller(_) | Command::Adapter(_) | Command::KedaScaler(_) => {
             Err(Failure::usage("this command runs until it is stopped"))
         }
         Command::Plan(args) => plan::run(args, context),

@@ -1,5 +1,5 @@
 //! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become;
-//! beside them those of `foretide adapter`.
+//! beside them those of `foretide adapter` and `foretide keda-scaler`.
 //!
 //! It opens no connections and reads only the configuration file: a [`Config`] is a value that `app::run` receives.
 //!
@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `args` | flags and environment |
 //! | `adapter` | flags, environment and configuration of the metric adapter |
+//! | `keda_scaler` | those of the KEDA scaler |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
 //! | `error` | why a configuration cannot be used |
 
@@ -14,6 +15,7 @@ mod adapter;
 mod args;
 mod error;
 mod file;
+mod keda_scaler;
 mod servers;
 
 #[cfg(test)]
@@ -37,6 +39,7 @@ pub use self::{
     },
     error::ConfigError,
     file::{ConfigFile, FileError},
+    keda_scaler::{KedaScalerArgs, KedaScalerConfig, KedaScalerConfigError, KedaScalerTls},
     servers::ServerSections,
 };
 use crate::{

@@ -10,6 +10,7 @@ mod access;
 mod connections;
 mod failure;
 mod identity;
+pub mod keda;
 pub mod metrics_api;
 mod probes;
 mod reviews;
@@ -33,7 +34,7 @@ pub use self::{
     identity::{AccessControl, protect},
     probes::probes,
     serve::serve,
-    tls::{PeerCertificates, TlsConfigs, serve_tls},
+    tls::{PeerCertificates, TlsConfigs, serve_http2, serve_tls},
 };
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 

@@ -3,7 +3,12 @@
 //! Each new connection gets the newest configuration; open ones go on with theirs. A handler finds the certificates
 //! that the client presented in the request's extension [`PeerCertificates`]. Whom they belong to is left to `identity`.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{
+    future::{Future, ready},
+    io,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::Router;
 use futures::{Stream, StreamExt};
@@ -32,8 +37,9 @@ use super::{
 const CONNECTIONS_MAX: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests of one HTTP/2 connection are answered at a time: the limit of Go's server.
-const STREAMS_MAX: u32 = 250;
+/// How many requests of one HTTP/2 connection are answered at a time. KEDA holds all its streams on one connection, two for
+/// each trigger of type external-push; beyond the limit its other requests would wait.
+const STREAMS_MAX: u32 = 4096;
 /// The largest header of a request. Those of the API server name the groups of a user.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// How often a silent HTTP/2 connection is asked whether its client is there.
@@ -63,6 +69,16 @@ pub async fn serve_tls(
     serve_incoming(accepted(listener).boxed(), configs, router, stop).await;
 }
 
+/// As [`serve_tls`], without TLS: HTTP/2 alone, from the first byte on, as clients of gRPC without TLS speak it.
+pub async fn serve_http2(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let open = |stream| ready(Some(Opened::plaintext(stream)));
+    serve_opened(accepted(listener).boxed(), open, router, stop).await;
+}
+
 async fn serve_incoming<S, I>(
     incoming: S,
     configs: TlsConfigs,
@@ -72,6 +88,24 @@ async fn serve_incoming<S, I>(
     S: Stream<Item = I> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let open = |stream| {
+        let config = configs.borrow().clone();
+        async { Some(Opened::encrypted(handshake(stream, config?).await?)) }
+    };
+    serve_opened(incoming, open, router, stop).await;
+}
+
+/// Serves connections that `open` makes ready for requests; none for one that is closed instead.
+async fn serve_opened<S, I, O, F>(
+    incoming: S,
+    open: impl Fn(I) -> F,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) where
+    S: Stream<Item = I> + Unpin,
+    O: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    F: Future<Output = Option<Opened<O>>> + Send + 'static,
+{
     let stopped = watch::Sender::new(false);
     let stopping = async {
         stop.await;
@@ -79,17 +113,15 @@ async fn serve_incoming<S, I>(
     };
     let incoming = incoming.take_until(stopping);
     let serve_one = |stream, activity| {
-        let config = configs.borrow().clone();
+        let opened = open(stream);
         let connection = Connection {
             activity,
             router: router.clone(),
             stopped: stopped.subscribe(),
         };
         async move {
-            if let Some(config) = config
-                && let Some(stream) = handshake(stream, config).await
-            {
-                connection.serve(stream).await;
+            if let Some(opened) = opened.await {
+                connection.serve(opened).await;
             }
         }
     };
@@ -111,6 +143,37 @@ where
     }
 }
 
+/// A connection that is ready for requests.
+struct Opened<I> {
+    stream: I,
+    is_http2: bool,
+    peer: PeerCertificates,
+}
+
+// === impl Opened ===
+
+impl<I> Opened<TlsStream<I>> {
+    fn encrypted(stream: TlsStream<I>) -> Self {
+        let (_, session) = stream.get_ref();
+        let peer = session.peer_certificates().unwrap_or_default().into();
+        Self {
+            is_http2: session.alpn_protocol() == Some(b"h2"),
+            peer: PeerCertificates(peer),
+            stream,
+        }
+    }
+}
+
+impl<I> Opened<I> {
+    fn plaintext(stream: I) -> Self {
+        Self {
+            stream,
+            is_http2: true,
+            peer: PeerCertificates::default(),
+        }
+    }
+}
+
 /// What serves the requests of one connection.
 struct Connection {
     activity: Arc<Activity>,
@@ -121,7 +184,7 @@ struct Connection {
 // === impl Connection ===
 
 impl Connection {
-    async fn serve<I>(self, stream: TlsStream<I>)
+    async fn serve<I>(self, opened: Opened<I>)
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -130,9 +193,12 @@ impl Connection {
             router,
             mut stopped,
         } = self;
-        let (_, session) = stream.get_ref();
-        let builder = builder(session.alpn_protocol() == Some(b"h2"));
-        let peer = PeerCertificates(session.peer_certificates().unwrap_or_default().into());
+        let Opened {
+            stream,
+            is_http2,
+            peer,
+        } = opened;
+        let builder = builder(is_http2);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let in_flight = activity.request();
             request.extensions_mut().insert(peer.clone());
@@ -153,7 +219,7 @@ impl Connection {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "TLS connection ended");
+            tracing::debug!(%error, "connection ended");
         }
     }
 }

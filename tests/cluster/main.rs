@@ -21,6 +21,7 @@ mod fleet;
 mod image;
 mod installation;
 mod isolation;
+mod keda_scaler;
 mod leadership;
 mod manifests;
 mod manual_changes;

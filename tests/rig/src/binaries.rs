@@ -1,4 +1,4 @@
-//! The programs that the rig runs: a control plane, Prometheus, and the clients of a user.
+//! The programs that the rig runs: a control plane, Prometheus, the clients of a user, and KEDA's client.
 
 use std::{
     fmt,
@@ -120,6 +120,14 @@ const HELM_3: GoModule = GoModule {
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
 };
 
+/// KEDA's generated client alone builds in seconds.
+const KEDA_CLIENT: GoModule = GoModule {
+    what: "KEDA's client of external scalers",
+    folder: "go/keda",
+    packages: &["."],
+    ldflags: "-s -w",
+};
+
 /// The programs, ready to run.
 #[derive(Debug, Clone)]
 pub struct Binaries {
@@ -215,6 +223,29 @@ impl Clients {
     #[must_use]
     pub fn helm_3_folder(&self) -> &Path {
         &self.helm_3
+    }
+}
+
+/// A program that asks an external scaler with KEDA's own client, and prints its answers as lines of JSON.
+#[derive(Debug, Clone)]
+pub struct KedaClient {
+    folder: PathBuf,
+}
+
+impl KedaClient {
+    /// Makes sure that the program exists, building it if it is missing: half a minute the first time.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`].
+    pub fn ensure() -> Result<Self> {
+        let folder = KEDA_CLIENT.ensure()?;
+        Ok(Self { folder })
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.folder.join("keda")
     }
 }
 

@@ -92,7 +92,7 @@ mod tls_server;
 mod wait;
 
 pub use audit::AuditEvent;
-pub use binaries::{Binaries, Clients, Component};
+pub use binaries::{Binaries, Clients, Component, KedaClient};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use fake::{FakeMetrics, FakeScales, MetricsApi, PodUsage, Reading, Taken};

@@ -9,7 +9,8 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use rig::{
-    Binaries, Clients, Cluster, ClusterOptions, Component, Demand, HpaFlags, NodeSize, Prometheus,
+    Binaries, Clients, Cluster, ClusterOptions, Component, Demand, HpaFlags, KedaClient, NodeSize,
+    Prometheus,
 };
 
 #[derive(Parser)]
@@ -26,7 +27,7 @@ struct Arguments {
 enum Command {
     /// Start a cluster, or a hub and its members, and a Prometheus; end them on Ctrl-C
     Up(Up),
-    /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus; kubectl and Helm for tests)
+    /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus; kubectl, Helm and KEDA's client for tests)
     Build,
 }
 
@@ -107,7 +108,8 @@ impl Up {
 
 fn build() -> rig::Result<()> {
     Binaries::ensure()?;
-    Clients::ensure().map(drop)
+    Clients::ensure()?;
+    KedaClient::ensure().map(drop)
 }
 
 /// Prints a line on standard output; a closed reader is no failure.

@@ -1,0 +1,382 @@
+//! The service without a connection: every source, every refusal, and the streams.
+
+use std::{sync::Mutex, time::Duration};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tonic::Code;
+
+use super::{
+    proto::{MetricSpec, MetricValue},
+    *,
+};
+
+const NOW: &str = "2026-03-01T10:00:00Z";
+
+/// Autoscalers that a test sets.
+struct Fake {
+    objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
+    changed: watch::Sender<()>,
+}
+
+impl Autoscalers for Fake {
+    fn is_synced(&self) -> bool {
+        self.objects.lock().unwrap().is_some()
+    }
+
+    fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
+        let objects = self.objects.lock().unwrap();
+        let all = objects.iter().flatten().cloned();
+        all.filter(|object| object.metadata.namespace.as_deref() == Some(namespace))
+            .collect()
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let changes = stream::unfold(self.changed.subscribe(), |mut changed| async {
+            changed.changed().await.ok()?;
+            Some(((), changed))
+        });
+        changes.boxed()
+    }
+}
+
+impl Fake {
+    fn set(&self, objects: &[Value]) {
+        let parsed = objects
+            .iter()
+            .map(|object| Arc::new(serde_json::from_value(object.clone()).unwrap()));
+        *self.objects.lock().unwrap() = Some(parsed.collect());
+        self.changed.send_replace(());
+    }
+}
+
+fn scaler() -> (Arc<Fake>, Scaler) {
+    let fake = Arc::new(Fake {
+        objects: Mutex::default(),
+        changed: watch::channel(()).0,
+    });
+    let scaler = Scaler {
+        autoscalers: fake.clone(),
+        clock: Clock::starting_at(NOW.parse().unwrap(), 0.0),
+    };
+    (fake, scaler)
+}
+
+/// An autoscaler of namespace `shop` with these proposals and floor.
+fn web(proposals: &Value, floor: Option<i32>) -> Value {
+    json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2,
+            "maxReplicas": 100,
+            "crons": [{"name": "day"}],
+            "metrics": [{"type": "Resource"}],
+        },
+        "status": {"decision": {
+            "time": "2026-03-01T09:59:00Z", "currentReplicas": 7, "proposals": proposals, "floor": floor,
+        }},
+    })
+}
+
+fn forecast(metric: &str, value: &str, target: &str) -> Value {
+    json!({"source": "forecast", "name": metric, "replicas": 9, "value": value, "target": target})
+}
+
+fn window(replicas: Option<i32>) -> Value {
+    json!({"source": "cron", "name": "day", "replicas": replicas})
+}
+
+fn object(metadata: &[(&str, &str)]) -> ScaledObjectRef {
+    let pairs = metadata.iter();
+    let owned = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    ScaledObjectRef {
+        name: "web-scaler".to_owned(),
+        namespace: "shop".to_owned(),
+        scaler_metadata: owned.collect(),
+    }
+}
+
+fn of_source(source: &str) -> ScaledObjectRef {
+    object(&[("autoscaler", "web"), ("source", source)])
+}
+
+async fn active(scaler: &Scaler, object: ScaledObjectRef) -> Result<bool, Status> {
+    let answer = scaler.is_active(Request::new(object)).await?;
+    Ok(answer.into_inner().result)
+}
+
+async fn spec(scaler: &Scaler, object: ScaledObjectRef) -> Result<MetricSpec, Status> {
+    let answer = scaler.get_metric_spec(Request::new(object)).await?;
+    let [spec] = answer.into_inner().metric_specs.try_into().unwrap();
+    Ok(spec)
+}
+
+async fn value(
+    scaler: &Scaler,
+    object: ScaledObjectRef,
+    name: &str,
+) -> Result<MetricValue, Status> {
+    let request = GetMetricsRequest {
+        scaled_object_ref: Some(object),
+        metric_name: name.to_owned(),
+    };
+    let answer = scaler.get_metrics(Request::new(request)).await?;
+    let [value] = answer.into_inner().metric_values.try_into().unwrap();
+    Ok(value)
+}
+
+/// The code and message of a refusal.
+fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String) {
+    let status = answer.unwrap_err();
+    (status.code(), status.message().to_owned())
+}
+
+#[tokio::test]
+async fn counts_have_target_one_and_are_active_while_something_asks_for_them() {
+    let (fake, scaler) = scaler();
+    let cpu = forecast("resource.cpu", "0.9", "0.1");
+    for (proposals, floor, source, count, is_active) in [
+        (json!([window(Some(5)), cpu]), Some(9), "floor", 9, true),
+        (json!([window(None)]), Some(7), "floor", 7, true),
+        (json!([window(None)]), Some(2), "floor", 0, false),
+        (json!([window(None)]), None, "floor", 0, false),
+        (
+            json!([window(Some(5)), window(None), cpu]),
+            Some(9),
+            "cron",
+            5,
+            true,
+        ),
+        (json!([window(Some(0))]), Some(2), "cron", 0, true),
+        (json!([window(None), cpu]), Some(9), "cron", 0, false),
+    ] {
+        fake.set(&[web(&proposals, floor)]);
+        let metric_name = format!("foretide-{source}-web");
+        let expected = MetricSpec {
+            metric_name: metric_name.clone(),
+            target_size: 1,
+            target_size_float: 1.0,
+        };
+        assert_eq!(spec(&scaler, of_source(source)).await.unwrap(), expected);
+        let found = value(&scaler, of_source(source), &metric_name)
+            .await
+            .unwrap();
+        let expected = MetricValue {
+            metric_name,
+            metric_value: count,
+            metric_value_float: f64::from(i32::try_from(count).unwrap()),
+        };
+        assert_eq!(found, expected, "{source} of {proposals}");
+        let found = active(&scaler, of_source(source)).await.unwrap();
+        assert_eq!(found, is_active, "{source} of {proposals}");
+    }
+}
+
+#[tokio::test]
+async fn a_forecast_is_its_total_and_the_target_of_a_pod_as_the_nearest_double() {
+    let (fake, scaler) = scaler();
+    for (total, target, totals, targets) in [
+        ("0.9", "0.35", (1, 0.9), (1, 0.35)),
+        ("0.123456789", "0.001", (1, 0.123_456_789), (1, 0.001)),
+        ("123456.7", "1000", (123_457, 123_456.7), (1000, 1000.0)),
+        (
+            "1073741824",
+            "536870912",
+            (1_073_741_824, 1_073_741_824.0),
+            (536_870_912, 536_870_912.0),
+        ),
+        ("0", "0.5", (0, 0.0), (1, 0.5)),
+    ] {
+        fake.set(&[web(&json!([forecast("resource.cpu", total, target)]), None)]);
+        let metric_name = "foretide-forecast-web-resource-cpu".to_owned();
+        let found = spec(&scaler, of_source("forecast")).await.unwrap();
+        let expected = MetricSpec {
+            metric_name: metric_name.clone(),
+            target_size: targets.0,
+            target_size_float: targets.1,
+        };
+        assert_eq!(found, expected);
+        let found = value(&scaler, of_source("forecast"), &metric_name)
+            .await
+            .unwrap();
+        let expected = MetricValue {
+            metric_name,
+            metric_value: totals.0,
+            metric_value_float: totals.1,
+        };
+        assert_eq!(found, expected);
+        let is_active = active(&scaler, of_source("forecast")).await.unwrap();
+        assert_eq!(is_active, totals.0 > 0);
+    }
+}
+
+#[tokio::test]
+async fn refusals_say_what_is_expected_and_whether_to_try_again() {
+    let (fake, scaler) = scaler();
+    let ours = "EffectiveHorizontalPodAutoscaler shop/web";
+    let not_synced = refusal(active(&scaler, of_source("floor")).await);
+    assert_eq!(not_synced.0, Code::Unavailable);
+    let cpu = forecast("resource.cpu", "0.9", "0.1");
+    let memory = forecast("resource.memory", "9", "0.0001");
+    fake.set(&[web(&json!([cpu, memory, window(None)]), Some(9))]);
+
+    let unknown = object(&[("autoscaler", "api")]);
+    let message = "no EffectiveHorizontalPodAutoscaler shop/api: expected one of that name in the namespace of the \
+                   ScaledObject";
+    assert_eq!(
+        refusal(active(&scaler, unknown).await),
+        (Code::NotFound, message.to_owned())
+    );
+    let other = ScaledObjectRef {
+        namespace: "bank".to_owned(),
+        ..of_source("floor")
+    };
+    assert_eq!(refusal(spec(&scaler, other).await).0, Code::NotFound);
+    let several = refusal(active(&scaler, of_source("forecast")).await);
+    let message = format!(
+        "{ours} forecasts resource.cpu, resource.memory: set metric in the trigger metadata to one of them"
+    );
+    assert_eq!(several, (Code::InvalidArgument, message));
+    let of_memory = object(&[
+        ("autoscaler", "web"),
+        ("source", "forecast"),
+        ("metric", "resource.memory"),
+    ]);
+    let small = refusal(spec(&scaler, of_memory).await);
+    assert_eq!(small.0, Code::FailedPrecondition);
+    assert!(
+        small
+            .1
+            .starts_with("the target of resource.memory is 100u per pod"),
+        "{}",
+        small.1
+    );
+    let of_requests = object(&[
+        ("autoscaler", "web"),
+        ("source", "forecast"),
+        ("metric", "pods.requests"),
+    ]);
+    let absent = refusal(active(&scaler, of_requests).await);
+    let message = format!("{ours} has no forecast of pods.requests: it is not forecast");
+    assert_eq!(absent, (Code::Unavailable, message));
+    let misnamed = refusal(value(&scaler, of_source("floor"), "s0-x").await);
+    let message = "metric \"s0-x\" is not that of the trigger: expected \"foretide-floor-web\"";
+    assert_eq!(misnamed, (Code::InvalidArgument, message.to_owned()));
+    let invalid = object(&[("autoscaler", "web"), ("namespace", "bank")]);
+    assert_eq!(
+        refusal(active(&scaler, invalid).await).0,
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
+    let (fake, scaler) = scaler();
+    let ours = "EffectiveHorizontalPodAutoscaler shop/web";
+    let mut no_crons = web(&json!([window(None)]), None);
+    no_crons["spec"]["crons"] = json!([]);
+    fake.set(&[no_crons]);
+    let (code, message) = refusal(active(&scaler, of_source("cron")).await);
+    assert_eq!(
+        (code, message),
+        (Code::FailedPrecondition, format!("{ours} has no crons"))
+    );
+    let (code, message) = refusal(spec(&scaler, of_source("forecast")).await);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(
+        message.starts_with(&format!("{ours} forecasts no metric")),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
+    let (fake, scaler) = scaler();
+    fake.set(&[web(
+        &json!([window(Some(5)), forecast("resource.cpu", "1", "0.5")]),
+        Some(5),
+    )]);
+    scaler.clock.advance(Duration::from_mins(15));
+    for (source, metric) in [
+        ("floor", "foretide-floor-web"),
+        ("cron", "foretide-cron-web"),
+        ("forecast", "foretide-forecast-web-resource-cpu"),
+    ] {
+        assert_eq!(
+            spec(&scaler, of_source(source)).await.unwrap().metric_name,
+            metric
+        );
+        for (code, message) in [
+            refusal(value(&scaler, of_source(source), metric).await),
+            refusal(active(&scaler, of_source(source)).await),
+        ] {
+            assert_eq!(code, Code::Unavailable);
+            assert!(message.contains("does the controller run?"), "{message}");
+        }
+    }
+    // Without any decision, a count has a target and a forecast has none.
+    let mut undecided = web(&json!([]), None);
+    undecided["status"] = json!({});
+    fake.set(&[undecided]);
+    assert!(spec(&scaler, of_source("floor")).await.is_ok());
+    let (code, message) = refusal(spec(&scaler, of_source("forecast")).await);
+    assert_eq!(code, Code::Unavailable);
+    assert!(message.ends_with("has no decision yet"), "{message}");
+}
+
+#[tokio::test]
+async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
+    let (fake, scaler) = scaler();
+    let open = web(&json!([window(Some(5))]), Some(5));
+    let closed = web(&json!([window(None)]), None);
+    fake.set(std::slice::from_ref(&closed));
+    let request = Request::new(of_source("cron"));
+    let mut answers = scaler.stream_is_active(request).await.unwrap().into_inner();
+    let mut next = async || {
+        answers
+            .next()
+            .await
+            .map(|answer| answer.map(|active| active.result))
+    };
+    assert!(!next().await.unwrap().unwrap());
+    fake.set(&[closed]);
+    fake.set(&[open]);
+    assert!(next().await.unwrap().unwrap());
+    // The status gets too old without a change.
+    scaler
+        .clock
+        .set("2026-03-01T10:30:00Z".parse::<Timestamp>().unwrap(), 0.0);
+    fake.changed.send_replace(());
+    assert_eq!(next().await.unwrap().unwrap_err().code(), Code::Unavailable);
+    assert!(next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_of_metrics_answers_when_the_target_changes() {
+    let (fake, scaler) = scaler();
+    let with_target = |target: &str| web(&json!([forecast("resource.cpu", "1", target)]), None);
+    fake.set(&[with_target("0.5")]);
+    let request = Request::new(of_source("forecast"));
+    let mut answers = scaler
+        .stream_metric_spec(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut next = async || {
+        let specs = answers.next().await?.unwrap().metric_specs;
+        Some(
+            specs
+                .iter()
+                .map(|spec| spec.target_size_float)
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(next().await, Some(vec![0.5]));
+    fake.set(&[with_target("0.25")]);
+    assert_eq!(next().await, Some(vec![0.25]));
+}
