@@ -212,25 +212,20 @@ impl ApiServices {
     /// Replaces the bundle of one registration; returns whether it has been.
     async fn replace(&self, registration: &Registration, bundle: &str) -> bool {
         let name = &registration.name;
-        match self.write(registration, bundle).await {
+        let written = self.write(registration, bundle).await;
+        match &written {
             Ok(()) => {
                 self.reported().remove(name);
                 tracing::info!(name, "caBundle of the APIService updated");
-                return true;
             }
-            // The API server writes its conditions.
-            Err(ClusterError::Conflict { .. }) => {
-                tracing::debug!(
-                    name,
-                    "the APIService was modified since it was read; will retry"
-                );
-            }
+            // The API server writes the conditions of it; this is tried again at once.
+            Err(ClusterError::Conflict { .. }) => {}
             Err(error) => {
-                let error = chain(&error);
+                let error = chain(error);
                 self.warn(name, &format!("caBundle not updated, will retry: {error}"));
             }
         }
-        false
+        written.is_ok()
     }
 
     async fn find(&self, name: &str) -> Result<Found, ClusterError> {
