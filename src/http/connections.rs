@@ -194,7 +194,9 @@ mod tests {
         let ended = Arc::new(tokio::sync::Mutex::new(ended));
         let serve_one = move |(), _activity| {
             let ended = Arc::clone(&ended);
-            async move { drop(ended.lock().await.next().await) }
+            async move {
+                let _end = ended.lock().await.next().await;
+            }
         };
         let mut served = std::pin::pin!(serve_connections(incoming, 8, serve_one));
         sender.unbounded_send(()).unwrap();

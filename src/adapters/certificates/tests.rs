@@ -148,8 +148,8 @@ impl Replica {
         }
     }
 
-    async fn round(&self) {
-        self.certificates.round(Some(&self.registrations)).await;
+    async fn round(&self) -> bool {
+        self.certificates.round(Some(&self.registrations)).await
     }
 
     /// The certificate that it presents.
@@ -172,8 +172,8 @@ fn trusts(bundle: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Res
     let name = ServerName::try_from("foretide-adapter.foretide-system.svc").unwrap();
     let seconds = u64::try_from(now.as_second()).unwrap();
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-    let verified = verifier.verify_server_cert(certificate, &[], &name, &[], now);
-    verified.map(drop).map_err(|error| error.to_string())
+    let result = verifier.verify_server_cert(certificate, &[], &name, &[], now);
+    result.map(drop).map_err(|error| error.to_string())
 }
 
 fn start() -> Timestamp {

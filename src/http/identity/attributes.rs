@@ -105,146 +105,66 @@ pub(super) fn percent_decoded(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn access(
-        verb: &str,
-        group: &str,
-        [namespace, resource, name, subresource]: [&str; 4],
-    ) -> Access {
-        Access::Resource(ResourceAccess {
-            verb: verb.to_owned(),
-            group: format!("{group}.metrics.k8s.io"),
-            version: "v1beta1".to_owned(),
-            namespace: namespace.to_owned(),
-            resource: resource.to_owned(),
-            subresource: subresource.to_owned(),
-            name: name.to_owned(),
-        })
+    /// Verb, namespace, resource, name and subresource of a request, where `-` is empty.
+    fn of(request: &str) -> String {
+        let (method, rest) = request.split_once(' ').unwrap();
+        let path = format!("/apis/custom.metrics.k8s.io/v1beta2/{rest}");
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let Some(Access::Resource(access)) = attributes(&method, &path) else {
+            panic!("{request}")
+        };
+        let of_api = (&*access.group, &*access.version);
+        assert_eq!(of_api, ("custom.metrics.k8s.io", "v1beta2"));
+        let ResourceAccess {
+            verb, namespace, ..
+        } = access;
+        let parts = [
+            verb,
+            namespace,
+            access.resource,
+            access.name,
+            access.subresource,
+        ];
+        let shown = parts.map(|part| {
+            if part.is_empty() {
+                "-".to_owned()
+            } else {
+                part
+            }
+        });
+        shown.join(" ")
     }
 
     #[test]
     fn the_attributes_of_a_path_are_those_of_kubernetes() {
-        let (external, custom) = ("external", "custom");
-        for (method, path, group, verb, parts) in [
+        for (request, expected) in [
+            ("GET namespaces/shop/qps", "list shop qps - -"),
+            ("GET namespaces/shop/qps/", "list shop qps - -"),
+            ("HEAD namespaces/shop/qps", "list shop qps - -"),
+            ("GET namespaces/shop/q%70s", "list shop qps - -"),
             (
-                "GET",
-                "namespaces/shop/qps",
-                external,
-                "list",
-                ["shop", "qps", "", ""],
+                "DELETE namespaces/shop/qps",
+                "deletecollection shop qps - -",
             ),
+            ("POST namespaces/shop/qps", "create shop qps - -"),
+            ("TRACE namespaces/shop/qps", "- shop qps - -"),
+            ("GET namespaces/shop/pods/%2A/qps", "get shop pods * qps"),
             (
-                "GET",
-                "namespaces/shop/qps/",
-                external,
-                "list",
-                ["shop", "qps", "", ""],
+                "GET namespaces/shop/pods/web-1/qps",
+                "get shop pods web-1 qps",
             ),
+            ("GET namespaces/shop/metrics/qps", "get shop metrics qps -"),
             (
-                "HEAD",
-                "namespaces/shop/qps",
-                external,
-                "list",
-                ["shop", "qps", "", ""],
+                "GET namespaces/shop/status",
+                "get shop namespaces shop status",
             ),
-            (
-                "GET",
-                "namespaces/shop/q%70s",
-                external,
-                "list",
-                ["shop", "qps", "", ""],
-            ),
-            (
-                "DELETE",
-                "namespaces/shop/qps",
-                external,
-                "deletecollection",
-                ["shop", "qps", "", ""],
-            ),
-            (
-                "POST",
-                "namespaces/shop/qps",
-                external,
-                "create",
-                ["shop", "qps", "", ""],
-            ),
-            (
-                "TRACE",
-                "namespaces/shop/qps",
-                external,
-                "",
-                ["shop", "qps", "", ""],
-            ),
-            (
-                "GET",
-                "namespaces/shop/pods/%2A/qps",
-                custom,
-                "get",
-                ["shop", "pods", "*", "qps"],
-            ),
-            (
-                "GET",
-                "namespaces/shop/pods/web-1/qps",
-                custom,
-                "get",
-                ["shop", "pods", "web-1", "qps"],
-            ),
-            (
-                "GET",
-                "namespaces/shop/metrics/qps",
-                custom,
-                "get",
-                ["shop", "metrics", "qps", ""],
-            ),
-            (
-                "GET",
-                "namespaces/shop/status",
-                custom,
-                "get",
-                ["shop", "namespaces", "shop", "status"],
-            ),
-            (
-                "GET",
-                "namespaces/shop",
-                custom,
-                "get",
-                ["shop", "namespaces", "shop", ""],
-            ),
-            (
-                "GET",
-                "namespaces",
-                custom,
-                "list",
-                ["", "namespaces", "", ""],
-            ),
-            (
-                "PUT",
-                "nodes/n1/load",
-                custom,
-                "update",
-                ["", "nodes", "n1", "load"],
-            ),
-            (
-                "PATCH",
-                "nodes/n1",
-                custom,
-                "patch",
-                ["", "nodes", "n1", ""],
-            ),
-            (
-                "DELETE",
-                "nodes/n1",
-                custom,
-                "delete",
-                ["", "nodes", "n1", ""],
-            ),
+            ("GET namespaces/shop", "get shop namespaces shop -"),
+            ("GET namespaces", "list - namespaces - -"),
+            ("PUT nodes/n1/load", "update - nodes n1 load"),
+            ("PATCH nodes/n1", "patch - nodes n1 -"),
+            ("DELETE nodes/n1", "delete - nodes n1 -"),
         ] {
-            let path = format!("/apis/{group}.metrics.k8s.io/v1beta1/{path}");
-            let method = Method::from_bytes(method.as_bytes()).unwrap();
-            assert_eq!(
-                attributes(&method, &path),
-                Some(access(verb, group, parts)),
-                "{path}"
-            );
+            assert_eq!(of(request), expected, "{request}");
         }
     }
 
@@ -292,8 +212,8 @@ mod tests {
             .with_iterations(4_000)
             .with_type::<Vec<String>>()
             .for_each(|names| {
-                let path: String = names.iter().map(|name| format!("/{name}")).collect();
-                let Some(access) = attributes(&Method::GET, &format!("/apis/g/v{path}")) else {
+                let path = format!("/apis/g/v/{}", names.join("/"));
+                let Some(access) = attributes(&Method::GET, &path) else {
                     return;
                 };
                 let Access::Resource(access) = access else {

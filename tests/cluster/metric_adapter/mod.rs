@@ -3,7 +3,10 @@
 
 mod mode;
 mod outage;
+mod registration;
+mod rotation;
 mod scaling;
+mod security;
 
 use std::{
     net::SocketAddr,

@@ -14,9 +14,9 @@ fn days(count: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * count)
 }
 
-fn authority(from: Timestamp) -> Option<Arc<Authority>> {
+fn authority(from: Timestamp) -> Arc<Authority> {
     let made = Authority::new("foretide-adapter", from, PUBLISHED.authority);
-    Some(Arc::new(made.unwrap()))
+    Arc::new(made.unwrap())
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn an_authority_is_announced_after_two_thirds_and_signs_when_every_client_can_ha
         (Some(-days(1)), None, true, None),
         (Some(days(250)), Some(-days(1)), true, None),
     ] {
-        let made = |age: Option<SignedDuration>| age.and_then(|age| authority(now - age));
+        let made = |age: Option<SignedDuration>| age.map(|age| authority(now - age));
         let authorities = Authorities {
             current: made(current),
             next: made(next),
@@ -74,7 +74,7 @@ async fn a_year_of_rotation_is_trusted_by_clients_that_have_the_published_bundle
                 "{}",
                 clock.now()
             );
-            if certificates.last() != Some(&presented) && std::ptr::eq(replica, &one) {
+            if certificates.last() != Some(&presented) && std::ptr::eq(replica, &raw const one) {
                 certificates.push(presented);
             }
         }
@@ -230,7 +230,7 @@ proptest! {
                 let mut authorities = authorities.iter();
                 let may_work = authorities.any(|one| !one.validity.has_ended(clock.now()));
                 // A certificate that ended while no round could renew it is no surprise to the client.
-                let is_expected = |error: &String| !may_work || error.contains("expired");
+                let is_expected = |error: &String| !may_work || error.to_lowercase().contains("expired");
                 prop_assert!(trusted.as_ref().err().is_none_or(is_expected), "{trusted:?}");
                 if event.failing.is_empty() {
                     prop_assert_eq!(trusted, Ok(()));
