@@ -22,6 +22,8 @@ use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
 mod clock;
 mod forecasts;
 mod isolation;
+mod keda;
+mod metric_mode;
 mod stored_status;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \

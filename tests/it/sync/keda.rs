@@ -1,0 +1,165 @@
+//! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
+
+use foretide::{
+    api::published::{KedaSource, Published, keda_metric_name},
+    ports::{ControllerRef, HpaView},
+};
+use serde_json::json;
+
+use super::*;
+
+const CRON: &str =
+    "crons: [{name: all-day, start: '0 0 * * *', end: '59 23 * * *', targetReplicas: 8}]";
+
+/// The HPA that KEDA makes of `ScaledObject` web, with a trigger for each name.
+fn keda_hpa(fake: &FakeCluster, metrics: &[&str]) {
+    let metrics: Vec<_> = metrics
+        .iter()
+        .map(|name| {
+            json!({"type": "External", "external": {
+                "metric": {"name": name, "selector": {"matchLabels": {"scaledobject.keda.sh/name": "web"}}},
+                "target": {"type": "AverageValue", "averageValue": "1"},
+            }})
+        })
+        .collect();
+    let mut state = fake.state();
+    let target = foretide::domain::ScaleTarget {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+    };
+    let hpa = HpaView {
+        namespace: "shop".into(),
+        name: "keda-hpa-web".into(),
+        uid: "uid-keda-hpa-web".into(),
+        resource_version: "1".into(),
+        controller: Some(ControllerRef {
+            uid: "uid-so".into(),
+            api_version: "keda.sh/v1alpha1".into(),
+            kind: "ScaledObject".into(),
+            name: "web".into(),
+        }),
+        labels: json!({}),
+        annotations: json!({}),
+        target,
+        spec: json!({"minReplicas": 1, "maxReplicas": 50, "metrics": metrics}),
+        status: json!({}),
+        generation: None,
+        last_scale: None,
+    };
+    state.hpas.insert(hpa.name.clone(), hpa);
+}
+
+fn message(fake: &FakeCluster) -> String {
+    let conditions = fake.status("web").conditions.unwrap();
+    let ready = conditions.into_iter().find(|known| known.type_ == "Ready");
+    ready.unwrap().message
+}
+
+fn world(spec: &str) -> World {
+    let fake = FakeCluster::default();
+    let spec = format!("minReplicas: 1, maxReplicas: 50, {CPU}, {CRON}, {spec}");
+    fake.put("web", 3, &spec);
+    fake.state().millicores = 300;
+    World::new(fake)
+}
+
+#[tokio::test]
+async fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_floor_is_served() {
+    let mut world = world("prediction: {}");
+    world.sync(0).await;
+    assert_eq!(world.fake.ready("web").1, "Decided");
+    keda_hpa(&world.fake, &["s0-cpu-something"]);
+    let writes = world.sync(15).await;
+    assert_eq!(
+        writes,
+        ["delete hpa ehpa-web", "event web HPARemoved", "status web"]
+    );
+    let conflict = ("False".to_owned(), "TargetConflict".to_owned());
+    assert_eq!(world.fake.ready("web"), conflict);
+    assert_eq!(
+        message(&world.fake),
+        "ScaledObject web (horizontalpodautoscaler keda-hpa-web) scales the same target and is not changed; add the trigger \
+         {type: external, metadata: {scalerAddress: \"foretide-keda-scaler.foretide-system.svc:9000\", autoscaler: web}} \
+         to it, so that it keeps the floor of this object, or delete one of the two; until then this object only previews"
+    );
+    keda_hpa(&world.fake, &["s0-cpu-something", "s1-foretide-floor-web"]);
+    assert_eq!(world.sync(30).await, ["status web"]);
+    let served = ("True".to_owned(), "ScaledByKEDA".to_owned());
+    assert_eq!(world.fake.ready("web"), served);
+    let begin = "ScaledObject web scales the target, and reads this object as s1-foretide-floor-web; 8 replicas: ";
+    let found = message(&world.fake);
+    assert!(found.starts_with(begin), "{found}");
+    assert_eq!(world.fake.status("web").decision.unwrap().floor, Some(8));
+    // The trigger is removed again, and then the ScaledObject.
+    keda_hpa(&world.fake, &["s0-cpu-something"]);
+    world.sync(45).await;
+    assert_eq!(world.fake.ready("web"), conflict);
+    world.fake.state().hpas.remove("keda-hpa-web");
+    let writes = world.sync(60).await;
+    assert!(
+        writes.contains(&"hpa ehpa-web min 8".to_owned()),
+        "{writes:?}"
+    );
+    assert_eq!(world.fake.ready("web").1, "Decided");
+}
+
+#[tokio::test]
+async fn a_served_floor_is_written_every_five_minutes_and_nothing_else_is() {
+    for mode in ["Delegated", "Metric", "Direct"] {
+        let mut world = world(&format!("mode: {mode}"));
+        keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+        let mut written = Vec::new();
+        for second in (0..=900).step_by(15) {
+            let writes = world.sync(second).await;
+            assert!(
+                writes.iter().all(|write| write == "status web"),
+                "{writes:?}"
+            );
+            written.extend((!writes.is_empty()).then_some(second));
+            let state = world.fake.state();
+            let now = state.now;
+            let floor = Published::of(&state.autoscalers["web"], now).floor();
+            assert_eq!(floor, Ok(Some(8)), "{mode} at {second}");
+        }
+        assert_eq!(written, [0, 300, 600, 900], "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not() {
+    let forecast = keda_metric_name(KedaSource::Forecast, "web", Some("resource.cpu"));
+    for (name, is_served) in [
+        ("foretide-floor-web".to_owned(), true),
+        ("foretide-cron-web".to_owned(), true),
+        ("foretide-forecast-web".to_owned(), true),
+        (forecast, true),
+        (
+            keda_metric_name(KedaSource::Forecast, "web", Some("resource.memory")),
+            false,
+        ),
+        ("foretide-floor-web-two".to_owned(), false),
+        ("foretide-floor-api".to_owned(), false),
+    ] {
+        let mut world = world("scaleStrategy: Auto");
+        keda_hpa(&world.fake, &[&format!("s0-{name}")]);
+        world.sync(0).await;
+        assert_eq!(world.fake.ready("web").0 == "True", is_served, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_workload_that_keda_scaled_to_zero_gets_its_floor() {
+    for min in [0, 1] {
+        let mut world = world(&format!("specificReplicas: {min}"));
+        world
+            .fake
+            .edit("web", |ehpa| ehpa.spec.min_replicas = Some(min));
+        world.fake.state().scale("web", 0);
+        keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+        assert_eq!(world.sync(0).await, ["status web"]);
+        assert_eq!(world.fake.status("web").decision.unwrap().floor, Some(8));
+        assert_eq!(world.fake.ready("web").1, "ScaledByKEDA");
+    }
+}

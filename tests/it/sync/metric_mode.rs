@@ -1,0 +1,281 @@
+//! Mode Metric: what the child reads, how the modes are switched, and how often the status is written.
+
+use foretide::{api::published::Published, domain::lead_time::LeadTime, forecaster::SeriesKey};
+use foretide_crds::{Mode, ScaleStrategy};
+use foretide_models::Forecast;
+use serde_json::{Value, json};
+
+use super::*;
+
+const CRON: &str =
+    "crons: [{name: all-day, start: '0 0 * * *', end: '59 23 * * *', targetReplicas: 5}]";
+
+/// A world whose forecasts the test sets: three pods with a target of 100m each.
+struct MetricWorld {
+    world: World,
+    forecasts: Arc<Forecasts>,
+}
+
+impl MetricWorld {
+    fn new(spec: &str) -> Self {
+        let fake = FakeCluster::default();
+        let spec = format!("minReplicas: 1, maxReplicas: 50, {CPU}, prediction: {{}}, {spec}");
+        fake.put("web", 3, &spec);
+        fake.state().millicores = 300;
+        let mut world = World::new(fake);
+        let forecasts = Arc::<Forecasts>::default();
+        world.controller = World::controller(&world.fake, &world.clock, &forecasts);
+        Self { world, forecasts }
+    }
+
+    /// From now on the forecast of the whole workload is this many cores; without a number there is none.
+    fn predict(&self, cores: Option<f64>) {
+        let key = SeriesKey {
+            uid: "uid-web".to_owned(),
+            metric: "resource.cpu".to_owned(),
+        };
+        let minute = SignedDuration::from_mins(1);
+        match cores {
+            None => self.forecasts.retain(|known| *known != key),
+            Some(cores) => {
+                let points = vec![cores; 24 * 60];
+                let start = self.world.start;
+                let forecast = Forecast::new("test", start, minute, points, Timestamp::MAX);
+                let lead_time = LeadTime::of(None, None);
+                self.forecasts.replace(key, forecast.unwrap(), lead_time);
+            }
+        }
+    }
+
+    async fn sync(&mut self, second: i64) -> Vec<String> {
+        self.world.sync(second).await
+    }
+
+    fn set_mode(&self, mode: Option<Mode>) {
+        self.world.fake.edit("web", |ehpa| ehpa.spec.mode = mode);
+    }
+
+    /// Minimum, and the names and targets of the External metrics of the child.
+    fn child(&self) -> (Value, Vec<(String, String)>) {
+        let state = self.world.fake.state();
+        let spec = &state.hpas["ehpa-web"].spec;
+        let metrics = spec["metrics"].as_array().unwrap();
+        assert_eq!(metrics[0]["type"], "Resource", "{metrics:?}");
+        let external = metrics.iter().skip(1).map(|metric| {
+            let labels = &metric["external"]["metric"]["selector"]["matchLabels"];
+            assert_eq!(labels["targetName"], "web", "{metric}");
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let target = &metric["external"]["target"]["averageValue"];
+            (text(&labels["resourceIdentifier"]), text(target))
+        });
+        (spec["minReplicas"].clone(), external.collect())
+    }
+
+    /// The last value that another process reads of the forecast, at this second.
+    fn published(&self, second: i64) -> Option<String> {
+        let at = self.world.start + SignedDuration::from_secs(second);
+        let state = self.world.fake.state();
+        let forecast = Published::of(&state.autoscalers["web"], at).forecast("resource.cpu");
+        forecast.ok().map(|forecast| forecast.total.to_string())
+    }
+}
+
+fn reads(metrics: &[(&str, &str)]) -> Vec<(String, String)> {
+    let metrics = metrics.iter();
+    metrics
+        .map(|(name, target)| ((*name).to_owned(), (*target).to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_child_reads_forecasts_and_crons_and_has_the_minimum_of_the_spec() {
+    let mut world = MetricWorld::new(&format!("mode: Metric, {CRON}"));
+    world.predict(Some(0.9));
+    world.sync(0).await;
+    let both = reads(&[("resource.cpu", "100m"), ("cron", "1")]);
+    assert_eq!(world.child(), (json!(1), both));
+    let decision = world.world.fake.status("web").decision.unwrap();
+    // The HPA doubles the count at most in one pass; a floor would not wait.
+    assert_eq!((decision.desired, decision.floor), (Some(6), None));
+    assert_eq!(decision.limit.as_deref(), Some("ScaleUpLimit"));
+    assert_eq!(world.published(0).as_deref(), Some("900m"));
+    for pass in 1..10 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+}
+
+#[tokio::test]
+async fn a_forecast_that_ends_leaves_the_child_at_once_and_returns_to_it() {
+    let mut world = MetricWorld::new("mode: Metric");
+    world.predict(Some(0.9));
+    world.sync(0).await;
+    assert_eq!(world.child().1, reads(&[("resource.cpu", "100m")]));
+    world.predict(None);
+    let writes = world.sync(15).await;
+    assert_eq!(writes, ["hpa ehpa-web min 1", "status web"]);
+    assert_eq!(world.child().1, []);
+    assert_eq!(world.published(15), None);
+    world.predict(Some(0.9));
+    world.sync(30).await;
+    assert_eq!(world.child().1, reads(&[("resource.cpu", "100m")]));
+}
+
+#[tokio::test]
+async fn a_switch_of_the_mode_changes_the_child_in_place() {
+    let mut world = MetricWorld::new(CRON);
+    world.predict(Some(0.9));
+    world.sync(0).await;
+    let uid = |world: &MetricWorld| world.world.fake.state().hpas["ehpa-web"].uid.clone();
+    let first = uid(&world);
+    // Three run, so the child reaches nine only by its minimum.
+    assert_eq!(world.child(), (json!(9), vec![]));
+    world.set_mode(Some(Mode::Metric));
+    let writes = world.sync(15).await;
+    assert_eq!(writes, ["hpa ehpa-web min 1", "status web"]);
+    let both = reads(&[("resource.cpu", "100m"), ("cron", "1")]);
+    assert_eq!(world.child(), (json!(1), both));
+    world.set_mode(None);
+    world.sync(30).await;
+    assert_eq!(world.child(), (json!(9), vec![]));
+    assert_eq!(uid(&world), first);
+    world.set_mode(Some(Mode::Metric));
+    world.sync(45).await;
+    // Direct stays in force, because an HPA cannot have a minimum of 0.
+    world
+        .world
+        .fake
+        .edit("web", |ehpa| ehpa.spec.min_replicas = Some(0));
+    let writes = world.sync(60).await;
+    assert!(writes.contains(&"scale web 9".to_owned()), "{writes:?}");
+    assert!(world.world.fake.state().hpas.is_empty());
+}
+
+#[tokio::test]
+async fn an_external_metric_that_was_removed_by_hand_is_restored() {
+    let mut world = MetricWorld::new("mode: Metric");
+    world.predict(Some(0.9));
+    world.sync(0).await;
+    {
+        let mut state = world.world.fake.state();
+        let child = state.hpas.get_mut("ehpa-web").unwrap();
+        child.spec["metrics"].as_array_mut().unwrap().pop();
+        child.generation = Some(2);
+    }
+    let writes = world.sync(15).await;
+    assert_eq!(writes, ["hpa ehpa-web min 1", "event web HPARestored"]);
+    assert_eq!(world.child().1, reads(&[("resource.cpu", "100m")]));
+}
+
+/// Seconds at which the status was written, while the forecast is what `cores` says.
+async fn status_writes(spec: &str, cores: impl Fn(i64) -> f64) -> Vec<i64> {
+    let mut world = MetricWorld::new(spec);
+    let mut written = Vec::new();
+    for second in (0..=900).step_by(15) {
+        world.predict(Some(cores(second)));
+        let writes = world.sync(second).await;
+        if writes.contains(&"status web".to_owned()) {
+            written.push(second);
+        }
+    }
+    written
+}
+
+#[tokio::test]
+async fn a_status_that_others_read_is_written_by_its_third_digit_and_every_five_minutes() {
+    let steady = |_| 0.25;
+    let fourth = |second: i64| if second < 60 { 0.2521 } else { 0.2523 };
+    let third = |second: i64| if second < 60 { 0.252 } else { 0.254 };
+    let metric = "mode: Metric";
+    for (case, found, want) in [
+        (
+            "steady",
+            status_writes(metric, steady).await,
+            vec![0, 300, 600, 900],
+        ),
+        (
+            "fourth digit",
+            status_writes(metric, fourth).await,
+            vec![0, 300, 600, 900],
+        ),
+        (
+            "third digit",
+            status_writes(metric, third).await,
+            vec![0, 60, 360, 660],
+        ),
+        (
+            "Preview",
+            status_writes("mode: Metric, scaleStrategy: Preview", steady).await,
+            vec![0, 300, 600, 900],
+        ),
+        // Nobody reads the status of others.
+        (
+            "Delegated",
+            status_writes("mode: Delegated", third).await,
+            vec![0],
+        ),
+        (
+            "Direct",
+            status_writes("mode: Direct", third).await,
+            vec![0],
+        ),
+    ] {
+        assert_eq!(found, want, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_writes_no_status_before_it_is_due() {
+    let mut world = MetricWorld::new("mode: Metric");
+    world.predict(Some(0.25));
+    world.sync(0).await;
+    let World { fake, clock, .. } = &world.world;
+    world.world.controller = World::controller(fake, clock, &world.forecasts);
+    for second in (15..300).step_by(15) {
+        let writes = world.sync(second).await;
+        assert_eq!(writes, Vec::<String>::new(), "second {second}");
+    }
+    assert_eq!(world.sync(300).await, ["status web"]);
+}
+
+#[tokio::test]
+async fn what_is_published_is_never_old_while_the_controller_runs() {
+    let mut world = MetricWorld::new("mode: Metric");
+    world.predict(Some(0.25));
+    for second in (0..3600).step_by(15) {
+        world.sync(second).await;
+        assert!(world.published(second + 14).is_some(), "second {second}");
+    }
+    // It ends with the controller.
+    assert!(world.published(3600 + 600).is_some());
+    assert_eq!(world.published(3600 + 960), None);
+}
+
+#[tokio::test]
+async fn an_hpa_of_a_user_that_reads_the_metrics_of_a_preview_is_no_conflict() {
+    let mut world = MetricWorld::new("mode: Metric");
+    world.predict(Some(0.9));
+    world.sync(0).await;
+    {
+        // The user's own HPA: a copy of the child that no object owns.
+        let mut state = world.world.fake.state();
+        let mut own = state.hpas["ehpa-web"].clone();
+        (own.name, own.uid, own.controller) = ("mine".into(), "uid-mine".into(), None);
+        state.hpas.insert("mine".into(), own);
+    }
+    world.sync(15).await;
+    let ready = |world: &MetricWorld| world.world.fake.ready("web");
+    assert_eq!(ready(&world), ("False".into(), "TargetConflict".into()));
+    world.world.fake.edit("web", |ehpa| {
+        ehpa.spec.scale_strategy = Some(ScaleStrategy::Preview);
+    });
+    world.sync(30).await;
+    assert_eq!(ready(&world), ("True".into(), "ReadByHPA".into()));
+    // A count that Preview would write is in conflict with the HPA.
+    world
+        .world
+        .fake
+        .edit("web", |ehpa| ehpa.spec.specific_replicas = Some(4));
+    world.sync(45).await;
+    assert_eq!(ready(&world), ("False".into(), "TargetConflict".into()));
+}
