@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -12,6 +12,8 @@ use serde_json::json;
 pub(super) struct Failure {
     pub(super) code: StatusCode,
     pub(super) message: String,
+    /// Whether the client may try again in a second.
+    may_retry: bool,
 }
 
 // === impl Failure ===
@@ -21,6 +23,7 @@ impl Failure {
         Self {
             code,
             message: message.into(),
+            may_retry: false,
         }
     }
 
@@ -28,8 +31,22 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    pub(super) fn too_many() -> Self {
+        Self {
+            may_retry: true,
+            ..Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many requests at once; try again in a second",
+            )
+        }
     }
 
     /// The word of Kubernetes for the code.
@@ -60,6 +77,11 @@ impl IntoResponse for Failure {
             "reason": self.reason(),
             "code": self.code.as_u16(),
         });
-        (self.code, Json(status)).into_response()
+        let mut response = (self.code, Json(status)).into_response();
+        if self.may_retry {
+            let second = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, second);
+        }
+        response
     }
 }
