@@ -68,7 +68,7 @@ fn every_example_is_valid() {
     assert!(
         output
             .text
-            .ends_with("9 autoscalers valid, 0 errors, 2 warnings\n"),
+            .ends_with("11 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
         output.text
     );
@@ -235,9 +235,9 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
         (
             "plan -f examples".to_owned(),
             Exit::Usage,
-            "several autoscalers; select one with --name: php-apache-aggregated, \
+            "several autoscalers; select one with --name: php-apache, php-apache-aggregated, \
              php-apache-duplicated, php-apache-dynamic-weighted, php-apache, php-apache-prioritized, \
-             php-apache-static-weighted, php-apache-local, php-apache-multi-dimensions, php-apache",
+             php-apache-static-weighted, worker, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),

@@ -157,11 +157,15 @@ async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it()
     site.terminal.run(&install).await;
 
     by_helm(&mut site).await;
+    used_by_others(&mut site).await;
+    with_values(&mut site).await;
     let uninstall = "helm uninstall foretide --namespace foretide-system";
     site.terminal.run(uninstall).await;
     assert_eq!(site.terminal.run(REMAINS).await, "");
 
     by_kustomize(&mut site).await;
+    running(&mut site).await;
+    uninstalled(&mut site).await;
     let left = site.page.left().into_iter();
     let left: Vec<_> = left.map(|block| block.section.as_str()).collect();
     assert_eq!(left, [NOT_RUN[0]]);
@@ -192,12 +196,17 @@ async fn by_helm(site: &mut Site) {
     site.terminal.run(&upgrade).await;
     let owner = service(site).await;
     assert_eq!(owner.as_deref(), Some("foretide-system/foretide-adapter"));
+}
 
+async fn used_by_others(site: &mut Site) {
     site.follow("Your own HorizontalPodAutoscaler").await;
     assert_is_of_the_autoscaler(site).await;
     site.follow("Who may read the metrics").await;
     assert_readers(site).await;
+}
 
+/// The other values of the page; what the adapter wrote is kept.
+async fn with_values(site: &mut Site) {
     write_as_the_adapter(site).await;
     write_values(site, "Other metrics", 0);
     site.follow_block("Other metrics", 1).await;
@@ -230,6 +239,10 @@ async fn by_kustomize(site: &mut Site) {
     site.follow("Install with kustomize").await;
     assert_still_written(site, "kubectl apply").await;
     assert!(site.terminal.run(REMAINS).await.contains("apiservice"));
+}
+
+/// Both servers start as their Deployments say.
+async fn running(site: &mut Site) {
     // As after the removal of the authority.
     site.terminal
         .run(&site.page.follow("Certificates", 0).text)
@@ -240,7 +253,10 @@ async fn by_kustomize(site: &mut Site) {
         .await
         .stop()
         .await;
+}
 
+/// Removed while another adapter has the registration.
+async fn uninstalled(site: &mut Site) {
     let taken = "kubectl delete -f foreign.yaml && kubectl apply -f foreign.yaml";
     site.terminal.run(taken).await;
     site.follow("Uninstall").await;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::site::{Helm, SYSTEM, Terminal};
@@ -53,6 +54,14 @@ async fn rendered(terminal: &Terminal, options: &str) -> Objects {
         }
     }
     objects
+}
+
+/// Fails unless the program has these arguments.
+fn assert_accepted(args: &Value) {
+    let args = args.as_array().unwrap().iter().map(|arg| arg.as_str());
+    let line = std::iter::once("foretide").chain(args.flatten());
+    let parsed = foretide::cli::Cli::try_parse_from(line);
+    assert!(parsed.is_ok(), "{parsed:?}");
 }
 
 /// Fails with the first object that differs.
@@ -156,6 +165,7 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
         "--log=debug",
     ]);
     assert_eq!(container["args"], args);
+    assert_accepted(&args);
     let mounts = json!([
         {"name": "tls", "mountPath": "/etc/foretide/tls", "readOnly": true},
         {"name": "upstream", "mountPath": "/etc/foretide/upstream", "readOnly": true},
@@ -195,8 +205,9 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
 
     let keda = &find("Deployment", SYSTEM, "foretide-keda-scaler").unwrap()["spec"];
     assert_eq!(keda["replicas"], 3);
-    let args = keda["template"]["spec"]["containers"][0]["args"].as_array();
-    let last = args.unwrap().last();
+    let args = &keda["template"]["spec"]["containers"][0]["args"];
+    assert_accepted(args);
+    let last = args.as_array().unwrap().last();
     let file = json!("--client-ca-file=/etc/foretide/clients/ca.crt");
     assert_eq!(last, Some(&file));
     for (kind, name) in [
@@ -294,6 +305,10 @@ monitoring:
         ("adapter.apis={metrics.k8s.io}", "/adapter/apis/0"),
         (
             "adapter.upstream.url=http://other.monitoring.svc",
+            "/adapter/upstream/url",
+        ),
+        (
+            "adapter.upstream.url=https://other.monitoring.svc/path",
             "/adapter/upstream/url",
         ),
         (
