@@ -12,7 +12,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::DeleteParams};
+use kube::{
+    Api, Client, Config,
+    api::DeleteParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use rig::{ClusterOptions, ServiceRelay, eventually};
 use serde_json::json;
 use tokio::{
@@ -117,6 +121,17 @@ impl Drop for Load {
     }
 }
 
+/// A client that shows every failure.
+async fn without_retries(world: &World) -> Client {
+    let file = Kubeconfig::read_from(world.cluster.kubeconfig_path()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
 fn forecast() -> String {
     let labels = "targetKind%3DDeployment%2CtargetName%3Dweb%2CresourceIdentifier%3Dresource.cpu";
     format!(
@@ -194,7 +209,7 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
     world.ready("web", "9", |replicas| replicas == 9).await;
 
     // One replica is asked to end: no request fails.
-    let load = Load::of(client.clone());
+    let load = Load::of(without_retries(&world).await);
     assert_eq!(load.more(200).await, [] as [String; 0]);
     first.terminate().await;
     assert_eq!(load.more(200).await, [] as [String; 0]);
