@@ -74,14 +74,16 @@ impl Replica {
 }
 
 /// Reads the forecast through the API server, over and over, until it is dropped.
-struct Load {
+pub(super) struct Load {
     answered: Arc<AtomicU64>,
     failures: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 impl Load {
-    fn of(client: Client) -> Self {
+    /// Its client does not retry, so that every failure is seen.
+    pub(super) async fn of(world: &World) -> Self {
+        let client = without_retries(world).await;
         let (answered, failures) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (count, failed) = (Arc::clone(&answered), Arc::clone(&failures));
         let task = tokio::spawn(async move {
@@ -99,8 +101,13 @@ impl Load {
         }
     }
 
+    /// The answers so far.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Waits for so many more answers; returns the failures since the last call.
-    async fn more(&self, count: u64) -> Vec<String> {
+    pub(super) async fn more(&self, count: u64) -> Vec<String> {
         let wanted = self.answered.load(Ordering::Relaxed) + count;
         eventually(TIMEOUT, "more answers", || async {
             let answered = self.answered.load(Ordering::Relaxed);
@@ -121,7 +128,6 @@ impl Drop for Load {
     }
 }
 
-/// A client that shows every failure.
 async fn without_retries(world: &World) -> Client {
     let file = Kubeconfig::read_from(world.cluster.kubeconfig_path()).unwrap();
     let options = KubeConfigOptions::default();
@@ -132,7 +138,7 @@ async fn without_retries(world: &World) -> Client {
     Client::try_from(config).unwrap()
 }
 
-fn forecast() -> String {
+pub(super) fn forecast() -> String {
     let labels = "targetKind%3DDeployment%2CtargetName%3Dweb%2CresourceIdentifier%3Dresource.cpu";
     format!(
         "/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/crane_autoscaling_prediction?labelSelector={labels}"
@@ -209,7 +215,7 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
     world.ready("web", "9", |replicas| replicas == 9).await;
 
     // One replica is asked to end: no request fails.
-    let load = Load::of(without_retries(&world).await);
+    let load = Load::of(&world).await;
     assert_eq!(load.more(200).await, [] as [String; 0]);
     first.terminate().await;
     assert_eq!(load.more(200).await, [] as [String; 0]);
