@@ -550,72 +550,72 @@ pub(super) mod tests {
         }
     }
 
+    /// An autoscaler in mode Metric with these fields in its spec.
+    fn in_mode_metric(spec: &Value) -> EffectiveHorizontalPodAutoscaler {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10, "mode": "Metric",
+            },
+        });
+        for (field, value) in spec.as_object().unwrap() {
+            object["spec"][field] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn external(name: &str, identifier: &str, per_pod: &str) -> Value {
+        json!({"type": "External", "external": {
+            "metric": {"name": name, "selector": {"matchLabels": {
+                "targetKind": "Deployment", "targetName": "web", "targetNamespace": "shop",
+                "resourceIdentifier": identifier,
+            }}},
+            "target": {"type": "AverageValue", "averageValue": per_pod},
+        }})
+    }
+
+    fn published(source: Source, name: &str, per_pod: f64) -> PublishedMetric {
+        PublishedMetric {
+            source,
+            name: name.to_owned(),
+            amounts: Amounts::of(0.9, per_pod).unwrap(),
+        }
+    }
+
     #[test]
     fn in_mode_metric_the_child_reads_what_is_published_after_the_metrics_of_the_spec() {
-        let ehpa = |spec: &Value| -> EffectiveHorizontalPodAutoscaler {
-            let mut object = json!({
-                "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
-                "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
-                "spec": {
-                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                    "maxReplicas": 10, "mode": "Metric",
-                },
-            });
-            for (field, value) in spec.as_object().unwrap() {
-                object["spec"][field] = value.clone();
-            }
-            serde_json::from_value(object).unwrap()
-        };
-        let external = |name: &str, identifier: &str, per_pod: &str| {
-            json!({"type": "External", "external": {
-                "metric": {"name": name, "selector": {"matchLabels": {
-                    "targetKind": "Deployment", "targetName": "web", "targetNamespace": "shop",
-                    "resourceIdentifier": identifier,
-                }}},
-                "target": {"type": "AverageValue", "averageValue": per_pod},
-            }})
-        };
         let memory = json!({"type": "Resource", "resource": {
             "name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"},
         }, "later": 1});
         let crons =
             json!([{"name": "day", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
-        let forecast = |name: &str| PublishedMetric {
-            source: Source::Forecast,
-            name: name.to_owned(),
-            amounts: Amounts::of(0.9, 0.1).unwrap(),
-        };
-        let cron = || PublishedMetric {
-            source: Source::Cron,
-            name: String::new(),
-            amounts: Amounts::of(5.0, 1.0).unwrap(),
-        };
-        let predicted = external("crane_autoscaling_prediction", "resource.cpu", "100m");
-        let windows = external("crane_autoscaling_cron", "cron", "1");
-        let replaced = label_value("external.a/b");
+        let forecast = |name: &str| published(Source::Forecast, name, 0.1);
+        let cron = || published(Source::Cron, "", 1.0);
+        let predicted =
+            |identifier: &str| external("crane_autoscaling_prediction", identifier, "100m");
+        let windows = || external("crane_autoscaling_cron", "cron", "1");
         for (spec, published, metrics) in [
             (
                 json!({"metrics": [memory], "prediction": {}, "crons": crons}),
                 vec![forecast("resource.cpu"), cron()],
-                vec![memory.clone(), predicted.clone(), windows.clone()],
+                vec![memory.clone(), predicted("resource.cpu"), windows()],
             ),
-            (json!({"crons": crons}), vec![cron()], vec![windows.clone()]),
+            (json!({"crons": crons}), vec![cron()], vec![windows()]),
             (
                 json!({"crons": crons, "prediction": {}}),
                 vec![cron()],
-                vec![default_metric(), windows.clone()],
+                vec![default_metric(), windows()],
             ),
             (json!({"prediction": {}}), vec![], vec![default_metric()]),
             (
                 json!({"metrics": [memory]}),
                 vec![forecast("external.a/b")],
-                vec![
-                    memory.clone(),
-                    external("crane_autoscaling_prediction", &replaced, "100m"),
-                ],
+                vec![memory.clone(), predicted(&label_value("external.a/b"))],
             ),
         ] {
-            let ehpa = ehpa(&spec);
+            let ehpa = in_mode_metric(&spec);
             let workload = validation::workload(&ehpa, &Zone::utc()).unwrap();
             assert_eq!(workload.mode_in_force(), Mode::Metric, "{spec}");
             let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);

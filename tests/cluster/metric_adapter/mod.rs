@@ -1,6 +1,7 @@
 //! The metric adapter behind the real aggregator: stock `HorizontalPodAutoscaler`s scale by its metrics. No controller
 //! runs; the test writes the statuses of autoscalers.
 
+mod mode;
 mod outage;
 mod registration;
 mod rotation;
