@@ -87,11 +87,13 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<i32>,
 
-    /// Replicas after `minReplicas` and `maxReplicas`: the result.
+    /// Replicas after `minReplicas` and `maxReplicas`: the result. In mode `Metric` these are the replicas that the
+    /// HorizontalPodAutoscaler comes to, by its own tolerance and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
 
-    /// Replicas that forecast and cron windows alone require, after their own stabilization and limits.
+    /// Replicas that forecast and cron windows alone require, after their own stabilization and limits. Absent in
+    /// mode `Metric`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<i32>,
 

@@ -105,16 +105,16 @@ pub async fn run(
         checked = adapter.registrations.check(&adapter.clock) => checked?,
         () = shutdown.as_mut() => return Ok(()),
     }
-    let router = adapter.router(&config);
-    let (stop, stopped) = oneshot::channel::<()>();
-    // A dropped sender means shutdown.
-    let stopped = stopped.map(|_stop| ());
-    let configs = adapter.certificates.configs();
-    let is_published = config.certificate.is_none();
-    let apis = adapter.groups();
-    adapter.spawn(&mut parts, is_published);
-    parts.spawn(http::serve_tls(listener, configs, router, stopped).map(|()| SERVER));
-    tracing::info!(listen = %config.listen, apis, "metric adapter started");
+    let stop = adapter.serve(&config, listener, &mut parts);
+    until(shutdown, stop, parts).await
+}
+
+/// Waits for the shutdown signal, or for a part to exit, which is a failure. Then the requests in flight end.
+async fn until(
+    shutdown: impl Future<Output = ()>,
+    stop: oneshot::Sender<()>,
+    mut parts: Parts,
+) -> Result<(), AdapterError> {
     tokio::select! {
         () = shutdown => {
             drop(stop);
@@ -220,6 +220,24 @@ impl Adapter {
     fn groups(&self) -> String {
         let groups: Vec<&str> = self.apis.iter().map(|api| api.group()).collect();
         groups.join(",")
+    }
+
+    /// Starts answering requests, until the sender is used or dropped.
+    fn serve(
+        self,
+        config: &AdapterConfig,
+        listener: TcpListener,
+        parts: &mut Parts,
+    ) -> oneshot::Sender<()> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        // A dropped sender means shutdown.
+        let stopped = stopped.map(|_stop| ());
+        let (router, configs) = (self.router(config), self.certificates.configs());
+        let served = http::serve_tls(listener, configs, router, stopped);
+        parts.spawn(served.map(|()| SERVER));
+        tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
+        self.spawn(parts, config.certificate.is_none());
+        stop
     }
 
     /// Starts what keeps the sources of answers up to date. The bundle of our own authority `is_published` in the

@@ -72,8 +72,8 @@ pub struct AdapterArgs {
         default_value = "foretide-adapter-certificates"
     )]
     pub certificate_secret: String,
-    /// File with the certificate to serve with, instead of that authority. The caBundle of the APIServices is then
-    /// yours to set.
+    /// File with the certificate to serve with, instead of one of that authority. Set the field caBundle of the
+    /// registrations yourself then.
     #[arg(
         long,
         env = "FORETIDE_ADAPTER_TLS_CERT_FILE",

@@ -243,3 +243,205 @@ fn builder(is_http2: bool) -> auto::Builder<TokioExecutor> {
         builder.http1_only()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::{Extension, routing::get};
+    use futures::channel::mpsc;
+    use rig::{Identity, Pki};
+    use rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{PrivateKeyDer, ServerName, pem::PemObject as _},
+        server::WebPkiClientVerifier,
+    };
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        sync::oneshot,
+        task::JoinHandle,
+    };
+    use tokio_rustls::{TlsConnector, client};
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+    fn der(identity: &Identity) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()
+    }
+
+    fn roots(pki: &Pki) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        let pem = pki.ca_pem().as_bytes();
+        roots
+            .add(CertificateDer::from_pem_slice(pem).unwrap())
+            .unwrap();
+        Arc::new(roots)
+    }
+
+    fn server(pki: &Pki, name: &str) -> Arc<ServerConfig> {
+        let identity = pki.server(name).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(roots(pki), provider.clone());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap());
+        Arc::new(builder.with_single_cert(vec![der(&identity)], key).unwrap())
+    }
+
+    /// A server whose connections come from [`Port::connect`].
+    struct Port {
+        pki: Pki,
+        connections: mpsc::UnboundedSender<DuplexStream>,
+        configs: watch::Sender<Option<Arc<ServerConfig>>>,
+        stop: Option<oneshot::Sender<()>>,
+        served: JoinHandle<()>,
+    }
+
+    impl Port {
+        fn new(router: Router) -> Self {
+            let (connections, incoming) = mpsc::unbounded();
+            let (configs, newest) = watch::channel(None);
+            let (stop, stopped) = oneshot::channel();
+            let stopped = async { drop(stopped.await) };
+            Self {
+                pki: Pki::new().unwrap(),
+                connections,
+                configs,
+                stop: Some(stop),
+                served: tokio::spawn(serve_incoming(incoming, newest, router, stopped)),
+            }
+        }
+
+        /// A new connection, before its handshake.
+        fn open(&self) -> DuplexStream {
+            let (near, far) = duplex(64 * 1024);
+            self.connections.unbounded_send(far).unwrap();
+            near
+        }
+
+        async fn connect(
+            &self,
+            name: &'static str,
+            identity: Option<&Identity>,
+        ) -> io::Result<client::TlsStream<DuplexStream>> {
+            let provider = Arc::new(ring::default_provider());
+            let builder = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots(&self.pki));
+            let config = match identity {
+                None => builder.with_no_client_auth(),
+                Some(identity) => {
+                    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+                    let chain = vec![der(identity)];
+                    builder.with_client_auth_cert(chain, key).unwrap()
+                }
+            };
+            let name = ServerName::try_from(name).unwrap();
+            let connector = TlsConnector::from(Arc::new(config));
+            connector.connect(name, self.open()).await
+        }
+    }
+
+    /// What the server sends until it closes the connection.
+    async fn received<I: AsyncRead + Unpin>(stream: &mut I) -> String {
+        let mut text = Vec::new();
+        // A connection that is aborted may end with an error.
+        let _ended = stream.read_to_end(&mut text).await.is_ok();
+        String::from_utf8(text).unwrap()
+    }
+
+    async fn exchange(mut stream: client::TlsStream<DuplexStream>) -> String {
+        stream.write_all(REQUEST).await.unwrap();
+        received(&mut stream).await
+    }
+
+    fn names_peers() -> Router {
+        let handler = |Extension(peer): Extension<PeerCertificates>| async move {
+            format!("{} certificates", peer.0.len())
+        };
+        Router::new().route("/", get(handler))
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_gets_the_newest_certificate_and_an_open_one_goes_on() {
+        let port = Port::new(names_peers());
+        let refused = port.connect("first", None).await;
+        assert!(refused.is_err(), "there is no certificate yet");
+        port.configs.send_replace(Some(server(&port.pki, "first")));
+        let open = port.connect("first", None).await.unwrap();
+        port.configs.send_replace(Some(server(&port.pki, "second")));
+        assert!(port.connect("first", None).await.is_err());
+        let new = port.connect("second", None).await.unwrap();
+        for stream in [open, new] {
+            let answer = exchange(stream).await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handler_sees_the_certificates_of_the_connection() {
+        let port = Port::new(names_peers());
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let someone = port.pki.client("someone", None).unwrap();
+        for (identity, count) in [(None, "0 certificates"), (Some(&someone), "1 certificates")] {
+            let stream = port.connect("name", identity).await.unwrap();
+            let answer = exchange(stream).await;
+            assert!(answer.ends_with(count), "{answer}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_does_not_begin_is_ended() {
+        let port = Port::new(names_peers());
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let mut silent = port.open();
+        let mut ended = std::pin::pin!(received(&mut silent));
+        let second = Duration::from_secs(1);
+        let early = timeout(HANDSHAKE_TIMEOUT - second, &mut ended).await;
+        assert!(early.is_err());
+        assert_eq!(timeout(second * 2, ended).await.unwrap(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_requests_in_flight_are_answered_and_no_others() {
+        let (answer, waits) = oneshot::channel::<()>();
+        let waits = Arc::new(Mutex::new(Some(waits)));
+        let (started, mut has_started) = mpsc::unbounded();
+        let handler = move || {
+            started.unbounded_send(()).unwrap();
+            let waits = waits.lock().unwrap().take().unwrap();
+            async move { waits.await.map_or("dropped", |()| "answered") }
+        };
+        let mut port = Port::new(Router::new().route("/", get(handler)));
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let stream = port.connect("name", None).await.unwrap();
+        let idle = port.connect("name", None).await.unwrap();
+        let exchanged = tokio::spawn(exchange(stream));
+        has_started.next().await.unwrap();
+        port.stop.take().unwrap().send(()).unwrap();
+        tokio::time::advance(GRACE / 2).await;
+        assert_eq!(received(&mut { idle }).await, "");
+        answer.send(()).unwrap();
+        let text = exchanged.await.unwrap();
+        assert!(text.ends_with("answered"), "{text}");
+        port.served.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_does_not_keep_the_server_from_ending() {
+        let handler = || std::future::pending::<&str>();
+        let mut port = Port::new(Router::new().route("/", get(handler)));
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let stream = port.connect("name", None).await.unwrap();
+        let exchanged = tokio::spawn(exchange(stream));
+        port.stop.take().unwrap().send(()).unwrap();
+        timeout(GRACE * 2, port.served).await.unwrap().unwrap();
+        assert!(!exchanged.await.unwrap().contains("200"));
+    }
+}

@@ -57,7 +57,7 @@ pub struct Certificates {
 
 /// Where the certificate comes from.
 enum Source {
-    SelfManaged(SelfManaged, AuthoritySecret),
+    SelfManaged(SelfManaged, Box<AuthoritySecret>),
     Files(CertificateFiles),
 }
 
@@ -111,7 +111,7 @@ impl Certificates {
                     namespace, secret, ..
                 } = &settings;
                 let secret = AuthoritySecret::new(connection, namespace, secret);
-                Source::SelfManaged(settings, secret)
+                Source::SelfManaged(settings, Box::new(secret))
             }
             CertificateSource::Files(files) => Source::Files(files),
         };

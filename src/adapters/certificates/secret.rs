@@ -94,15 +94,16 @@ impl AuthoritySecret {
         let redactor = Redactor::new(data.values().flatten().cloned().collect());
         // With the resourceVersion that was seen, which makes it conditional.
         let mut object = seen.object.clone();
-        let fields = object.as_object_mut();
-        let stored = fields.map(|fields| fields.entry("data").or_insert_with(|| json!({})));
-        if let Some(stored) = stored {
-            if stored.is_null() {
-                *stored = json!({});
-            }
+        if let Some(fields) = object.as_object_mut() {
+            let stored = fields.get_mut("data").and_then(Value::as_object_mut);
+            let mut merged = stored.map(std::mem::take).unwrap_or_default();
             for (key, value) in data {
-                stored[key] = json!(value);
+                match value {
+                    Some(value) => merged.insert(key.to_owned(), json!(value)),
+                    None => merged.remove(key),
+                };
             }
+            fields.insert("data".to_owned(), Value::Object(merged));
         }
         let written = async {
             let (url, body) = (self.path().path()?, Body::json(&object));
@@ -185,7 +186,7 @@ fn authority(
     loaded.map(Arc::new)
 }
 
-/// The data of the Secret, in base64; null removes a key that is not needed any more.
+/// The data of the Secret, in base64; without a value, a key is removed.
 fn data(authorities: &Authorities) -> BTreeMap<&'static str, Option<String>> {
     let encoded = |text: &str| Some(STANDARD.encode(text));
     let mut data = BTreeMap::from([(BUNDLE, encoded(&authorities.bundle()))]);

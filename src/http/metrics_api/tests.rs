@@ -228,84 +228,87 @@ async fn a_forecast_and_the_cron_count_are_external_metrics_with_exact_values() 
     assert_eq!(get_of(&router, &path).await, (StatusCode::OK, expected));
 }
 
+/// The labels of a metric of a target, as a parameter.
+fn labels(name: &str, identifier: &str) -> String {
+    CPU.replace("web", name).replace("resource.cpu", identifier)
+}
+
 #[tokio::test]
 async fn an_external_metric_that_is_not_known_is_an_error_with_a_reason() {
     let router = router(sources());
-    let of =
-        |name: &str, identifier: &str| CPU.replace("web", name).replace("resource.cpu", identifier);
-    let object = "EffectiveHorizontalPodAutoscaler shop";
-    for (metric, labels, code, reason) in [
+    let none = "no EffectiveHorizontalPodAutoscaler has the target Deployment shop/";
+    let object = "EffectiveHorizontalPodAutoscaler shop/";
+    for (name, identifier, code, reason) in [
         (
-            "prediction",
-            of("web", "resource.memory"),
+            "web",
+            "resource.memory",
             404,
-            format!("{object}/web has no forecast of resource.memory: Expired"),
+            format!("{object}web has no forecast of resource.memory: Expired"),
         ),
         (
-            "prediction",
-            of("web", "pods.requests"),
+            "web",
+            "pods.hits",
             404,
-            format!("{object}/web has no forecast of pods.requests: it is not forecast"),
+            format!("{object}web has no forecast of pods.hits: it is not"),
+        ),
+        ("none", "resource.cpu", 404, format!("{none}none")),
+        (
+            "own",
+            "resource.cpu",
+            404,
+            format!("{object}own publishes no metrics; set its spec.mode to Metric"),
         ),
         (
-            "prediction",
-            of("none", "resource.cpu"),
-            404,
-            "no EffectiveHorizontalPodAutoscaler has the target Deployment shop/none".to_owned(),
-        ),
-        (
-            "prediction",
-            of("own", "resource.cpu"),
-            404,
-            format!("{object}/own publishes no metrics; set its spec.mode to Metric"),
-        ),
-        (
-            "prediction",
-            of("shared", "resource.cpu"),
+            "shared",
+            "resource.cpu",
             409,
-            format!("{object}/one and {object}/two both have the target Deployment shop/shared"),
+            format!("{object}one and {object}two both have the target"),
         ),
         (
-            "prediction",
-            of("late", "resource.cpu"),
+            "late",
+            "resource.cpu",
             503,
-            format!("the last decision of {object}/late is of 2026-03-01T09:44:59Z"),
-        ),
-        (
-            "prediction",
-            "app%3Dweb".to_owned(),
-            400,
-            "labelSelector has no targetKind".to_owned(),
-        ),
-        (
-            "prediction",
-            String::new(),
-            400,
-            "labelSelector has no targetKind".to_owned(),
-        ),
-        (
-            "cron",
-            of("one", "cron"),
-            404,
-            "no EffectiveHorizontalPodAutoscaler has the target Deployment shop/one".to_owned(),
-        ),
-        (
-            "cron",
-            of("web", "resource.cpu"),
-            400,
-            "expected resourceIdentifier=cron".to_owned(),
-        ),
-        (
-            "cron",
-            of("late", "cron"),
-            503,
-            "expected one of the last 15 minutes".to_owned(),
+            format!("decision of {object}late is of 2026-03-01T09:44:59Z"),
         ),
     ] {
-        let path = format!("{EXTERNAL}/crane_autoscaling_{metric}?labelSelector={labels}");
+        let labels = labels(name, identifier);
+        let path = format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={labels}");
         let (found, message) = refusal(&router, &path).await;
         assert_eq!(found, code, "{path}: {message}");
         assert!(message.contains(&reason), "{path}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_cron_count_that_is_not_known_is_an_error_with_a_reason() {
+    let router = router(sources());
+    for (labels, code, reason) in [
+        (
+            labels("one", "cron"),
+            404,
+            "has the target Deployment shop/one",
+        ),
+        (
+            labels("late", "cron"),
+            503,
+            "expected one of the last 15 minutes",
+        ),
+        (
+            labels("web", "resource.cpu"),
+            400,
+            "expected resourceIdentifier=cron",
+        ),
+        (
+            "app%3Dweb".to_owned(),
+            400,
+            "labelSelector has no targetKind",
+        ),
+        (String::new(), 400, "labelSelector has no targetKind"),
+    ] {
+        let path = format!("{EXTERNAL}/crane_autoscaling_cron?labelSelector={labels}");
+        let (found, message) = refusal(&router, &path).await;
+        assert_eq!(found, code, "{path}: {message}");
+        assert!(message.contains(reason), "{path}: {message}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! The page of the metric adapter, in a cluster in which other adapters come and go: what they registered is neither
 //! overwritten by an installation nor deleted by a removal.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::{
     ByteString,
     api::{
@@ -13,15 +15,34 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use rig::ClusterOptions;
+use rig::{ClusterOptions, eventually};
 use serde_json::{Value, json};
 
-use super::site::{Helm, SYSTEM, Site};
-use crate::world::NAMESPACE;
+use super::{
+    server::Server,
+    site::{Helm, SYSTEM, Site},
+};
+use crate::{
+    permissions::{granted, used},
+    world::{NAMESPACE, TIMEOUT},
+};
 
 /// What the test does not run, because the API server of the rig does not reach pods.
 const NOT_RUN: [&str; 1] = ["Check it"];
 
+/// The permissions of the adapter.
+const RIGHTS: [&str; 4] = [
+    include_str!("../../../deploy/adapter/rbac.yaml"),
+    include_str!("../../../deploy/adapter/certificates.yaml"),
+    include_str!("../../../deploy/adapter/external.yaml"),
+    include_str!("../../../deploy/adapter/custom.yaml"),
+];
+
+const API_SERVICES: [&str; 3] = [
+    EXTERNAL,
+    "v1beta1.custom.metrics.k8s.io",
+    "v1beta2.custom.metrics.k8s.io",
+];
 const EXTERNAL: &str = "v1beta1.external.metrics.k8s.io";
 const CERTIFICATES: &str = "foretide-adapter-certificates";
 
@@ -209,6 +230,16 @@ async fn by_kustomize(site: &mut Site) {
     site.follow("Install with kustomize").await;
     assert_still_written(site, "kubectl apply").await;
     assert!(site.terminal.run(REMAINS).await.contains("apiservice"));
+    // As after the removal of the authority.
+    site.terminal
+        .run(&site.page.follow("Certificates", 0).text)
+        .await;
+    assert_runs_with_its_permissions(site).await;
+    site.terminal.run("kubectl apply -k deploy/keda").await;
+    Server::start(site, "foretide-keda-scaler")
+        .await
+        .stop()
+        .await;
 
     let taken = "kubectl delete -f foreign.yaml && kubectl apply -f foreign.yaml";
     site.terminal.run(taken).await;
@@ -216,6 +247,72 @@ async fn by_kustomize(site: &mut Site) {
     assert_eq!(site.terminal.run(REMAINS).await, "");
     let owner = service(site).await;
     assert_eq!(owner.as_deref(), Some("other/other-adapter"));
+}
+
+/// The adapter starts as its Deployment says, makes an authority and publishes it, authenticates and authorizes a request,
+/// and uses each of its permissions and no other.
+async fn assert_runs_with_its_permissions(site: &Site) {
+    let server = Server::start(site, "foretide-adapter").await;
+    let secrets: Api<Secret> = Api::namespaced(site.cluster.client(), SYSTEM);
+    let services: Api<APIService> = Api::all(site.cluster.client());
+    let read = || async {
+        let data = secrets.get(CERTIFICATES).await.unwrap().data?;
+        data.get("ca-bundle.crt").cloned()
+    };
+    let bundle = eventually(TIMEOUT, "the APIServices trust the authority", || async {
+        let bundle = read().await.ok_or("no authority")?;
+        for name in API_SERVICES {
+            let spec = services.get(name).await.unwrap().spec.unwrap();
+            if spec.ca_bundle.as_ref() != Some(&bundle) {
+                return Err(name);
+            }
+        }
+        Ok(bundle)
+    })
+    .await;
+
+    let reader = "
+kubectl create serviceaccount reader >&2
+kubectl create rolebinding reader --clusterrole=view --serviceaccount=default:reader >&2
+kubectl create token reader
+";
+    let token = site.terminal.run(reader).await;
+    let uid = "kubectl get effectivehorizontalpodautoscaler php-apache -o jsonpath={.metadata.uid}";
+    let uid = site.terminal.run(uid).await;
+    let host = "foretide-adapter.foretide-system.svc";
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(&bundle.0).unwrap()])
+        .resolve(host, server.listen)
+        .build()
+        .unwrap();
+    let path = format!(
+        "https://{host}:{}/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/crane_pod_cpu_usage\
+         ?labelSelector=run%3Dphp-apache&metricLabelSelector=autoscaling.crane.io%2Feffective-hpa-uid%3D{uid}",
+        server.listen.port()
+    );
+    let ask = |token: &str| client.get(&path).bearer_auth(token).send();
+    assert_eq!(ask("not-a-token").await.unwrap().status(), 401);
+    // Aggregation adds the permission to the role view some time after it was applied.
+    eventually(TIMEOUT, "an answer about the autoscaler", || async {
+        let answer = ask(token.trim()).await.map_err(|error| error.to_string())?;
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        // No controller has decided about it.
+        let expected = status == 404 && text.contains("default/php-apache has no decision yet");
+        expected.then_some(()).ok_or(format!("{status}: {text}"))
+    })
+    .await;
+    server.stop().await;
+
+    let mut events = site.cluster.audit().unwrap();
+    events.retain(|event| event.user == "system:serviceaccount:foretide-system:foretide-adapter");
+    assert!(events.iter().all(|event| event.code != 403), "{events:?}");
+    let mut granted: BTreeSet<_> = RIGHTS.into_iter().flat_map(granted).collect();
+    // Those of readers of metrics.
+    granted.retain(|(_, group, _)| !group.ends_with(".metrics.k8s.io"));
+    // By the role of Kubernetes for the ConfigMap of authorities.
+    let of_config = |verb: &str| (verb.to_owned(), String::new(), "configmaps".to_owned());
+    granted.extend(["list", "watch"].map(of_config));
+    assert_eq!(used(&events, &granted), granted);
 }
 
 /// The Pods metric of the last example has the UID of the autoscaler.

@@ -1,4 +1,4 @@
-//! Reviews of tokens: exact requests, and what each response means.
+//! Reviews of tokens and requests: exact requests, and what each response means.
 
 use serde_json::{Value, json};
 
@@ -46,10 +46,29 @@ fn scraper() -> Value {
     })
 }
 
+/// The user of [`scraper`].
+fn user() -> User {
+    User {
+        name: "system:serviceaccount:monitoring:prometheus".to_owned(),
+        uid: Some("u-7".to_owned()),
+        groups: vec!["system:serviceaccounts".to_owned()],
+        extra: [("node".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
+    }
+}
+
+/// A `get` of the path `/metrics`.
+fn scrape() -> Access {
+    Access::Path {
+        verb: "get".to_owned(),
+        path: "/metrics".to_owned(),
+    }
+}
+
 #[tokio::test]
 async fn the_user_of_a_token_is_asked_about_with_everything_that_is_known_of_it() {
     let (server, reviewer) = reviewer(scraper(), json!({"allowed": true}), None);
-    assert_eq!(reviewer.review(&token()).await, Ok(Verdict::Allowed));
+    assert_eq!(reviewer.user(&token()).await, Ok(Some(user())));
+    assert_eq!(reviewer.is_allowed(&user(), &scrape()).await, Ok(true));
     let [tokens, access] = &server.sent()[..] else {
         panic!("two requests")
     };
@@ -68,15 +87,41 @@ async fn the_user_of_a_token_is_asked_about_with_everything_that_is_known_of_it(
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_is_named_and_a_token_of_no_user_is_not_asked_about() {
-    let user = "system:serviceaccount:monitoring:prometheus".to_owned();
+async fn a_request_about_a_resource_is_asked_about_with_what_it_names() {
+    let (server, reviewer) = reviewer(scraper(), json!({"allowed": true}), None);
+    let hpa = User {
+        name: "hpa".to_owned(),
+        ..User::default()
+    };
+    let list = Access::Resource(ResourceAccess {
+        verb: "list".to_owned(),
+        group: "external.metrics.k8s.io".to_owned(),
+        version: "v1beta1".to_owned(),
+        namespace: "shop".to_owned(),
+        resource: "qps".to_owned(),
+        ..ResourceAccess::default()
+    });
+    assert_eq!(reviewer.is_allowed(&hpa, &list).await, Ok(true));
+    assert_eq!(
+        server.sent()[0].body["spec"],
+        json!({
+            "user": "hpa",
+            "resourceAttributes": {
+                "verb": "list", "group": "external.metrics.k8s.io", "version": "v1beta1",
+                "namespace": "shop", "resource": "qps",
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_is_known_and_a_token_of_no_user_has_none() {
     for access in [
         json!({"allowed": false}),
         json!({"allowed": true, "denied": true}),
     ] {
         let (_server, reviewer) = reviewer(scraper(), access, None);
-        let forbidden = Verdict::Forbidden { user: user.clone() };
-        assert_eq!(reviewer.review(&token()).await, Ok(forbidden));
+        assert_eq!(reviewer.is_allowed(&user(), &scrape()).await, Ok(false));
     }
     for status in [
         json!({"authenticated": false, "error": "expired", "user": {"username": "eve"}}),
@@ -85,8 +130,7 @@ async fn a_user_who_may_not_is_named_and_a_token_of_no_user_is_not_asked_about()
         json!({"authenticated": true, "user": {"username": ""}}),
     ] {
         let (server, reviewer) = reviewer(status, json!({"allowed": true}), None);
-        let verdict = reviewer.review(&token()).await;
-        assert_eq!(verdict, Ok(Verdict::Unauthenticated));
+        assert_eq!(reviewer.user(&token()).await, Ok(None));
         assert_eq!(server.lines(), [TOKENS]);
     }
 }
@@ -95,36 +139,32 @@ async fn a_user_who_may_not_is_named_and_a_token_of_no_user_is_not_asked_about()
 async fn a_token_must_be_for_the_audience_and_the_server_must_say_so() {
     let allowed = || json!({"allowed": true});
     let (server, ours) = reviewer(scraper(), allowed(), Some("foretide"));
-    assert_eq!(ours.review(&token()).await, Ok(Verdict::Allowed));
+    assert_eq!(ours.user(&token()).await, Ok(Some(user())));
     let spec = json!({"token": TOKEN, "audiences": ["foretide"]});
     assert_eq!(server.sent()[0].body["spec"], spec);
     for audiences in [json!(null), json!([]), json!(["other"])] {
         let mut status = scraper();
         status["audiences"] = audiences;
         let (_server, reviewer) = reviewer(status, allowed(), Some("foretide"));
-        let verdict = reviewer.review(&token()).await;
-        assert_eq!(verdict, Ok(Verdict::Unauthenticated));
+        assert_eq!(reviewer.user(&token()).await, Ok(None));
     }
 }
 
 #[tokio::test]
 async fn a_review_without_an_answer_is_an_error_without_the_token() {
-    let (_server, reviewer) = reviewer(json!(null), json!({"allowed": true}), None);
-    assert!(matches!(
-        reviewer.review(&token()).await,
-        Err(ClusterError::Invalid { .. })
-    ));
+    let (_server, without) = reviewer(json!(null), json!(null), None);
+    let invalid = |error: ClusterError| matches!(error, ClusterError::Invalid { .. });
+    assert!(without.user(&token()).await.is_err_and(invalid));
+    let allowed = without.is_allowed(&user(), &scrape()).await;
+    assert!(allowed.is_err_and(invalid));
     for message in [
         "tokenreviews is forbidden",
         "invalid token abcdef0123456789.ghijkl",
     ] {
         let (_server, client) = FakeServer::always(move || Reply::Fail(403, message));
         let reviewer = KubeAccessReviewer::new(&Connection::over(client), None);
-        let error = reviewer.review(&token()).await.unwrap_err().to_string();
-        assert!(
-            error.contains("the review of a token for /metrics"),
-            "{error}"
-        );
+        let error = reviewer.user(&token()).await.unwrap_err().to_string();
+        assert!(error.contains("the review of a token"), "{error}");
         assert!(!error.contains("abcdef0123"), "{error}");
     }
 }
@@ -133,6 +173,6 @@ async fn a_review_without_an_answer_is_an_error_without_the_token() {
 async fn a_server_that_hangs_gives_no_verdict() {
     let (_server, client) = FakeServer::always(|| Reply::Hang);
     let reviewer = KubeAccessReviewer::new(&Connection::over(client), None);
-    let error = reviewer.review(&token()).await.unwrap_err();
+    let error = reviewer.user(&token()).await.unwrap_err();
     assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
 }

@@ -1,6 +1,8 @@
 //! The adapter against a test server: exact requests, and what becomes of the responses.
 
 mod access;
+mod api_services;
+mod client_authorities;
 mod cluster;
 mod get;
 mod lease;
