@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod certificates;
+#[cfg(test)]
 mod chart;
 #[cfg(test)]
 mod circles;

@@ -41,7 +41,7 @@ use crate::{
 
 /// How often files are read.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
-/// How soon it is tried again while there is no certificate.
+/// How soon it is tried again after a round that failed.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
 /// How often the Secret is read again at once because another replica wrote it.
 const CONFLICTS_MAX: usize = 5;
@@ -68,6 +68,8 @@ struct State {
     signed: Option<(Signed, ServingPair)>,
     /// What the newest configuration was made from.
     presented: Option<(Vec<CertificateDer<'static>>, Clients)>,
+    /// Whether every registration has the bundle of the authorities.
+    is_published: bool,
     /// The problem that was logged last, so that a row of the same is logged once.
     problem: Option<String>,
 }
@@ -134,26 +136,26 @@ impl Certificates {
     /// registrations, until it is dropped.
     pub async fn run(&self, registrations: Option<&ApiServices>) {
         loop {
-            self.round(registrations).await;
-            self.clock.sleep(self.pause()).await;
+            let is_complete = self.round(registrations).await;
+            self.clock.sleep(self.pause(is_complete)).await;
         }
     }
 
-    /// How long until the next round.
-    fn pause(&self) -> SignedDuration {
+    /// How long until the next round, after one that brought everything up to date or not.
+    fn pause(&self, is_complete: bool) -> SignedDuration {
         let period = match &self.source {
             Source::SelfManaged(settings, _) => settings.lifetimes.period,
             Source::Files(_) => FILES_PERIOD,
         };
-        if self.configs.borrow().is_some() {
+        if is_complete {
             period
         } else {
             period.min(RETRY)
         }
     }
 
-    /// Brings everything up to date once.
-    async fn round(&self, registrations: Option<&ApiServices>) {
+    /// Brings everything up to date; returns whether that was possible.
+    async fn round(&self, registrations: Option<&ApiServices>) -> bool {
         let mut state = self.state.lock().await;
         let done = match &self.source {
             Source::SelfManaged(settings, secret) => {
@@ -176,6 +178,7 @@ impl Certificates {
             );
         }
         state.problem = problem;
+        state.problem.is_none() && (registrations.is_none() || state.is_published)
     }
 
     async fn self_managed(
@@ -197,7 +200,7 @@ impl Certificates {
         let signed = sign(settings, state, now);
         if let (Some(registrations), Ok(authorities)) = (owner.registrations, &stored) {
             let bundle = authorities.bundle();
-            registrations.publish(&observed, &bundle).await;
+            state.is_published = registrations.publish(&observed, &bundle).await;
         }
         if let Some((_, pair)) = &state.signed {
             let pair = pair.clone();

@@ -148,8 +148,8 @@ impl Replica {
         }
     }
 
-    async fn round(&self) {
-        self.certificates.round(Some(&self.registrations)).await;
+    async fn round(&self) -> bool {
+        self.certificates.round(Some(&self.registrations)).await
     }
 
     /// The certificate that it presents.

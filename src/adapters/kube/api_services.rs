@@ -190,35 +190,47 @@ impl ApiServices {
         observed
     }
 
-    /// Writes a bundle of authorities (PEM) into the registrations that have another one.
+    /// Writes a bundle of authorities (PEM) into the registrations that have another one; returns whether all have it
+    /// now.
     ///
     /// # Guarantees
     /// Nothing is written to a registration that was modified since it was observed. So a bundle that was read after
     /// the observation never replaces a newer one.
-    pub(in crate::adapters) async fn publish(&self, observed: &Observed, bundle: &str) {
+    pub(in crate::adapters) async fn publish(&self, observed: &Observed, bundle: &str) -> bool {
         let encoded = STANDARD.encode(bundle);
+        let mut is_complete = !observed.is_partial;
         for registration in &observed.ours {
             if registration.ca_bundle.as_deref() == Some(&encoded) {
                 self.reported().remove(&registration.name);
                 continue;
             }
-            match self.write(registration, &encoded).await {
-                Ok(()) => {
-                    self.reported().remove(&registration.name);
-                    tracing::info!(
-                        name = registration.name,
-                        "caBundle of the APIService updated"
-                    );
-                }
-                Err(error) => {
-                    let error = chain(&error);
-                    self.warn(
-                        &registration.name,
-                        &format!("caBundle not updated: {error}"),
-                    );
-                }
+            is_complete &= self.replace(registration, &encoded).await;
+        }
+        is_complete
+    }
+
+    /// Replaces the bundle of one registration; returns whether it has been.
+    async fn replace(&self, registration: &Registration, bundle: &str) -> bool {
+        let name = &registration.name;
+        match self.write(registration, bundle).await {
+            Ok(()) => {
+                self.reported().remove(name);
+                tracing::info!(name, "caBundle of the APIService updated");
+                return true;
+            }
+            // The API server writes its conditions.
+            Err(ClusterError::Conflict { .. }) => {
+                tracing::debug!(
+                    name,
+                    "the APIService was modified since it was read; will retry"
+                );
+            }
+            Err(error) => {
+                let error = chain(&error);
+                self.warn(name, &format!("caBundle not updated, will retry: {error}"));
             }
         }
+        false
     }
 
     async fn find(&self, name: &str) -> Result<Found, ClusterError> {

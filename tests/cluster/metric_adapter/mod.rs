@@ -2,7 +2,10 @@
 //! runs; the test writes the statuses of autoscalers.
 
 mod outage;
+mod registration;
+mod rotation;
 mod scaling;
+mod security;
 
 use std::{
     net::SocketAddr,

@@ -70,14 +70,14 @@ impl Replica {
 }
 
 /// Reads the forecast through the API server, over and over, until it is dropped.
-struct Load {
+pub(super) struct Load {
     answered: Arc<AtomicU64>,
     failures: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 impl Load {
-    fn of(client: Client) -> Self {
+    pub(super) fn of(client: Client) -> Self {
         let (answered, failures) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (count, failed) = (Arc::clone(&answered), Arc::clone(&failures));
         let task = tokio::spawn(async move {
@@ -95,8 +95,13 @@ impl Load {
         }
     }
 
+    /// The answers so far.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Waits for so many more answers; returns the failures since the last call.
-    async fn more(&self, count: u64) -> Vec<String> {
+    pub(super) async fn more(&self, count: u64) -> Vec<String> {
         let wanted = self.answered.load(Ordering::Relaxed) + count;
         eventually(TIMEOUT, "more answers", || async {
             let answered = self.answered.load(Ordering::Relaxed);
@@ -117,7 +122,7 @@ impl Drop for Load {
     }
 }
 
-fn forecast() -> String {
+pub(super) fn forecast() -> String {
     let labels = "targetKind%3DDeployment%2CtargetName%3Dweb%2CresourceIdentifier%3Dresource.cpu";
     format!(
         "/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/crane_autoscaling_prediction?labelSelector={labels}"

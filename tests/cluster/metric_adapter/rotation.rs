@@ -1,0 +1,91 @@
+//! The authority and the certificates of two replicas change while requests go through the API server.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use foretide::{config::AdapterConfig, ports::CertificateLifetimes};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use rig::{ClusterOptions, ServiceRelay, eventually};
+use serde_json::json;
+
+use super::{
+    RunningAdapter, SYSTEM, World, autoscaler, available, config, cpu_forecast, decide, install,
+    outage::Load,
+    security::{Direct, bundle},
+};
+use crate::metrics_access::free_address;
+
+/// The authority signs for 75 s: it is followed by another one after 60 s and the overlap.
+const LIFETIMES: CertificateLifetimes = CertificateLifetimes {
+    authority: SignedDuration::from_secs(90),
+    overlap: SignedDuration::from_secs(10),
+    serving: SignedDuration::from_secs(30),
+    period: SignedDuration::from_secs(1),
+};
+/// The time until both authorities have been seen, on a slow machine.
+const ROTATED: Duration = Duration::from_mins(5);
+
+/// The certificate of the authority that signs.
+async fn authority(client: &Client) -> Vec<u8> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let secret = secrets.get("foretide-adapter-certificates").await.unwrap();
+    secret.data.unwrap()["ca.crt"].0.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_rotate_under_load_without_a_failed_request() {
+    let world = World::start(ClusterOptions::named("adapter-rotation")).await;
+    let client = world.client.clone();
+    let addresses = [free_address(), free_address()];
+    let ports = addresses.map(|address| address.port()).to_vec();
+    let relay = ServiceRelay::to(ports).await.unwrap();
+    let kubeconfig = install(&world, relay.port()).await;
+    let run = |listen| {
+        RunningAdapter::run(AdapterConfig {
+            lifetimes: LIFETIMES,
+            ..config(&kubeconfig, listen)
+        })
+    };
+    let _replicas = addresses.map(run);
+    available(&client).await;
+    world.deployment("web", 1, "10m").await;
+    autoscaler(&world, "web", json!({"prediction": {}})).await;
+    decide(&world, "web", 1, cpu_forecast("0.9")).await;
+
+    let load = Load::of(client.clone());
+    // Until both replicas have seen the autoscaler.
+    drop(load.more(50).await);
+    let first = authority(&client).await;
+    let former = String::from_utf8(first.clone()).unwrap();
+    let seen = std::sync::Mutex::new(BTreeSet::new());
+    eventually(
+        ROTATED,
+        "another authority signs, and the first one has ended",
+        || async {
+            // New connections: each is verified by what the API server trusts at this time.
+            let bundle = bundle(&client).await;
+            for address in addresses {
+                let answer = Direct::new(address, &bundle, None).get(&[]).await;
+                let answer = answer.unwrap();
+                assert_eq!(answer.status, 401);
+                seen.lock().unwrap().insert(answer.certificate);
+            }
+            // The status would be too old after 15 minutes; this takes less.
+            if authority(&client).await == first || bundle.contains(former.trim()) {
+                Err(format!(
+                    "{} certificates so far",
+                    seen.lock().unwrap().len()
+                ))
+            } else {
+                Ok(())
+            }
+        },
+    )
+    .await;
+    assert_eq!(load.more(200).await, [] as [String; 0]);
+    let certificates = seen.lock().unwrap().len();
+    assert!(certificates >= 6, "{certificates}");
+    eprintln!("{certificates} certificates, {} requests", load.answered());
+    world.assert_nothing_forbidden();
+}

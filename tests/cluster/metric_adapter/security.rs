@@ -1,0 +1,225 @@
+//! Who may read the metrics, as a real API server decides: through it, and by a direct connection to the adapter.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::{Api, Client};
+use rig::ClusterOptions;
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use serde_json::{Value, json};
+
+use super::{
+    API_SERVICES, RunningAdapter, SYSTEM, World, autoscaler, available, config, cpu_forecast,
+    decide, install, outage::forecast, read,
+};
+use crate::metrics_access::{free_address, token};
+
+/// The name by which the API server reaches the adapter.
+const NAME: &str = "foretide-adapter.foretide-system.svc";
+
+/// `reader` may read external metrics, and `other` may not.
+const OBJECTS: &str = r"
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: default}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: other, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: external-metrics-reader}
+rules:
+- {apiGroups: [external.metrics.k8s.io], resources: ['*'], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: external-metrics-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: external-metrics-reader}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+/// A client of one replica that trusts the bundle of the registrations, and no other authority.
+pub(super) struct Direct {
+    http: reqwest::Client,
+    address: SocketAddr,
+}
+
+/// What was answered.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Value,
+    /// The certificate of the server.
+    pub(super) certificate: Vec<u8>,
+}
+
+impl Direct {
+    /// With the certificate and key in these two texts, if there are any.
+    pub(super) fn new(address: SocketAddr, bundle: &str, identity: Option<[&str; 2]>) -> Self {
+        let mut roots = RootCertStore::empty();
+        for one in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+            roots.add(one.unwrap()).unwrap();
+        }
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some([certificate, key]) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+                let chain = vec![certificate.unwrap()];
+                builder.with_client_auth_cert(chain, key.unwrap()).unwrap()
+            }
+        };
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .tls_backend_preconfigured(config)
+            .tls_info(true)
+            .resolve(NAME, address)
+            .build();
+        Self {
+            http: http.unwrap(),
+            address,
+        }
+    }
+
+    pub(super) async fn get(&self, headers: &[(&str, &str)]) -> Result<Answer, reqwest::Error> {
+        let url = format!("https://{NAME}:{}{}", self.address.port(), forecast());
+        let mut request = self.http.get(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await?;
+        let status = response.status().as_u16();
+        let tls = response.extensions().get::<reqwest::tls::TlsInfo>();
+        let certificate = tls.and_then(|tls| tls.peer_certificate()).unwrap().to_vec();
+        let body = serde_json::from_str(&response.text().await?).unwrap_or_default();
+        Ok(Answer {
+            status,
+            body,
+            certificate,
+        })
+    }
+
+    async fn status(&self, headers: &[(&str, &str)]) -> (u16, String) {
+        let Answer { status, body, .. } = self.get(headers).await.unwrap();
+        (
+            status,
+            body["message"].as_str().unwrap_or_default().to_owned(),
+        )
+    }
+}
+
+/// The bundle of authorities that the API server trusts.
+pub(super) async fn bundle(client: &Client) -> String {
+    let services: Api<APIService> = Api::all(client.clone());
+    let found = services.get(API_SERVICES[0]).await.unwrap();
+    String::from_utf8(found.spec.unwrap().ca_bundle.unwrap().0).unwrap()
+}
+
+/// How many reviews of this kind the adapter has asked for, by the audit log.
+fn reviews(world: &World, resource: &str) -> usize {
+    let requests = world.cluster.audit().unwrap();
+    let adapter = format!("system:serviceaccount:{SYSTEM}:foretide-adapter");
+    let of_adapter = requests.iter().filter(|event| event.user == adapter);
+    of_adapter
+        .filter(|event| event.resource == resource)
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_needs_a_user_and_the_user_a_role() {
+    let world = World::start(ClusterOptions::named("adapter-access")).await;
+    let client = world.client.clone();
+    let address = free_address();
+    let kubeconfig = install(&world, address.port()).await;
+    let _adapter = RunningAdapter::run(config(&kubeconfig, address));
+    available(&client).await;
+    world.apply(OBJECTS).await;
+    world.deployment("web", 1, "10m").await;
+    autoscaler(&world, "web", json!({"prediction": {}})).await;
+    decide(&world, "web", 1, cpu_forecast("0.9")).await;
+    let bundle = bundle(&client).await;
+    let bearer = async |account: &str| format!("Bearer {}", token(&world, account, None).await);
+    let (reader, other) = (bearer("reader").await, bearer("other").await);
+    let forged = [
+        ("x-remote-user", "system:serviceaccount:default:reader"),
+        ("x-remote-group", "system:masters"),
+    ];
+
+    // Without a user: no header counts, and nothing is reviewed.
+    let plain = Direct::new(address, &bundle, None);
+    let before = reviews(&world, "subjectaccessreviews");
+    for headers in [&[][..], &forged] {
+        let Answer { status, body, .. } = plain.get(headers).await.unwrap();
+        assert_eq!((status, &body["reason"]), (401, &json!("Unauthorized")));
+    }
+    assert_eq!(reviews(&world, "tokenreviews"), 0);
+    let invalid = format!("{reader}x");
+    assert_eq!(plain.status(&[("authorization", &invalid)]).await.0, 401);
+    assert_eq!(reviews(&world, "tokenreviews"), 1);
+    assert_eq!(reviews(&world, "subjectaccessreviews"), before);
+
+    // With one: as its roles say, whatever the headers say.
+    let denied = r#"crane_autoscaling_prediction.external.metrics.k8s.io "" is forbidden: User "system:serviceaccount:default:other" cannot list resource "crane_autoscaling_prediction" in API group "external.metrics.k8s.io" in the namespace "default""#;
+    let mut headers = forged.to_vec();
+    headers.push(("authorization", &other));
+    for _again in 0..3 {
+        assert_eq!(plain.status(&headers).await, (403, denied.to_owned()));
+    }
+    assert_eq!(reviews(&world, "subjectaccessreviews"), before + 1);
+    headers[2] = ("authorization", &reader);
+    let Answer { status, body, .. } = plain.get(&headers).await.unwrap();
+    assert_eq!(
+        (status, &body["items"][0]["value"]),
+        (200, &json!("900m")),
+        "{body}"
+    );
+    assert_eq!(reviews(&world, "subjectaccessreviews"), before + 2);
+
+    // With the certificate of the aggregator: the user that it names.
+    let file = |name| std::fs::read_to_string(world.cluster.folder().join(name)).unwrap();
+    let (certificate, key) = (file("front-proxy.crt"), file("front-proxy.key"));
+    let proxy = Direct::new(address, &bundle, Some([&certificate, &key]));
+    let (status, message) = proxy.status(&[("x-remote-user", "eve")]).await;
+    assert_eq!(status, 403);
+    assert!(message.contains(r#"User "eve" cannot list"#), "{message}");
+    assert_eq!(proxy.status(&forged[..1]).await.0, 200);
+    assert_eq!(reviews(&world, "subjectaccessreviews"), before + 4);
+
+    // Through the API server, which asks the same roles before it passes a request on.
+    let eve = world.cluster.client_as("eve", &[]).await.unwrap();
+    let refused = read(&eve, &forecast()).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 403),
+        "{refused}"
+    );
+    let reader = world
+        .cluster
+        .client_as("system:serviceaccount:default:reader", &[]);
+    let value = read(&reader.await.unwrap(), &forecast()).await.unwrap();
+    assert_eq!(value["items"][0]["value"], "900m");
+    let requests = world.cluster.audit().unwrap();
+    let codes = |user: &str| -> Vec<u16> {
+        let asked = requests
+            .iter()
+            .filter(|event| event.user == user && event.uri == forecast());
+        asked.map(|event| event.code).collect()
+    };
+    assert_eq!(codes("eve"), [403]);
+    assert_eq!(codes("system:serviceaccount:default:reader"), [200]);
+
+    // Without the API server, nothing is known of a user.
+    world.cluster.stop_apiserver();
+    let (status, message) = proxy.status(&[("x-remote-user", "mallory")]).await;
+    assert_eq!(status, 503, "{message}");
+    assert_eq!(plain.status(&[]).await.0, 401);
+}
