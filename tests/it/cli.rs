@@ -68,7 +68,7 @@ fn every_example_is_valid() {
     assert!(
         output
             .text
-            .ends_with("9 autoscalers valid, 0 errors, 2 warnings\n"),
+            .ends_with("11 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
         output.text
     );
