@@ -12,7 +12,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::DeleteParams};
+use kube::{
+    Api, Client, Config,
+    api::DeleteParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use rig::{ClusterOptions, ServiceRelay, eventually};
 use serde_json::json;
 use tokio::{
@@ -77,7 +81,9 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn of(client: Client) -> Self {
+    /// Its client does not retry, so that every failure is seen.
+    pub(super) async fn of(world: &World) -> Self {
+        let client = without_retries(world).await;
         let (answered, failures) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (count, failed) = (Arc::clone(&answered), Arc::clone(&failures));
         let task = tokio::spawn(async move {
@@ -120,6 +126,16 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+async fn without_retries(world: &World) -> Client {
+    let file = Kubeconfig::read_from(world.cluster.kubeconfig_path()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 pub(super) fn forecast() -> String {
@@ -199,7 +215,7 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
     world.ready("web", "9", |replicas| replicas == 9).await;
 
     // One replica is asked to end: no request fails.
-    let load = Load::of(client.clone());
+    let load = Load::of(&world).await;
     assert_eq!(load.more(200).await, [] as [String; 0]);
     first.terminate().await;
     assert_eq!(load.more(200).await, [] as [String; 0]);

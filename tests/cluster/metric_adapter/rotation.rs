@@ -53,7 +53,7 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
     autoscaler(&world, "web", json!({"prediction": {}})).await;
     decide(&world, "web", 1, cpu_forecast("0.9")).await;
 
-    let load = Load::of(client.clone());
+    let load = Load::of(&world).await;
     // Until both replicas have seen the autoscaler.
     drop(load.more(50).await);
     let first = authority(&client).await;

@@ -213,17 +213,9 @@ async fn upstream_is_verified(world: &World, upstream: &FakeMetrics) {
         }),
         ..config(&kubeconfig, listen)
     });
-    let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/queue_length");
-    eventually(TIMEOUT, "the upstream adapter is refused", || async {
-        let read = read(&world.client, &path).await;
-        let text = read.map_or_else(|error| error.to_string(), |list| list.to_string());
-        if text.contains(&upstream.url()) && text.contains("certificate") {
-            Ok(())
-        } else {
-            Err(text)
-        }
-    })
-    .await;
+    let message = condition(world, "queue", "ScalingActive", "False").await;
+    assert!(message.contains(&upstream.url()), "{message}");
+    assert!(message.contains("certificate"), "{message}");
     decide(world, "windows", 2, window(Some(4))).await;
     world.ready("windows", "4", |replicas| replicas == 4).await;
 }
