@@ -1,5 +1,4 @@
-//! The examples of metrics in `examples/`: what the HorizontalPodAutoscalers read is what the autoscaler beside them
-//! publishes.
+//! The examples of metrics in `examples/`: what their HPAs read is what the autoscaler beside them publishes.
 
 use foretide::api::published::{
     CRON_IDENTIFIER, CRON_METRIC, EHPA_UID_LABEL, POD_CPU_METRIC, PREDICTION_METRIC,
@@ -13,8 +12,11 @@ const AUTOSCALER: &str = include_str!("../../examples/adapter-autoscaler.yaml");
 const EXTERNAL: &str = include_str!("../../examples/adapter-hpa.yaml");
 const PODS: &str = include_str!("../../examples/adapter-hpa-pods.yaml");
 
-/// Name, labels and target of a metric; of others than External and Pods, nothing.
-fn described(spec: &MetricSpec) -> Option<(String, Vec<(String, String)>, String)> {
+/// Name, labels and target of a metric.
+type Described = (String, Vec<(String, String)>, String);
+
+/// A metric of the types External and Pods; of others, nothing.
+fn described(spec: &MetricSpec) -> Option<Described> {
     let describe = |metric: &MetricIdentifier, target: &MetricTarget| {
         let selector = metric.selector.clone().unwrap_or_default();
         let labels = selector.match_labels.unwrap_or_default();
@@ -48,7 +50,7 @@ fn the_examples_of_the_adapter_read_what_their_autoscaler_publishes() {
     };
     // Half of the fifth of a core that each pod requests.
     let per_pod = "100m".to_owned();
-    let of_external = [
+    let of_external: [Described; 2] = [
         (
             PREDICTION_METRIC.to_owned(),
             labels("resource.cpu"),
@@ -61,7 +63,7 @@ fn the_examples_of_the_adapter_read_what_their_autoscaler_publishes() {
         ),
     ];
     let uid = "f9b92249-eab9-4671-afe0-17925e5987b8".to_owned();
-    let of_pods = [(
+    let of_pods: [Described; 1] = [(
         POD_CPU_METRIC.to_owned(),
         vec![(EHPA_UID_LABEL.to_owned(), uid)],
         per_pod,

@@ -50,6 +50,7 @@ pub struct Connection {
     pub(in crate::adapters) watch: Client,
     gated: Client,
     gate: SharedGate,
+    skew: Arc<ClockSkew>,
     pub(in crate::adapters) redactor: Redactor,
 }
 
@@ -97,7 +98,8 @@ pub(in crate::adapters) struct Calls {
     /// The client of writes.
     writer: Client,
     budgets: Budgets,
-    skew: ClockSkew,
+    /// Of all requests of the connection: the renewals of the lease measure it when nothing else is written.
+    skew: Arc<ClockSkew>,
     limits: Limits,
     gate: WriteGate,
     redactor: Redactor,
@@ -175,6 +177,7 @@ impl Connection {
             gate,
             unary: client(unary)?,
             watch: client(watch)?,
+            skew: Arc::default(),
             redactor: Redactor::default(),
         })
     }
@@ -202,7 +205,7 @@ impl Connection {
             client: self.unary.clone(),
             writer: writer.clone(),
             budgets: Budgets::new(limits.slots),
-            skew: ClockSkew::default(),
+            skew: Arc::clone(&self.skew),
             limits,
             gate,
             redactor: self.redactor.clone(),
@@ -223,6 +226,7 @@ impl Connection {
             watch: client.clone(),
             gated: client,
             gate: SharedGate::default(),
+            skew: Arc::default(),
             redactor: Redactor::default(),
         }
     }

@@ -160,7 +160,7 @@ async fn alerts_about_the_controller_fire_and_resolve() {
     writes_are_refused(&world, &monitoring, &fake).await;
     an_object_cannot_be_decoded(&world, &monitoring).await;
     scrapes_are_refused(&world, &monitoring).await;
-    a_clock_is_wrong(&world, &monitoring, &fake, second).await;
+    a_clock_is_wrong(&world, &monitoring, second).await;
     monitoring.has_seen(ALERTS).await;
 }
 
@@ -235,13 +235,8 @@ async fn an_object_cannot_be_decoded(world: &World, monitoring: &Monitoring) {
 }
 
 /// The clock of the API server is a minute and a half ahead of that of the next leader, which measures it with each
-/// write.
-async fn a_clock_is_wrong(
-    world: &World,
-    monitoring: &Monitoring,
-    fake: &FakeMetrics,
-    mut before: Replica,
-) {
+/// renewal of its lease.
+async fn a_clock_is_wrong(world: &World, monitoring: &Monitoring, mut before: Replica) {
     let system = ("foretide-system", "foretide-controller");
     let (proxy, kubeconfig) = world.cluster.skewed(system.0, system.1).await.unwrap();
     let leader = holder(&world.client).await.unwrap();
@@ -256,7 +251,6 @@ async fn a_clock_is_wrong(
         .fires("ForetideClockSkew", &[("instance", &instance)])
         .await;
     proxy.set_ahead(0);
-    demand_replicas(fake, 3);
     monitoring.resolves("ForetideClockSkew", &[]).await;
 }
 

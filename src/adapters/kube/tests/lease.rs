@@ -63,6 +63,20 @@ fn object(spec: &Value) -> Value {
 }
 
 #[tokio::test]
+async fn its_renewals_measure_the_clock_of_the_server_for_the_whole_connection() {
+    const LATER: &str = "Sun, 06 Nov 2094 08:49:37 GMT";
+    let (_server, client) = FakeServer::new(|_, _| Reply::Dated(object(&spec()), LATER));
+    let connection = Connection::over(client);
+    let others = connection.calls();
+    assert!(others.clock_skew().is_zero());
+
+    let lease = KubeLease::new(&connection, "ops", "foretide", Duration::from_secs(5));
+    lease.read().await.unwrap();
+
+    assert!(others.clock_skew().is_positive());
+}
+
+#[tokio::test]
 async fn a_lease_is_read_with_everything_that_an_election_needs() {
     let (server, store) = lease(|_, _| Reply::Ok(object(&spec())));
     let found = store.read().await.unwrap().unwrap();
