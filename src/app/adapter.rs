@@ -8,69 +8,40 @@
 //!
 //! Replicas share nothing but the Secret of their certificates, so there is no leader.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
-use futures::FutureExt as _;
-use jiff::SignedDuration;
-use tokio::{
-    net::TcpListener,
-    sync::{oneshot, watch},
-    time::timeout,
+use tokio::net::TcpListener;
+
+use super::metric_server::{
+    MetricServer, MetricServerError, Opened, open, unready_certificate, unready_watch,
 };
-
-use super::{connect, shutdown::Parts};
 use crate::{
     adapters::{
         certificates::Certificates,
         kube::{
-            ApiServices, ConnectError, Connection, KubeAccessReviewer, KubeAutoscalers,
-            KubeClientAuthorities, KubePodLister, RegistrationError, ServiceName,
+            ApiServices, Connection, KubeAccessReviewer, KubeAutoscalers, KubeClientAuthorities,
+            KubePodLister, RegistrationError, ServiceName,
         },
         upstream::HttpsUpstream,
     },
     clock::{Clock, Contact},
     config::{AdapterConfig, MetricApiArg},
     http::{
-        self, AccessControl, TlsConfigs,
+        self, AccessControl,
         metrics_api::{MetricApi, MetricSources},
     },
-    ports::{Autoscalers as _, CertificateSource, ClientCertificates, SelfManaged},
+    ports::{CertificateSource, ClientCertificates, SelfManaged},
 };
-
-/// How long the watch of the autoscalers may be silent; a healthy one is renewed within 55 s.
-const MAX_SILENCE: SignedDuration = SignedDuration::from_mins(2);
-/// How long the requests in flight may take to end.
-const TIME_TO_END: Duration = Duration::from_secs(10);
-
-/// The part that answers requests.
-const SERVER: &str = "HTTPS server";
 
 /// Why the metric adapter could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// The Kubernetes API cannot be reached with this configuration.
-    #[error("no connection to the Kubernetes API")]
-    Connect(#[from] ConnectError),
+    /// As every server of metrics.
+    #[error(transparent)]
+    Server(#[from] MetricServerError),
     /// Another adapter serves an API.
     #[error("the metric adapter cannot serve all of --apis")]
     Registered(#[from] RegistrationError),
-    /// A port cannot be opened.
-    #[error("cannot listen on {addr}; choose another address with {flag}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// The flag that names it.
-        flag: &'static str,
-        /// Why not.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A task that runs until shutdown exited before it.
-    #[error("{part} task exited unexpectedly")]
-    Ended {
-        /// Which part.
-        part: &'static str,
-    },
 }
 
 /// What the adapter consists of, besides its ports.
@@ -93,54 +64,20 @@ pub async fn run(
     clock: Clock,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AdapterError> {
-    let probe_listener = bind(config.probe_listen, "--probe-listen").await?;
-    let listener = bind(config.listen, "--listen").await?;
-    let connection = connect(&config.access).await?;
+    let Opened {
+        listener,
+        probe_listener,
+        connection,
+    } = open(config.listen, config.probe_listen, &config.access).await?;
     let adapter = Adapter::new(&config, connection, clock);
-    let mut parts = Parts::new();
-    let probes = http::probes(adapter.unready());
-    parts.spawn(http::serve(probe_listener, probes).map(|()| "HTTP server"));
+    let mut server = MetricServer::with_probes(probe_listener, adapter.unready());
     let mut shutdown = std::pin::pin!(shutdown);
     tokio::select! {
         checked = adapter.registrations.check(&adapter.clock) => checked?,
         () = shutdown.as_mut() => return Ok(()),
     }
-    let stop = adapter.serve(&config, listener, &mut parts);
-    until(shutdown, stop, parts).await
-}
-
-/// Waits for the shutdown signal, or for a part to exit, which is a failure. Then the requests in flight end.
-async fn until(
-    shutdown: impl Future<Output = ()>,
-    stop: oneshot::Sender<()>,
-    mut parts: Parts,
-) -> Result<(), AdapterError> {
-    tokio::select! {
-        () = shutdown => {
-            drop(stop);
-            // In time or not: the process ends.
-            timeout(TIME_TO_END, end_of(SERVER, &mut parts)).await.ok();
-            Ok(())
-        }
-        ended = parts.join_next() => {
-            let part = ended.and_then(Result::ok);
-            Err(AdapterError::Ended { part: part.unwrap_or("a panicked") })
-        }
-    }
-}
-
-async fn bind(addr: SocketAddr, flag: &'static str) -> Result<TcpListener, AdapterError> {
-    let bound = TcpListener::bind(addr).await;
-    bound.map_err(|source| AdapterError::Listen { addr, flag, source })
-}
-
-/// Waits until a part has ended.
-async fn end_of(name: &str, parts: &mut Parts) {
-    while let Some(ended) = parts.join_next().await {
-        if ended.is_ok_and(|ended| ended == name) {
-            return;
-        }
-    }
+    adapter.serve(&config, listener, &mut server);
+    Ok(server.until(shutdown).await?)
 }
 
 // === impl Adapter ===
@@ -198,21 +135,16 @@ impl Adapter {
     fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let autoscalers = Arc::clone(&self.autoscalers);
         let authorities = self.authorities.authorities();
-        let configs: TlsConfigs = self.certificates.configs();
+        let configs = self.certificates.configs();
         let started = Contact::now();
         move || {
-            if let Some(problem) = unready_watch(&autoscalers, started) {
-                Some(problem)
-            } else if is_absent(&configs) {
-                Some("no certificate to serve with yet".to_owned())
-            } else if is_absent(&authorities) {
-                Some(
-                    "waiting for the ConfigMap kube-system/extension-apiserver-authentication"
-                        .to_owned(),
-                )
-            } else {
-                None
-            }
+            unready_watch(&autoscalers, started)
+                .or_else(|| unready_certificate(&configs))
+                .or_else(|| {
+                    let waits = authorities.borrow().is_none();
+                    let awaited = "the ConfigMap kube-system/extension-apiserver-authentication";
+                    waits.then(|| format!("waiting for {awaited}"))
+                })
         }
     }
 
@@ -222,27 +154,11 @@ impl Adapter {
         groups.join(",")
     }
 
-    /// Starts answering requests, until the sender is used or dropped.
-    fn serve(
-        self,
-        config: &AdapterConfig,
-        listener: TcpListener,
-        parts: &mut Parts,
-    ) -> oneshot::Sender<()> {
-        let (stop, stopped) = oneshot::channel::<()>();
-        // A dropped sender means shutdown.
-        let stopped = stopped.map(|_stop| ());
+    /// Answers requests, and keeps the sources of the answers up to date.
+    fn serve(self, config: &AdapterConfig, listener: TcpListener, server: &mut MetricServer) {
         let (router, configs) = (self.router(config), self.certificates.configs());
-        let served = http::serve_tls(listener, configs, router, stopped);
-        parts.spawn(served.map(|()| SERVER));
+        server.serve(|stopped| http::serve_tls(listener, configs, router, stopped));
         tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
-        self.spawn(parts, config.certificate.is_none());
-        stop
-    }
-
-    /// Starts what keeps the sources of answers up to date. The bundle of our own authority `is_published` in the
-    /// registrations.
-    fn spawn(self, parts: &mut Parts, is_published: bool) {
         let Self {
             autoscalers,
             authorities,
@@ -250,32 +166,19 @@ impl Adapter {
             certificates,
             ..
         } = self;
-        parts.spawn(async move { autoscalers.run().await }.map(|()| "watch of autoscalers"));
-        parts.spawn(async move { authorities.run().await }.map(|()| "watch of authorities"));
-        let renewed = async move {
+        // The bundle of an authority of our own is published in the registrations.
+        let is_published = config.certificate.is_none();
+        server.spawn("watch of autoscalers", async move {
+            autoscalers.run().await;
+        });
+        server.spawn("watch of authorities", async move {
+            authorities.run().await;
+        });
+        server.spawn("certificates", async move {
             let registrations = is_published.then_some(&*registrations);
             certificates.run(registrations).await;
-        };
-        parts.spawn(renewed.map(|()| "certificates"));
+        });
     }
-}
-
-/// What is wrong with the watch of a process that has `started`, if something is.
-pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
-    let silence = autoscalers.watch().silent_since(started).age();
-    if !autoscalers.is_synced() {
-        return Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned());
-    }
-    (silence > MAX_SILENCE).then(|| {
-        let seconds = silence.as_secs();
-        format!(
-            "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {seconds} s"
-        )
-    })
-}
-
-pub(super) fn is_absent<T>(value: &watch::Receiver<Option<T>>) -> bool {
-    value.borrow().is_none()
 }
 
 const fn served(api: MetricApiArg) -> MetricApi {

@@ -7,20 +7,17 @@
 //!
 //! Replicas share nothing but the Secret of their certificates, so there is no leader.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
-use futures::{FutureExt as _, future::BoxFuture};
-use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+use futures::FutureExt as _;
 
-use super::{
-    adapter::{is_absent, unready_watch},
-    connect,
-    shutdown::{Parts, wait_for},
+use super::metric_server::{
+    MetricServer, MetricServerError, Opened, open, unready_certificate, unready_watch,
 };
 use crate::{
     adapters::{
         certificates::Certificates,
-        kube::{ConnectError, Connection, KubeAutoscalers},
+        kube::{Connection, KubeAutoscalers},
     },
     clock::{Clock, Contact},
     config::KedaScalerConfig,
@@ -28,84 +25,40 @@ use crate::{
     ports::Autoscalers,
 };
 
-/// How long the requests in flight may take to end.
-const TIME_TO_END: Duration = Duration::from_secs(10);
-
-/// The part that answers KEDA.
-const SERVER: &str = "gRPC server";
-
-/// Why the KEDA scaler could not start, or had to end.
-#[derive(Debug, thiserror::Error)]
-pub enum KedaScalerError {
-    /// The Kubernetes API cannot be reached with this configuration.
-    #[error("no connection to the Kubernetes API")]
-    Connect(#[from] ConnectError),
-    /// A port cannot be opened.
-    #[error("cannot listen on {addr}; choose another address with {flag}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// The flag that names it.
-        flag: &'static str,
-        /// Why not.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A task that runs until shutdown exited before it.
-    #[error("{part} task exited unexpectedly")]
-    Ended {
-        /// Which part.
-        part: &'static str,
-    },
-}
-
 /// Runs one KEDA scaler until `shutdown` completes.
 ///
 /// # Errors
-/// [`KedaScalerError`] when it cannot start, or when a part of it dies.
+/// [`MetricServerError`] when it cannot start, or when a part of it dies.
 pub async fn run(
     config: KedaScalerConfig,
     clock: Clock,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), KedaScalerError> {
-    let probe_listener = bind(config.probe_listen, "--probe-listen").await?;
-    let listener = bind(config.listen, "--listen").await?;
-    let connection = connect(&config.access).await?;
+) -> Result<(), MetricServerError> {
+    let Opened {
+        listener,
+        probe_listener,
+        connection,
+    } = open(config.listen, config.probe_listen, &config.access).await?;
     let autoscalers = Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces));
     let certificates = certificates(&config, &connection, &clock);
-    let mut parts = Parts::new();
-    let probes = http::probes(unready(&autoscalers, certificates.as_deref()));
-    parts.spawn(http::serve(probe_listener, probes).map(|()| "HTTP server"));
-    let (stop, stopped) = oneshot::channel::<()>();
-    // A dropped sender means shutdown.
-    let stopped = stopped.map(|_stop| ());
+    let unready = unready(&autoscalers, certificates.as_deref());
+    let mut server = MetricServer::with_probes(probe_listener, unready);
     let router = http::keda::router(Arc::clone(&autoscalers) as Arc<dyn Autoscalers>, clock);
-    let server: BoxFuture<'static, ()> = match &certificates {
+    server.serve(|stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
             http::serve_tls(listener, configs, router, stopped).boxed()
         }
         None => http::serve_http2(listener, router, stopped).boxed(),
-    };
-    parts.spawn(server.map(|()| SERVER));
-    parts.spawn(async move { autoscalers.run().await }.map(|()| "watch of autoscalers"));
+    });
+    server.spawn("watch of autoscalers", async move {
+        autoscalers.run().await;
+    });
     if let Some(certificates) = certificates {
-        let renewed = async move { certificates.run(None).await };
-        parts.spawn(renewed.map(|()| "certificates"));
+        server.spawn("certificates", async move { certificates.run(None).await });
     }
     started(&config);
-    tokio::select! {
-        () = shutdown => {
-            drop(stop);
-            // In time or not: the process ends.
-            timeout(TIME_TO_END, wait_for(&[SERVER], 1, &mut parts)).await.ok();
-            Ok(())
-        }
-        ended = parts.join_next() => {
-            let part = ended.and_then(Result::ok);
-            Err(KedaScalerError::Ended { part: part.unwrap_or("a panicked") })
-        }
-    }
+    server.until(shutdown).await
 }
 
 /// The certificates to serve with; none without TLS.
@@ -129,10 +82,8 @@ fn unready(
     let configs = certificates.map(Certificates::configs);
     let started = Contact::now();
     move || {
-        unready_watch(&autoscalers, started).or_else(|| {
-            let absent = configs.as_ref().is_some_and(is_absent);
-            absent.then(|| "no certificate to serve with yet".to_owned())
-        })
+        unready_watch(&autoscalers, started)
+            .or_else(|| configs.as_ref().and_then(unready_certificate))
     }
 }
 
@@ -147,9 +98,4 @@ fn started(config: &KedaScalerConfig) {
     } else {
         tracing::warn!(%listen, "KEDA scaler started without TLS: any client that reaches the port is answered");
     }
-}
-
-async fn bind(addr: SocketAddr, flag: &'static str) -> Result<TcpListener, KedaScalerError> {
-    let bound = TcpListener::bind(addr).await;
-    bound.map_err(|source| KedaScalerError::Listen { addr, flag, source })
 }

@@ -182,8 +182,8 @@ mod tests {
                  forecast",
             ),
             (
-                &[("autoscaler", "web"), ("sorce", "cron"), ("zone", "")],
-                "trigger metadata \"sorce\" is unknown: expected autoscaler, source or metric",
+                &[("autoscaler", "web"), ("origin", "cron"), ("zone", "")],
+                "trigger metadata \"origin\" is unknown: expected autoscaler, source or metric",
             ),
         ] {
             assert_eq!(parse(metadata), Err(message.to_owned()));

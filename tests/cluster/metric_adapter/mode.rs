@@ -7,6 +7,7 @@ use foretide::{clock::Clock, config::Config, ports::HistoryServer};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use rig::{ClusterOptions, Component, History, NodeSize, Prometheus, Span, eventually};
 use serde_json::{Value, json};
 
@@ -220,16 +221,12 @@ async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
 /// With `scaleStrategy: Preview` an HPA of the user takes the place of the child.
 async fn a_user_may_read_the_same(world: &World) {
     let name = "observed-metric";
-    let patch = json!({"spec": {"scaleStrategy": "Preview"}});
-    world
-        .ehpas()
-        .patch(
-            name,
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(&patch),
-        )
-        .await
-        .unwrap();
+    let switch_to = async |strategy: &str| {
+        let patch = Patch::Merge(json!({"spec": {"scaleStrategy": strategy}}));
+        let (api, parameters) = (world.ehpas(), PatchParams::default());
+        api.patch(name, &parameters, &patch).await.unwrap();
+    };
+    switch_to("Preview").await;
     let metric = external("crane_autoscaling_prediction", name, "resource.cpu", "100m");
     super::hpa(world, name, metric).await;
     world
@@ -241,20 +238,8 @@ async fn a_user_may_read_the_same(world: &World) {
                 .map(drop)
         })
         .await;
-    world
-        .hpas()
-        .delete(name, &kube::api::DeleteParams::default())
-        .await
-        .unwrap();
-    let patch = json!({"spec": {"scaleStrategy": "Auto"}});
-    world
-        .ehpas()
-        .patch(
-            name,
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(&patch),
-        )
-        .await
-        .unwrap();
+    let deleted = world.hpas().delete(name, &DeleteParams::default()).await;
+    deleted.unwrap();
+    switch_to("Auto").await;
     reads(world, name, &["resource.cpu"]).await;
 }

@@ -17,7 +17,7 @@ use kube::{
     api::DeleteParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rig::{ClusterOptions, ServiceRelay, eventually};
+use rig::{ClusterOptions, Relay, eventually};
 use serde_json::json;
 use tokio::{
     process::{Child, Command},
@@ -191,9 +191,7 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
     let world = World::start(ClusterOptions::named("adapter-outage")).await;
     let client = world.client.clone();
     let (one, two) = (free_address(), free_address());
-    let relay = ServiceRelay::to(vec![one.port(), two.port()])
-        .await
-        .unwrap();
+    let relay = Relay::to([one.port(), two.port()]).await.unwrap();
     let kubeconfig = install(&world, relay.port()).await;
     let start = async |address| {
         let replica = Replica::start(&kubeconfig, address);

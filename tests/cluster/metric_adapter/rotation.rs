@@ -6,7 +6,7 @@ use foretide::{config::AdapterConfig, ports::CertificateLifetimes};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use rig::{ClusterOptions, ServiceRelay, eventually};
+use rig::{ClusterOptions, Relay, eventually};
 use serde_json::json;
 
 use super::{
@@ -39,7 +39,7 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
     let client = world.client.clone();
     let addresses = [free_address(), free_address()];
     let ports = addresses.map(|address| address.port()).to_vec();
-    let relay = ServiceRelay::to(ports).await.unwrap();
+    let relay = Relay::to(ports).await.unwrap();
     let kubeconfig = install(&world, relay.port()).await;
     let run = |listen| {
         RunningAdapter::run(AdapterConfig {

@@ -120,7 +120,7 @@ impl Cluster {
     /// # Errors
     /// When no port is free.
     pub async fn relay(&self) -> Result<Relay> {
-        Relay::to(self.layout().port(Component::KubeApiserver)).await
+        Relay::to([self.layout().port(Component::KubeApiserver)]).await
     }
 
     /// As [`Cluster::service_account_kubeconfig`], through a relay.

@@ -103,7 +103,7 @@ pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use pki::{Identity, Pki, Validity};
 pub use place::failures;
 pub use prometheus::{Prometheus, WebSecurity};
-pub use relay::{Relay, ServiceRelay};
+pub use relay::Relay;
 pub use scraping::Scraping;
 pub use skewed::SkewedServer;
 pub use tenants::TenantProxy;

@@ -1,8 +1,6 @@
-//! A TCP relay on loopback that can be blocked. While blocked it still accepts connections, but no data moves, on old
-//! connections or new ones: what a client sees of a peer behind a broken network, which refuses nothing. The relay
-//! does not interpret the data.
-
-use std::net::SocketAddr;
+//! A TCP relay on loopback to one server, or in turn to several, as a Service does it. It can be blocked: while blocked
+//! it still accepts connections, but no data moves, on old connections or new ones: what a client sees of a peer behind
+//! a broken network, which refuses nothing. The relay does not interpret the data.
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -13,7 +11,7 @@ use tokio::{
 
 use crate::{Error, Result};
 
-/// A relay from a port of its own to one server; it ends, with its connections, when it is dropped.
+/// A relay from a port of its own; it ends, with its connections, when it is dropped.
 #[derive(Debug)]
 pub struct Relay {
     port: u16,
@@ -22,8 +20,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// An unblocked relay to 127.0.0.1:`target`.
-    pub(crate) async fn to(target: u16) -> Result<Self> {
+    /// An unblocked relay to these ports of 127.0.0.1. A new connection goes to the next one that accepts it.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn to(targets: impl Into<Vec<u16>>) -> Result<Self> {
         let failed = Error::file("listen on", "127.0.0.1");
         let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
             Ok(listener) => listener,
@@ -31,12 +32,13 @@ impl Relay {
         };
         let port = listener.local_addr().map_err(failed)?.port();
         let (open, gate) = watch::channel(true);
-        let server = tokio::spawn(serve(listener, target, gate));
+        let server = tokio::spawn(serve(listener, targets.into(), gate));
         Ok(Self { port, open, server })
     }
 
     /// The port that clients connect to.
-    pub(crate) const fn port(&self) -> u16 {
+    #[must_use]
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
@@ -57,85 +59,26 @@ impl Drop for Relay {
     }
 }
 
-/// One address for several servers on loopback, as a Service has: a new connection goes to the next one that accepts it.
-/// It ends, with its connections, when it is dropped.
-#[derive(Debug)]
-pub struct ServiceRelay {
-    port: u16,
-    // Dropped with the relay, which ends the connections.
-    _open: watch::Sender<bool>,
-    server: JoinHandle<()>,
-}
-
-impl ServiceRelay {
-    /// A relay to these ports of 127.0.0.1.
-    ///
-    /// # Errors
-    /// When no port is free.
-    pub async fn to(targets: Vec<u16>) -> Result<Self> {
-        let failed = Error::file("listen on", "127.0.0.1");
-        let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
-            Ok(listener) => listener,
-            Err(source) => return Err(failed(source)),
-        };
-        let port = listener.local_addr().map_err(failed)?.port();
-        let (open, gate) = watch::channel(true);
-        let server = tokio::spawn(serve_in_turn(listener, targets, gate));
-        Ok(Self {
-            port,
-            _open: open,
-            server,
-        })
-    }
-
-    /// The port that clients connect to.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl Drop for ServiceRelay {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
-async fn serve_in_turn(listener: TcpListener, mut targets: Vec<u16>, gate: watch::Receiver<bool>) {
-    loop {
-        let Ok((client, _)) = listener.accept().await else {
-            continue;
-        };
-        if !targets.is_empty() {
-            targets.rotate_left(1);
-        }
-        for target in &targets {
-            if let Ok(server) = TcpStream::connect(("127.0.0.1", *target)).await {
-                tokio::spawn(join(client, server, gate.clone()));
-                break;
-            }
-        }
-    }
-}
-
-async fn serve(listener: TcpListener, target: u16, gate: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, mut targets: Vec<u16>, gate: watch::Receiver<bool>) {
     loop {
         if let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(connect(client, target, gate.clone()));
+            tokio::spawn(connect(client, targets.clone(), gate.clone()));
+            let next = targets.len().min(1);
+            targets.rotate_left(next);
         }
     }
 }
 
-/// Connects a client with the server. Without a server the connection is closed.
-async fn connect(client: TcpStream, target: u16, mut gate: watch::Receiver<bool>) {
+/// Connects a client with the first of the servers that accepts. Without one the connection is closed.
+async fn connect(client: TcpStream, targets: Vec<u16>, mut gate: watch::Receiver<bool>) {
     if !is_open(&mut gate).await {
         return;
     }
-    let address = SocketAddr::from(([127, 0, 0, 1], target));
-    let Ok(server) = TcpStream::connect(address).await else {
-        return;
-    };
-    join(client, server, gate).await;
+    for target in targets {
+        if let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await {
+            return join(client, server, gate).await;
+        }
+    }
 }
 
 /// Carries the data of one connection, in both directions.
@@ -216,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_blocked_relay_accepts_connections_and_delivers_the_data_once_unblocked() {
-        let relay = Relay::to(echo().await).await.unwrap();
+        let relay = Relay::to([echo().await]).await.unwrap();
         let connect = || TcpStream::connect(("127.0.0.1", relay.port()));
         let mut old = connect().await.unwrap();
         old.write_u8(1).await.unwrap();
@@ -239,9 +182,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_relay_goes_to_the_servers_that_accept() {
+    async fn connections_go_in_turn_to_the_servers_that_accept() {
         let (one, other) = (echo().await, echo().await);
-        let relay = ServiceRelay::to(vec![one, 1, other]).await.unwrap();
+        let relay = Relay::to([one, 1, other]).await.unwrap();
         for byte in 0..6 {
             let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
                 .await
@@ -249,16 +192,11 @@ mod tests {
             stream.write_u8(byte).await.unwrap();
             assert_eq!(answer(&mut stream).await, Some(byte));
         }
-        let nobody = ServiceRelay::to(vec![1]).await.unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", nobody.port()))
-            .await
-            .unwrap();
-        assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     }
 
     #[tokio::test]
     async fn a_missing_server_closes_the_connection_at_once() {
-        let relay = Relay::to(1).await.unwrap();
+        let relay = Relay::to([1]).await.unwrap();
         let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
             .await
             .unwrap();

@@ -1,0 +1,167 @@
+//! What the metric adapter and the KEDA scaler have in common: they answer from the statuses of autoscalers, none leads,
+//! and at the end the requests in flight get their responses.
+
+use std::{future::Future, net::SocketAddr, time::Duration};
+
+use futures::FutureExt as _;
+use jiff::SignedDuration;
+use tokio::{
+    net::TcpListener,
+    sync::oneshot::{self, error::RecvError},
+    time::timeout,
+};
+
+use super::{
+    connect,
+    shutdown::{Parts, wait_for},
+};
+use crate::{
+    adapters::kube::{ConnectError, Connection, KubeAutoscalers},
+    clock::Contact,
+    config::KubeAccess,
+    http::{self, TlsConfigs},
+    ports::Autoscalers as _,
+};
+
+/// How long the watch of the autoscalers may be silent; a healthy one is renewed within 55 s.
+const MAX_SILENCE: SignedDuration = SignedDuration::from_mins(2);
+/// How long the requests in flight may take to end.
+const TIME_TO_END: Duration = Duration::from_secs(10);
+/// The part that answers requests.
+const SERVER: &str = "server";
+
+/// Why a server of metrics could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricServerError {
+    /// The Kubernetes API cannot be reached with this configuration.
+    #[error("no connection to the Kubernetes API")]
+    Connect(#[from] ConnectError),
+    /// A port cannot be opened.
+    #[error("cannot listen on {addr}; choose another address with {flag}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// The flag that names it.
+        flag: &'static str,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A task that runs until shutdown exited before it.
+    #[error("{part} task exited unexpectedly")]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
+}
+
+/// The ports of a server and its connection to the Kubernetes API.
+pub(super) struct Opened {
+    pub(super) listener: TcpListener,
+    pub(super) probe_listener: TcpListener,
+    pub(super) connection: Connection,
+}
+
+/// The parts of a server that runs, and the signal by which it accepts no more requests.
+pub(super) struct MetricServer {
+    parts: Parts,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+/// The signal to accept no more requests.
+pub(super) type Stopped = futures::future::Map<oneshot::Receiver<()>, fn(Result<(), RecvError>)>;
+
+/// Opens the ports, and connects.
+pub(super) async fn open(
+    listen: SocketAddr,
+    probe_listen: SocketAddr,
+    access: &KubeAccess,
+) -> Result<Opened, MetricServerError> {
+    Ok(Opened {
+        probe_listener: bind(probe_listen, "--probe-listen").await?,
+        listener: bind(listen, "--listen").await?,
+        connection: connect(access).await?,
+    })
+}
+
+async fn bind(addr: SocketAddr, flag: &'static str) -> Result<TcpListener, MetricServerError> {
+    let bound = TcpListener::bind(addr).await;
+    bound.map_err(|source| MetricServerError::Listen { addr, flag, source })
+}
+
+// === impl MetricServer ===
+
+impl MetricServer {
+    /// Answers probes from now on.
+    pub(super) fn with_probes(
+        listener: TcpListener,
+        unready: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let mut server = Self {
+            parts: Parts::new(),
+            stop: None,
+        };
+        server.spawn("probes", http::serve(listener, http::probes(unready)));
+        server
+    }
+
+    /// Answers requests from now on: `serve` gets the signal to end.
+    pub(super) fn serve<S>(&mut self, serve: impl FnOnce(Stopped) -> S)
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        self.stop = Some(stop);
+        // A dropped sender means shutdown.
+        let served = serve(stopped.map(drop as fn(_)));
+        self.spawn(SERVER, served);
+    }
+
+    /// Starts a part that runs until the process ends.
+    pub(super) fn spawn(
+        &mut self,
+        name: &'static str,
+        part: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.parts.spawn(part.map(move |()| name));
+    }
+
+    /// Waits for the shutdown signal, or for a part to exit, which is a failure. Then the requests in flight end.
+    pub(super) async fn until(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), MetricServerError> {
+        tokio::select! {
+            () = shutdown => {
+                drop(self.stop);
+                // In time or not: the process ends.
+                timeout(TIME_TO_END, wait_for(&[SERVER], 1, &mut self.parts)).await.ok();
+                Ok(())
+            }
+            ended = self.parts.join_next() => {
+                let part = ended.and_then(Result::ok);
+                Err(MetricServerError::Ended { part: part.unwrap_or("a panicked") })
+            }
+        }
+    }
+}
+
+/// What is wrong with the watch of a process that has `started`, if something is.
+pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
+    let silence = autoscalers.watch().silent_since(started).age();
+    if !autoscalers.is_synced() {
+        return Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned());
+    }
+    (silence > MAX_SILENCE).then(|| {
+        let seconds = silence.as_secs();
+        format!(
+            "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {seconds} s"
+        )
+    })
+}
+
+/// What is wrong while there is nothing to serve TLS with.
+pub(super) fn unready_certificate(configs: &TlsConfigs) -> Option<String> {
+    let is_absent = configs.borrow().is_none();
+    is_absent.then(|| "no certificate to serve with yet".to_owned())
+}
