@@ -4,7 +4,7 @@
 
 pub mod adapter;
 pub mod keda_scaler;
-mod metric_server;
+pub mod metric_server;
 mod shutdown;
 
 use std::{future::Future, net::SocketAddr, sync::Arc};

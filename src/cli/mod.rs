@@ -22,6 +22,7 @@ pub mod members;
 mod output;
 pub mod plan;
 mod plot;
+mod service;
 mod template;
 mod terminal;
 pub mod validate;

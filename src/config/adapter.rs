@@ -4,45 +4,30 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use url::Url;
 
-use super::{KubeAccess, args::Switch, distinct};
+use super::{
+    KubeAccess,
+    metric_server::{MetricServerArgs, MetricServerConfigError, named, not_empty},
+};
 use crate::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
 
-/// Flags of `foretide adapter`; each can be given as `FORETIDE_ADAPTER_...` in the environment.
+/// Flags of `foretide adapter`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AdapterArgs {
-    /// Kubeconfig file; without it, the service account of the pod is used.
-    #[arg(long, env = "FORETIDE_ADAPTER_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it, its current context.
-    #[arg(long, env = "FORETIDE_ADAPTER_CONTEXT", requires = "kubeconfig")]
-    pub context: Option<String>,
-    /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
-    #[arg(
-        long = "namespace",
-        env = "FORETIDE_ADAPTER_NAMESPACE",
-        value_delimiter = ','
-    )]
-    pub namespaces: Vec<String>,
+    /// Those that every server of metrics has.
+    #[command(flatten)]
+    pub server: MetricServerArgs,
     /// Address on which the APIs are served, over HTTPS.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_LISTEN",
+        env = "FORETIDE_LISTEN",
         value_name = "ADDR",
         default_value = "127.0.0.1:6443"
     )]
     pub listen: SocketAddr,
-    /// Address on which the probes are served, over HTTP.
-    #[arg(
-        long,
-        env = "FORETIDE_ADAPTER_PROBE_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:8080"
-    )]
-    pub probe_listen: SocketAddr,
     /// API that is served; repeatable, or comma-separated.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_APIS",
+        env = "FORETIDE_APIS",
         value_name = "API",
         value_enum,
         value_delimiter = ',',
@@ -52,47 +37,23 @@ pub struct AdapterArgs {
     /// Service for which the APIs are registered.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_SERVICE_NAME",
+        env = "FORETIDE_SERVICE_NAME",
         value_name = "NAME",
         default_value = "foretide-adapter"
     )]
     pub service_name: String,
-    /// Namespace of that service. Without it, the namespace of this pod.
-    #[arg(
-        long,
-        env = "FORETIDE_ADAPTER_SERVICE_NAMESPACE",
-        value_name = "NAMESPACE"
-    )]
-    pub service_namespace: Option<String>,
     /// Secret with the certificate authority that the replicas make and renew, in the namespace of the service.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_CERTIFICATE_SECRET",
+        env = "FORETIDE_CERTIFICATE_SECRET",
         value_name = "NAME",
         default_value = "foretide-adapter-certificates"
     )]
     pub certificate_secret: String,
-    /// File with the certificate to serve with, instead of one of that authority. Set the field caBundle of the
-    /// registrations yourself then.
-    #[arg(
-        long,
-        env = "FORETIDE_ADAPTER_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "tls_key_file"
-    )]
-    pub tls_cert_file: Option<PathBuf>,
-    /// File with the private key of that certificate.
-    #[arg(
-        long,
-        env = "FORETIDE_ADAPTER_TLS_KEY_FILE",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
-    pub tls_key_file: Option<PathBuf>,
     /// Another adapter, which is asked for the metrics of other names, as https://HOST:PORT.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_UPSTREAM_URL",
+        env = "FORETIDE_UPSTREAM_URL",
         value_name = "URL",
         requires = "upstream_ca_file"
     )]
@@ -100,7 +61,7 @@ pub struct AdapterArgs {
     /// File with the certificate authorities that sign its certificate.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_UPSTREAM_CA_FILE",
+        env = "FORETIDE_UPSTREAM_CA_FILE",
         value_name = "FILE",
         requires = "upstream_url"
     )]
@@ -108,22 +69,11 @@ pub struct AdapterArgs {
     /// File with the bearer token that it is asked with. Without it, none is sent.
     #[arg(
         long,
-        env = "FORETIDE_ADAPTER_UPSTREAM_TOKEN_FILE",
+        env = "FORETIDE_UPSTREAM_TOKEN_FILE",
         value_name = "FILE",
         requires = "upstream_url"
     )]
     pub upstream_token_file: Option<PathBuf>,
-    /// Log filter, such as info or foretide=debug.
-    #[arg(
-        long,
-        env = "FORETIDE_ADAPTER_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// Write logs as JSON.
-    #[arg(long, env = "FORETIDE_ADAPTER_LOG_JSON", switch())]
-    pub log_json: bool,
 }
 
 /// Value of `--apis`.
@@ -165,20 +115,9 @@ pub struct AdapterConfig {
 /// A flag with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterConfigError {
-    /// It is not known which namespace the service is in.
-    #[error(
-        "--kubeconfig needs --service-namespace, for example foretide-system: outside a pod the namespace of the \
-         service is not known"
-    )]
-    ServiceNamespace,
-    /// The name of the service or of the Secret is empty.
-    #[error("--{flag} must not be empty, for example {example}")]
-    Empty {
-        /// The flag.
-        flag: &'static str,
-        /// Its default.
-        example: &'static str,
-    },
+    /// As of every server of metrics.
+    #[error(transparent)]
+    Server(#[from] MetricServerConfigError),
     /// The URL of the upstream adapter is not shown, because a part of it may be a password.
     #[error(
         "--upstream-url expects https://HOST:PORT, without a user, a path or a query; an adapter without TLS is not asked"
@@ -192,52 +131,46 @@ impl TryFrom<AdapterArgs> for AdapterConfig {
     type Error = AdapterConfigError;
 
     fn try_from(args: AdapterArgs) -> Result<Self, AdapterConfigError> {
-        let named = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let service_namespace = named(args.service_namespace);
-        if args.kubeconfig.is_some() && service_namespace.is_none() {
-            return Err(AdapterConfigError::ServiceNamespace);
-        }
-        let upstream = named(args.upstream_url).zip(args.upstream_ca_file);
-        let upstream = upstream.map(|(url, ca_file)| {
-            Ok(UpstreamSettings {
-                url: upstream_url(&url)?,
-                ca_file,
-                token_file: args.upstream_token_file,
-            })
-        });
-        let files = args.tls_cert_file.zip(args.tls_key_file);
         let mut apis = args.apis;
         apis.sort_unstable();
         apis.dedup();
         Ok(Self {
-            access: KubeAccess::of(args.kubeconfig, args.context),
-            namespaces: distinct(args.namespaces),
+            access: args.server.access(),
+            namespaces: args.server.namespaces(),
             listen: args.listen,
-            probe_listen: args.probe_listen,
+            probe_listen: args.server.probe_listen,
             apis,
             service_name: not_empty("service-name", args.service_name, "foretide-adapter")?,
-            service_namespace,
-            certificate: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            service_namespace: args.server.service_namespace()?,
+            certificate: args.server.certificate(),
             certificate_secret: not_empty(
                 "certificate-secret",
                 args.certificate_secret,
                 "foretide-adapter-certificates",
             )?,
             lifetimes: CertificateLifetimes::PUBLISHED,
-            upstream: upstream.transpose()?,
+            upstream: upstream(
+                args.upstream_url,
+                args.upstream_ca_file,
+                args.upstream_token_file,
+            )?,
         })
     }
 }
 
-fn not_empty(
-    flag: &'static str,
-    value: String,
-    example: &'static str,
-) -> Result<String, AdapterConfigError> {
-    if value.is_empty() {
-        return Err(AdapterConfigError::Empty { flag, example });
-    }
-    Ok(value)
+fn upstream(
+    url: Option<String>,
+    ca_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+) -> Result<Option<UpstreamSettings>, AdapterConfigError> {
+    let Some((url, ca_file)) = named(url).zip(ca_file) else {
+        return Ok(None);
+    };
+    Ok(Some(UpstreamSettings {
+        url: upstream_url(&url)?,
+        ca_file,
+        token_file,
+    }))
 }
 
 fn upstream_url(text: &str) -> Result<Url, AdapterConfigError> {

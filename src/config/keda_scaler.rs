@@ -2,99 +2,51 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{KubeAccess, args::Switch, distinct};
+use super::{
+    KubeAccess,
+    args::Switch,
+    metric_server::{MetricServerArgs, MetricServerConfigError, not_empty},
+};
 use crate::ports::{
     CertificateFiles, CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged,
 };
 
-/// Flags of `foretide keda-scaler`; each can be given as `FORETIDE_KEDA_SCALER_...` in the environment.
+/// Flags of `foretide keda-scaler`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct KedaScalerArgs {
-    /// Kubeconfig file; without it, the service account of the pod is used.
-    #[arg(long, env = "FORETIDE_KEDA_SCALER_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it, its current context.
-    #[arg(long, env = "FORETIDE_KEDA_SCALER_CONTEXT", requires = "kubeconfig")]
-    pub context: Option<String>,
-    /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
-    #[arg(
-        long = "namespace",
-        env = "FORETIDE_KEDA_SCALER_NAMESPACE",
-        value_delimiter = ','
-    )]
-    pub namespaces: Vec<String>,
+    /// Those that every server of metrics has.
+    #[command(flatten)]
+    pub server: MetricServerArgs,
     /// Address on which KEDA is answered, over gRPC with TLS.
     #[arg(
         long,
-        env = "FORETIDE_KEDA_SCALER_LISTEN",
+        env = "FORETIDE_LISTEN",
         value_name = "ADDR",
         default_value = "127.0.0.1:9000"
     )]
     pub listen: SocketAddr,
-    /// Address on which the probes are served, over HTTP.
-    #[arg(
-        long,
-        env = "FORETIDE_KEDA_SCALER_PROBE_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:8080"
-    )]
-    pub probe_listen: SocketAddr,
     /// Service by whose DNS names KEDA reaches this process; the certificate is for them.
     #[arg(
         long,
-        env = "FORETIDE_KEDA_SCALER_SERVICE_NAME",
+        env = "FORETIDE_SERVICE_NAME",
         value_name = "NAME",
         default_value = "foretide-keda-scaler"
     )]
     pub service_name: String,
-    /// Namespace of that service. Without it, the namespace of this pod.
-    #[arg(
-        long,
-        env = "FORETIDE_KEDA_SCALER_SERVICE_NAMESPACE",
-        value_name = "NAMESPACE"
-    )]
-    pub service_namespace: Option<String>,
     /// Secret with the certificate authority that the replicas make and renew, in the namespace of the service.
     #[arg(
         long,
-        env = "FORETIDE_KEDA_SCALER_CERTIFICATE_SECRET",
+        env = "FORETIDE_CERTIFICATE_SECRET",
         value_name = "NAME",
         default_value = "foretide-keda-scaler-certificates"
     )]
     pub certificate_secret: String,
-    /// File with the certificate to serve with, instead of that authority.
-    #[arg(
-        long,
-        env = "FORETIDE_KEDA_SCALER_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "tls_key_file"
-    )]
-    pub tls_cert_file: Option<PathBuf>,
-    /// File with the private key of that certificate.
-    #[arg(
-        long,
-        env = "FORETIDE_KEDA_SCALER_TLS_KEY_FILE",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
-    pub tls_key_file: Option<PathBuf>,
     /// File with the certificate authorities of KEDA's client certificate. With it, a client certificate is required.
-    #[arg(long, env = "FORETIDE_KEDA_SCALER_CLIENT_CA_FILE", value_name = "FILE")]
+    #[arg(long, env = "FORETIDE_CLIENT_CA_FILE", value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// Serve without TLS, and without knowing who asks: on this machine, or behind a service mesh.
-    #[arg(long, env = "FORETIDE_KEDA_SCALER_INSECURE", switch())]
+    #[arg(long, env = "FORETIDE_INSECURE", switch())]
     pub insecure: bool,
-    /// Log filter, such as info or foretide=debug.
-    #[arg(
-        long,
-        env = "FORETIDE_KEDA_SCALER_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// Write logs as JSON.
-    #[arg(long, env = "FORETIDE_KEDA_SCALER_LOG_JSON", switch())]
-    pub log_json: bool,
 }
 
 /// Everything that a running KEDA scaler needs to know.
@@ -132,20 +84,9 @@ pub struct KedaScalerTls {
 /// A flag with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KedaScalerConfigError {
-    /// It is not known which namespace the service is in.
-    #[error(
-        "--kubeconfig needs --service-namespace, for example foretide-system: outside a pod the namespace of the service \
-         and of its Secret is not known; or give --tls-cert-file, or --insecure"
-    )]
-    ServiceNamespace,
-    /// The name of the service or of the Secret is empty.
-    #[error("--{flag} must not be empty, for example {example}")]
-    Empty {
-        /// The flag.
-        flag: &'static str,
-        /// Its default.
-        example: &'static str,
-    },
+    /// As of every server of metrics.
+    #[error(transparent)]
+    Server(#[from] MetricServerConfigError),
     /// TLS is switched off and configured.
     #[error("--insecure serves without TLS, so --{flag} has no effect: remove one of them")]
     Insecure {
@@ -180,54 +121,43 @@ impl TryFrom<KedaScalerArgs> for KedaScalerConfig {
 
     fn try_from(args: KedaScalerArgs) -> Result<Self, KedaScalerConfigError> {
         Ok(Self {
-            tls: tls(&args)?,
-            access: KubeAccess::of(args.kubeconfig, args.context),
-            namespaces: distinct(args.namespaces),
+            access: args.server.access(),
+            namespaces: args.server.namespaces(),
             listen: args.listen,
-            probe_listen: args.probe_listen,
+            probe_listen: args.server.probe_listen,
+            tls: tls(args)?,
         })
     }
 }
 
-fn tls(args: &KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigError> {
-    let files = args.tls_cert_file.clone().zip(args.tls_key_file.clone());
+fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigError> {
+    let certificate = args.server.certificate();
     if args.insecure {
-        let flag = match (&files, &args.client_ca_file) {
+        let flag = match (&certificate, &args.client_ca_file) {
             (None, None) => return Ok(None),
             (Some(_), _) => "tls-cert-file",
             (None, Some(_)) => "client-ca-file",
         };
         return Err(KedaScalerConfigError::Insecure { flag });
     }
-    let service_namespace = args.service_namespace.clone();
-    let service_namespace = service_namespace.filter(|namespace| !namespace.is_empty());
-    if files.is_none() && args.kubeconfig.is_some() && service_namespace.is_none() {
-        return Err(KedaScalerConfigError::ServiceNamespace);
-    }
-    let clients = args.client_ca_file.clone();
+    let service_namespace = match args.server.service_namespace() {
+        // Nothing is kept there.
+        Err(_) if certificate.is_some() => None,
+        namespace => namespace?,
+    };
+    let clients = args.client_ca_file;
     Ok(Some(KedaScalerTls {
-        certificate: files.map(|(certificate, key)| CertificateFiles { certificate, key }),
+        certificate,
         certificate_secret: not_empty(
             "certificate-secret",
-            &args.certificate_secret,
+            args.certificate_secret,
             "foretide-keda-scaler-certificates",
         )?,
-        service_name: not_empty("service-name", &args.service_name, "foretide-keda-scaler")?,
+        service_name: not_empty("service-name", args.service_name, "foretide-keda-scaler")?,
         service_namespace,
         lifetimes: CertificateLifetimes::COPIED,
         clients: clients.map_or(ClientCertificates::None, ClientCertificates::SignedBy),
     }))
-}
-
-fn not_empty(
-    flag: &'static str,
-    value: &str,
-    example: &'static str,
-) -> Result<String, KedaScalerConfigError> {
-    if value.is_empty() {
-        return Err(KedaScalerConfigError::Empty { flag, example });
-    }
-    Ok(value.to_owned())
 }
 
 #[cfg(test)]
@@ -298,6 +228,8 @@ mod tests {
         let source = files.tls.unwrap().source("any");
         assert_eq!(source, CertificateSource::Files(files_of_line));
         assert_eq!(config("--insecure --kubeconfig k").unwrap().tls, None);
+        let anywhere = config("--kubeconfig k --tls-cert-file t.crt --tls-key-file t.key");
+        assert_eq!(anywhere.unwrap().tls.unwrap().service_namespace, None);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | `args` | flags and environment |
 //! | `adapter` | flags, environment and configuration of the metric adapter |
 //! | `keda_scaler` | those of the KEDA scaler |
+//! | `metric_server` | what the flags of these two have in common |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
 //! | `error` | why a configuration cannot be used |
 
@@ -16,6 +17,7 @@ mod args;
 mod error;
 mod file;
 mod keda_scaler;
+mod metric_server;
 mod servers;
 
 #[cfg(test)]
@@ -40,6 +42,7 @@ pub use self::{
     error::ConfigError,
     file::{ConfigFile, FileError},
     keda_scaler::{KedaScalerArgs, KedaScalerConfig, KedaScalerConfigError, KedaScalerTls},
+    metric_server::{MetricServerArgs, MetricServerConfigError},
     servers::ServerSections,
 };
 use crate::{
