@@ -1,0 +1,124 @@
+//! What the flags of `foretide adapter` and `foretide keda-scaler` have in common.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use super::{KubeAccess, args::Switch, distinct};
+use crate::ports::CertificateFiles;
+
+/// Flags of both servers; each can be given as `FORETIDE_...` in the environment.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MetricServerArgs {
+    /// Kubeconfig file; without it, the service account of the pod is used.
+    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, its current context.
+    #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
+    #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+    /// Address on which the probes are served, over HTTP.
+    #[arg(
+        long,
+        env = "FORETIDE_PROBE_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub probe_listen: SocketAddr,
+    /// Namespace of the service, and of the Secret with the certificate authority. Without it, the namespace of this pod.
+    #[arg(long, env = "FORETIDE_SERVICE_NAMESPACE", value_name = "NAMESPACE")]
+    pub service_namespace: Option<String>,
+    /// File with the certificate to serve with, instead of one of that authority.
+    #[arg(
+        long,
+        env = "FORETIDE_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_key_file"
+    )]
+    pub tls_cert_file: Option<PathBuf>,
+    /// File with the private key of that certificate.
+    #[arg(
+        long,
+        env = "FORETIDE_TLS_KEY_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub tls_key_file: Option<PathBuf>,
+    /// Log filter, such as info or foretide=debug.
+    #[arg(
+        long,
+        env = "FORETIDE_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// Write logs as JSON.
+    #[arg(long, env = "FORETIDE_LOG_JSON", switch())]
+    pub log_json: bool,
+}
+
+/// A flag of a server with an invalid value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetricServerConfigError {
+    /// It is not known which namespace the service is in.
+    #[error(
+        "--kubeconfig needs --service-namespace, for example foretide-system: outside a pod the namespace of the service \
+         and of its Secret is not known"
+    )]
+    ServiceNamespace,
+    /// The name of the service or of the Secret is empty.
+    #[error("--{flag} must not be empty, for example {example}")]
+    Empty {
+        /// The flag.
+        flag: &'static str,
+        /// Its default.
+        example: &'static str,
+    },
+}
+
+// === impl MetricServerArgs ===
+
+impl MetricServerArgs {
+    pub(super) fn access(&self) -> KubeAccess {
+        KubeAccess::of(self.kubeconfig.clone(), self.context.clone())
+    }
+
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        distinct(self.namespaces.clone())
+    }
+
+    /// The certificate of the flags; absent means one of our own authority.
+    pub(super) fn certificate(&self) -> Option<CertificateFiles> {
+        let files = self.tls_cert_file.clone().zip(self.tls_key_file.clone());
+        files.map(|(certificate, key)| CertificateFiles { certificate, key })
+    }
+
+    /// The namespace of the service; absent means that of this pod.
+    ///
+    /// # Errors
+    /// When this may not be a pod.
+    pub(super) fn service_namespace(&self) -> Result<Option<String>, MetricServerConfigError> {
+        let namespace = named(self.service_namespace.clone());
+        if self.kubeconfig.is_some() && namespace.is_none() {
+            return Err(MetricServerConfigError::ServiceNamespace);
+        }
+        Ok(namespace)
+    }
+}
+
+/// A value of the environment; empty means absent.
+pub(super) fn named(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// A name that is required.
+pub(super) fn not_empty(
+    flag: &'static str,
+    value: String,
+    example: &'static str,
+) -> Result<String, MetricServerConfigError> {
+    if value.is_empty() {
+        return Err(MetricServerConfigError::Empty { flag, example });
+    }
+    Ok(value)
+}
