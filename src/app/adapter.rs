@@ -1,8 +1,8 @@
 //! Composition of the metric adapter: the statuses of autoscalers as aggregated metric APIs.
 //!
 //! ```text
-//! API server ─► serve_tls ─► within_limits ─► protect ─► metrics_api ─► statuses (watch), pods, upstream adapter
-//!                  │                            └─► reviews by the API server
+//! API server ─► serve_tls ─► protect ─► within_limits ─► metrics_api ─► statuses (watch), pods, upstream adapter
+//!                  │           └─► reviews by the API server
 //!                  └─► certificates ─► Secret, caBundle of the APIServices
 //! ```
 //!
@@ -128,7 +128,7 @@ impl Adapter {
         let control =
             AccessControl::new(reviewer, self.authorities.authorities(), self.clock.clone());
         let router = http::metrics_api::router(sources);
-        http::metrics_api::within_limits(http::protect(router, Arc::new(control)))
+        http::metrics_api::protected(router, Arc::new(control))
     }
 
     /// What is missing for readiness, if something is.

@@ -31,7 +31,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     access::MetricsAccess,
-    identity::{AccessControl, protect},
+    identity::AccessControl,
     probes::probes,
     serve::serve,
     tls::{PeerCertificates, TlsConfigs, serve_http2, serve_tls},

@@ -685,7 +685,7 @@ async fn discovery_lists_the_upstream_metrics_after_ours() {
 async fn too_many_requests_and_slow_ones_are_refused() {
     // The upstream adapter answers nothing.
     let (router, _requests) = with_upstream(Vec::new());
-    let router = within_limits(router);
+    let router = within_limits(router).layer(from_fn(end_in_time));
     let path = format!("{EXTERNAL}/queue_length");
     let asked = (0..=REQUESTS_MAX).map(|_| get_of(&router, &path));
     let mut codes: Vec<u16> = join_all(asked)
