@@ -39,7 +39,13 @@ pub struct HttpsUpstream {
 struct Current {
     authorities: Vec<u8>,
     read_at: Monotonic,
-    calls: Arc<Calls>,
+    clients: Arc<Clients>,
+}
+
+/// Clients with limits and a circuit of their own: a list of many metrics that is slow opens no circuit for metrics.
+struct Clients {
+    metrics: Calls,
+    lists: Calls,
 }
 
 // === impl HttpsUpstream ===
@@ -57,25 +63,25 @@ impl HttpsUpstream {
     }
 
     /// The client for the certificates that the file holds now. A file that cannot be used leaves the last client.
-    async fn calls(&self) -> Result<Arc<Calls>, String> {
+    async fn clients(&self) -> Result<Arc<Clients>, String> {
         let mut current = self.current.lock().await;
         let now = self.clock.monotonic();
         if let Some(current) = current.as_ref()
             && now.since(current.read_at) < READ_PERIOD
         {
-            return Ok(Arc::clone(&current.calls));
+            return Ok(Arc::clone(&current.clients));
         }
         let loaded = self.load(current.as_ref(), now).await;
         match (loaded, current.as_mut()) {
             (Ok(loaded), _) => {
-                let calls = Arc::clone(&loaded.calls);
+                let clients = Arc::clone(&loaded.clients);
                 *current = Some(loaded);
-                Ok(calls)
+                Ok(clients)
             }
             (Err(problem), Some(last)) => {
                 tracing::warn!(upstream = %self.name, problem, "keeping the last certificates of the upstream adapter");
                 last.read_at = now;
-                Ok(Arc::clone(&last.calls))
+                Ok(Arc::clone(&last.clients))
             }
             (Err(problem), None) => Err(problem),
         }
@@ -87,21 +93,15 @@ impl HttpsUpstream {
             return Ok(Current {
                 authorities,
                 read_at: now,
-                calls: Arc::clone(&last.calls),
+                clients: Arc::clone(&last.clients),
             });
         }
         let connection = Connection::new(self.config(&authorities)?);
         let connection = connection.map_err(|error| chain(&error))?;
-        let limits = Limits {
-            deadline: DEADLINE,
-            queue: DEADLINE,
-            retries: 0,
-            ..Limits::default()
-        };
         Ok(Current {
             authorities,
             read_at: now,
-            calls: Arc::new(connection.calls_within(limits, WriteGate::default())),
+            clients: Arc::new(Clients::new(&connection)),
         })
     }
 
@@ -129,6 +129,32 @@ impl HttpsUpstream {
     }
 }
 
+// === impl Clients ===
+
+impl Clients {
+    fn new(connection: &Connection) -> Self {
+        let limits = Limits {
+            deadline: DEADLINE,
+            queue: DEADLINE,
+            retries: 0,
+            ..Limits::default()
+        };
+        let calls = || connection.calls_within(limits, WriteGate::default());
+        Self {
+            metrics: calls(),
+            lists: calls(),
+        }
+    }
+
+    fn of(&self, request: &UpstreamRequest<'_>) -> &Calls {
+        if request.is_list {
+            &self.lists
+        } else {
+            &self.metrics
+        }
+    }
+}
+
 impl std::fmt::Debug for HttpsUpstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HttpsUpstream")
@@ -145,7 +171,8 @@ impl UpstreamAdapter for HttpsUpstream {
     async fn get(&self, request: &UpstreamRequest<'_>) -> Result<Value, UpstreamError> {
         let path = path(request).map_err(|error| UpstreamError::Path(error.to_string()))?;
         let read = async {
-            let calls = self.calls().await.map_err(UpstreamError::Unavailable)?;
+            let clients = self.clients().await.map_err(UpstreamError::Unavailable)?;
+            let calls = clients.of(request);
             calls.read(&path).await.map_err(|error| match error {
                 CallError::Status { code, message } => UpstreamError::Status { code, message },
                 other => UpstreamError::Unavailable(other.to_string()),
@@ -191,6 +218,7 @@ mod tests {
             path: path.to_vec(),
             parameters: vec![("labelSelector", "a=b,c in (d)")],
             deadline: Duration::from_secs(1),
+            is_list: false,
         }
     }
 
