@@ -56,7 +56,9 @@ const PATH_MAX: usize = 4096;
 const MASTERS: &str = "system:masters";
 /// The group of every user that is known.
 const AUTHENTICATED: &str = "system:authenticated";
-/// The group of requests whose user is not known, as the aggregator passes them on.
+/// The user of requests whose user is not known, as the aggregator passes them on.
+const ANONYMOUS: &str = "system:anonymous";
+/// Its group.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Which requests are answered.
@@ -210,10 +212,10 @@ impl<R> std::fmt::Debug for AccessControl<R> {
     }
 }
 
-/// A user with the group of every user that is known.
+/// A user with the group of every user that is known, as an API server adds it.
 fn with_group(mut user: User) -> User {
     let is_sorted = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if !user.groups.iter().any(is_sorted) {
+    if user.name != ANONYMOUS && !user.groups.iter().any(is_sorted) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user

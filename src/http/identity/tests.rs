@@ -203,6 +203,25 @@ async fn the_front_proxy_names_the_user_of_a_request() {
     assert_eq!(status, 403, "{body}");
 }
 
+#[test]
+fn every_known_user_gets_the_group_of_known_users() {
+    for (name, groups, expected) in [
+        ("eve", &[][..], &[AUTHENTICATED][..]),
+        ("eve", &["devs"], &["devs", AUTHENTICATED]),
+        ("eve", &[AUTHENTICATED], &[AUTHENTICATED]),
+        ("eve", &[UNAUTHENTICATED], &[UNAUTHENTICATED]),
+        // The name alone says that the user is not known.
+        (ANONYMOUS, &[], &[]),
+        (ANONYMOUS, &["devs"], &["devs"]),
+    ] {
+        let user = User {
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..named(name)
+        };
+        assert_eq!(with_group(user).groups, expected, "{name} {groups:?}");
+    }
+}
+
 #[tokio::test]
 async fn forged_headers_do_not_count_and_no_handler_sees_them() {
     let adapter = Adapter::new();
