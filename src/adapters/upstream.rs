@@ -209,9 +209,19 @@ async fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::{BoxError, Json, Router, extract::Request, http::HeaderName};
+    use futures::{StreamExt as _, channel::mpsc};
     use jiff::Timestamp;
+    use kube::client::{ClientBuilder, ConfigExt as _};
+    use rig::{Pki, RunFolder};
+    use serde_json::json;
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::adapters::{
+        api_server::fake::{FakeServer, Reply},
+        breaker,
+    };
 
     fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
         UpstreamRequest {
@@ -229,6 +239,81 @@ mod tests {
             token_file: None,
         };
         HttpsUpstream::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0))
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_with_the_token_of_the_file_and_without_a_user() {
+        let folder = RunFolder::new("upstream-token").unwrap();
+        let mut upstream = upstream(folder.path());
+        upstream.settings.token_file = Some(folder.write("token", "t0ken").unwrap());
+        let config = upstream.config(Pki::new().unwrap().ca_pem().as_bytes());
+        let config = config.unwrap();
+        let (requests, mut received) = mpsc::unbounded();
+        let router = Router::new().fallback(move |request: Request| {
+            requests.unbounded_send(request).unwrap();
+            async { Json(json!({})) }
+        });
+        let service =
+            ServiceExt::<http::Request<kube::client::Body>>::map_err(router, BoxError::from);
+        let client = ClientBuilder::new(service, "default").with_layer(&config.base_uri_layer());
+        let client = client
+            .with_layer(&config.auth_layer().unwrap().unwrap())
+            .build();
+        let clients = Clients::new(&Connection::over(client));
+        let answer: Value = clients.metrics.read("/apis/g/v1").await.unwrap();
+        assert_eq!(answer, json!({}));
+        let request = received.next().await.unwrap();
+        assert_eq!(request.uri(), "https://adapter.monitoring:6443/apis/g/v1");
+        assert_eq!(request.headers()["authorization"], "Bearer t0ken");
+        let mut names = request.headers().keys().map(HeaderName::as_str);
+        assert!(!names.any(|name| name.starts_with("x-")));
+    }
+
+    #[tokio::test]
+    async fn new_certificates_are_used_after_a_minute_and_broken_ones_are_not() {
+        let folder = RunFolder::new("upstream-certificates").unwrap();
+        let [old, new] = [(); 2].map(|()| Pki::new().unwrap().ca_pem().to_owned());
+        let upstream = upstream(&folder.write("ca.crt", &old).unwrap());
+        let first = upstream.clients().await.unwrap();
+        for broken in ["", "no certificate"] {
+            folder.write("ca.crt", broken).unwrap();
+            upstream.clock.advance(READ_PERIOD);
+            let kept = upstream.clients().await.unwrap();
+            assert!(Arc::ptr_eq(&kept, &first), "{broken:?}");
+        }
+        folder.write("ca.crt", &new).unwrap();
+        let early = upstream.clients().await.unwrap();
+        assert!(Arc::ptr_eq(&early, &first), "read again too early");
+        upstream.clock.advance(READ_PERIOD);
+        let changed = upstream.clients().await.unwrap();
+        assert!(!Arc::ptr_eq(&changed, &first));
+        upstream.clock.advance(READ_PERIOD);
+        let same = upstream.clients().await.unwrap();
+        assert!(Arc::ptr_eq(&same, &changed), "connections are kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_hang_do_not_keep_metrics_from_being_read() {
+        let (_server, client) = FakeServer::new(|sent, _| match sent.line.as_str() {
+            "GET /apis/custom.metrics.k8s.io/v1beta2" => Reply::Hang,
+            _ => Reply::Ok(json!({})),
+        });
+        let clients = Clients::new(&Connection::over(client));
+        let of = |is_list| UpstreamRequest {
+            is_list,
+            ..request(&[])
+        };
+        let list = clients.of(&of(true));
+        for _request in 0..breaker::FAILURES {
+            let hangs = list
+                .read::<Value>("/apis/custom.metrics.k8s.io/v1beta2")
+                .await;
+            assert!(hangs.is_err());
+        }
+        assert_eq!(list.open_circuits(), ["custom.metrics.k8s.io"]);
+        let metric = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/hits";
+        let read = clients.of(&of(false)).read::<Value>(metric).await;
+        assert_eq!(read.ok(), Some(json!({})));
     }
 
     #[test]

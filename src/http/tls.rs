@@ -261,8 +261,13 @@ fn builder(is_http2: bool, streams_max: u32) -> auto::Builder<TokioExecutor> {
 mod tests {
     use std::sync::Mutex;
 
-    use axum::{Extension, routing::get};
+    use axum::{
+        Extension,
+        body::{Body, to_bytes},
+        routing::get,
+    };
     use futures::channel::mpsc;
+    use hyper::client::conn::http2;
     use rig::{Identity, Pki};
     use rustls::{
         ClientConfig, RootCertStore,
@@ -303,7 +308,10 @@ mod tests {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap());
-        Arc::new(builder.with_single_cert(vec![der(&identity)], key).unwrap())
+        let mut config = builder.with_single_cert(vec![der(&identity)], key).unwrap();
+        // A client that names no protocol gets HTTP/1.1.
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
     }
 
     /// A server whose connections come from [`Port::connect`].
@@ -342,12 +350,22 @@ mod tests {
             name: &'static str,
             identity: Option<&Identity>,
         ) -> io::Result<client::TlsStream<DuplexStream>> {
+            self.connect_speaking(&[], name, identity).await
+        }
+
+        /// A connection of a client that speaks these protocols.
+        async fn connect_speaking(
+            &self,
+            protocols: &[&[u8]],
+            name: &'static str,
+            identity: Option<&Identity>,
+        ) -> io::Result<client::TlsStream<DuplexStream>> {
             let provider = Arc::new(ring::default_provider());
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .unwrap()
                 .with_root_certificates(roots(&self.pki));
-            let config = match identity {
+            let mut config = match identity {
                 None => builder.with_no_client_auth(),
                 Some(identity) => {
                     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
@@ -355,6 +373,7 @@ mod tests {
                     builder.with_client_auth_cert(chain, key).unwrap()
                 }
             };
+            config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
             let name = ServerName::try_from(name).unwrap();
             let connector = TlsConnector::from(Arc::new(config));
             connector.connect(name, self.open()).await
@@ -421,17 +440,24 @@ mod tests {
         assert_eq!(timeout(second * 2, ended).await.unwrap(), "");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn at_the_end_requests_in_flight_are_answered_and_no_others() {
+    /// A router that says when its only request has come, and answers it when it is told to.
+    fn waits() -> (Router, mpsc::UnboundedReceiver<()>, oneshot::Sender<()>) {
         let (answer, waits) = oneshot::channel::<()>();
         let waits = Arc::new(Mutex::new(Some(waits)));
-        let (started, mut has_started) = mpsc::unbounded();
+        let (started, has_started) = mpsc::unbounded();
         let handler = move || {
             started.unbounded_send(()).unwrap();
             let waits = waits.lock().unwrap().take().unwrap();
             async move { waits.await.map_or("dropped", |()| "answered") }
         };
-        let mut port = Port::new(Router::new().route("/", get(handler)));
+        let router = Router::new().route("/", get(handler));
+        (router, has_started, answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_requests_in_flight_are_answered_and_no_others() {
+        let (router, mut has_started, answer) = waits();
+        let mut port = Port::new(router);
         port.configs.send_replace(Some(server(&port.pki, "name")));
         let stream = port.connect("name", None).await.unwrap();
         let idle = port.connect("name", None).await.unwrap();
@@ -444,6 +470,31 @@ mod tests {
         answer.send(()).unwrap();
         let text = exchanged.await.unwrap();
         assert!(text.ends_with("answered"), "{text}");
+        port.served.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_an_http2_connection_takes_no_more_requests_and_answers_those_it_has() {
+        let (router, mut has_started, answer) = waits();
+        let mut port = Port::new(router);
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let stream = port.connect_speaking(&[b"h2"], "name", None).await.unwrap();
+        let executor = TokioExecutor::new();
+        let (mut sender, connection) = http2::handshake(executor, TokioIo::new(stream))
+            .await
+            .unwrap();
+        let connection = tokio::spawn(connection);
+        let request = || Request::get("https://name/").body(Body::empty()).unwrap();
+        let exchanged = tokio::spawn(sender.send_request(request()));
+        has_started.next().await.unwrap();
+        port.stop.take().unwrap().send(()).unwrap();
+        tokio::time::advance(GRACE / 2).await;
+        answer.send(()).unwrap();
+        let response = exchanged.await.unwrap().unwrap();
+        let body = to_bytes(Body::new(response.into_body()), 64).await.unwrap();
+        assert_eq!(body, "answered");
+        connection.await.unwrap().unwrap();
+        assert!(sender.send_request(request()).await.is_err());
         port.served.await.unwrap();
     }
 
