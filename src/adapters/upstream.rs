@@ -39,7 +39,13 @@ pub struct HttpsUpstream {
 struct Current {
     authorities: Vec<u8>,
     read_at: Monotonic,
-    calls: Arc<Calls>,
+    clients: Arc<Clients>,
+}
+
+/// Clients with limits and a circuit of their own: a list of many metrics that is slow opens no circuit for metrics.
+struct Clients {
+    metrics: Calls,
+    lists: Calls,
 }
 
 // === impl HttpsUpstream ===
@@ -57,25 +63,25 @@ impl HttpsUpstream {
     }
 
     /// The client for the certificates that the file holds now. A file that cannot be used leaves the last client.
-    async fn calls(&self) -> Result<Arc<Calls>, String> {
+    async fn clients(&self) -> Result<Arc<Clients>, String> {
         let mut current = self.current.lock().await;
         let now = self.clock.monotonic();
         if let Some(current) = current.as_ref()
             && now.since(current.read_at) < READ_PERIOD
         {
-            return Ok(Arc::clone(&current.calls));
+            return Ok(Arc::clone(&current.clients));
         }
         let loaded = self.load(current.as_ref(), now).await;
         match (loaded, current.as_mut()) {
             (Ok(loaded), _) => {
-                let calls = Arc::clone(&loaded.calls);
+                let clients = Arc::clone(&loaded.clients);
                 *current = Some(loaded);
-                Ok(calls)
+                Ok(clients)
             }
             (Err(problem), Some(last)) => {
                 tracing::warn!(upstream = %self.name, problem, "keeping the last certificates of the upstream adapter");
                 last.read_at = now;
-                Ok(Arc::clone(&last.calls))
+                Ok(Arc::clone(&last.clients))
             }
             (Err(problem), None) => Err(problem),
         }
@@ -87,21 +93,15 @@ impl HttpsUpstream {
             return Ok(Current {
                 authorities,
                 read_at: now,
-                calls: Arc::clone(&last.calls),
+                clients: Arc::clone(&last.clients),
             });
         }
         let connection = Connection::new(self.config(&authorities)?);
         let connection = connection.map_err(|error| chain(&error))?;
-        let limits = Limits {
-            deadline: DEADLINE,
-            queue: DEADLINE,
-            retries: 0,
-            ..Limits::default()
-        };
         Ok(Current {
             authorities,
             read_at: now,
-            calls: Arc::new(connection.calls_within(limits, WriteGate::default())),
+            clients: Arc::new(Clients::new(&connection)),
         })
     }
 
@@ -129,6 +129,32 @@ impl HttpsUpstream {
     }
 }
 
+// === impl Clients ===
+
+impl Clients {
+    fn new(connection: &Connection) -> Self {
+        let limits = Limits {
+            deadline: DEADLINE,
+            queue: DEADLINE,
+            retries: 0,
+            ..Limits::default()
+        };
+        let calls = || connection.calls_within(limits, WriteGate::default());
+        Self {
+            metrics: calls(),
+            lists: calls(),
+        }
+    }
+
+    fn of(&self, request: &UpstreamRequest<'_>) -> &Calls {
+        if request.is_list {
+            &self.lists
+        } else {
+            &self.metrics
+        }
+    }
+}
+
 impl std::fmt::Debug for HttpsUpstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HttpsUpstream")
@@ -145,7 +171,8 @@ impl UpstreamAdapter for HttpsUpstream {
     async fn get(&self, request: &UpstreamRequest<'_>) -> Result<Value, UpstreamError> {
         let path = path(request).map_err(|error| UpstreamError::Path(error.to_string()))?;
         let read = async {
-            let calls = self.calls().await.map_err(UpstreamError::Unavailable)?;
+            let clients = self.clients().await.map_err(UpstreamError::Unavailable)?;
+            let calls = clients.of(request);
             calls.read(&path).await.map_err(|error| match error {
                 CallError::Status { code, message } => UpstreamError::Status { code, message },
                 other => UpstreamError::Unavailable(other.to_string()),
@@ -182,15 +209,26 @@ async fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::{BoxError, Json, Router, extract::Request, http::HeaderName};
+    use futures::{StreamExt as _, channel::mpsc};
     use jiff::Timestamp;
+    use kube::client::{ClientBuilder, ConfigExt as _};
+    use rig::{Pki, RunFolder};
+    use serde_json::json;
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::adapters::{
+        api_server::fake::{FakeServer, Reply},
+        breaker,
+    };
 
     fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
         UpstreamRequest {
             path: path.to_vec(),
             parameters: vec![("labelSelector", "a=b,c in (d)")],
             deadline: Duration::from_secs(1),
+            is_list: false,
         }
     }
 
@@ -201,6 +239,81 @@ mod tests {
             token_file: None,
         };
         HttpsUpstream::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0))
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_with_the_token_of_the_file_and_without_a_user() {
+        let folder = RunFolder::new("upstream-token").unwrap();
+        let mut upstream = upstream(folder.path());
+        upstream.settings.token_file = Some(folder.write("token", "t0ken").unwrap());
+        let config = upstream.config(Pki::new().unwrap().ca_pem().as_bytes());
+        let config = config.unwrap();
+        let (requests, mut received) = mpsc::unbounded();
+        let router = Router::new().fallback(move |request: Request| {
+            requests.unbounded_send(request).unwrap();
+            async { Json(json!({})) }
+        });
+        let service =
+            ServiceExt::<http::Request<kube::client::Body>>::map_err(router, BoxError::from);
+        let client = ClientBuilder::new(service, "default").with_layer(&config.base_uri_layer());
+        let client = client
+            .with_layer(&config.auth_layer().unwrap().unwrap())
+            .build();
+        let clients = Clients::new(&Connection::over(client));
+        let answer: Value = clients.metrics.read("/apis/g/v1").await.unwrap();
+        assert_eq!(answer, json!({}));
+        let request = received.next().await.unwrap();
+        assert_eq!(request.uri(), "https://adapter.monitoring:6443/apis/g/v1");
+        assert_eq!(request.headers()["authorization"], "Bearer t0ken");
+        let mut names = request.headers().keys().map(HeaderName::as_str);
+        assert!(!names.any(|name| name.starts_with("x-")));
+    }
+
+    #[tokio::test]
+    async fn new_certificates_are_used_after_a_minute_and_broken_ones_are_not() {
+        let folder = RunFolder::new("upstream-certificates").unwrap();
+        let [old, new] = [(); 2].map(|()| Pki::new().unwrap().ca_pem().to_owned());
+        let upstream = upstream(&folder.write("ca.crt", &old).unwrap());
+        let first = upstream.clients().await.unwrap();
+        for broken in ["", "no certificate"] {
+            folder.write("ca.crt", broken).unwrap();
+            upstream.clock.advance(READ_PERIOD);
+            let kept = upstream.clients().await.unwrap();
+            assert!(Arc::ptr_eq(&kept, &first), "{broken:?}");
+        }
+        folder.write("ca.crt", &new).unwrap();
+        let early = upstream.clients().await.unwrap();
+        assert!(Arc::ptr_eq(&early, &first), "read again too early");
+        upstream.clock.advance(READ_PERIOD);
+        let changed = upstream.clients().await.unwrap();
+        assert!(!Arc::ptr_eq(&changed, &first));
+        upstream.clock.advance(READ_PERIOD);
+        let same = upstream.clients().await.unwrap();
+        assert!(Arc::ptr_eq(&same, &changed), "connections are kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_hang_do_not_keep_metrics_from_being_read() {
+        let (_server, client) = FakeServer::new(|sent, _| match sent.line.as_str() {
+            "GET /apis/custom.metrics.k8s.io/v1beta2" => Reply::Hang,
+            _ => Reply::Ok(json!({})),
+        });
+        let clients = Clients::new(&Connection::over(client));
+        let of = |is_list| UpstreamRequest {
+            is_list,
+            ..request(&[])
+        };
+        let list = clients.of(&of(true));
+        for _request in 0..breaker::FAILURES {
+            let hangs = list
+                .read::<Value>("/apis/custom.metrics.k8s.io/v1beta2")
+                .await;
+            assert!(hangs.is_err());
+        }
+        assert_eq!(list.open_circuits(), ["custom.metrics.k8s.io"]);
+        let metric = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/hits";
+        let read = clients.of(&of(false)).read::<Value>(metric).await;
+        assert_eq!(read.ok(), Some(json!({})));
     }
 
     #[test]

@@ -237,7 +237,19 @@ impl<'a> Published<'a> {
             .map(|proposal| proposal.name.as_str())
     }
 
+    /// When the values were decided.
+    ///
+    /// # Errors
+    /// [`Unpublished`] without a decision, or if it is too old.
+    pub fn decided_at(&self) -> Result<Timestamp, Unpublished> {
+        self.dated().map(|(_, at)| at)
+    }
+
     fn decision(&self) -> Result<&'a DecisionStatus, Unpublished> {
+        self.dated().map(|(decision, _)| decision)
+    }
+
+    fn dated(&self) -> Result<(&'a DecisionStatus, Timestamp), Unpublished> {
         let status = self.object.status.as_ref();
         let decision = status.and_then(|status| status.decision.as_ref());
         let dated = decision.and_then(|decision| Some((decision, decision.time.as_ref()?.0)));
@@ -250,7 +262,7 @@ impl<'a> Published<'a> {
                 at,
             });
         }
-        Ok(decision)
+        Ok((decision, at))
     }
 
     fn name(&self) -> String {

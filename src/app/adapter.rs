@@ -1,8 +1,8 @@
 //! Composition of the metric adapter: the statuses of autoscalers as aggregated metric APIs.
 //!
 //! ```text
-//! API server ─► serve_tls ─► within_limits ─► protect ─► metrics_api ─► statuses (watch), pods, upstream adapter
-//!                  │                            └─► reviews by the API server
+//! API server ─► serve_tls ─► protect ─► within_limits ─► metrics_api ─► statuses (watch), pods, upstream adapter
+//!                  │           └─► reviews by the API server
 //!                  └─► certificates ─► Secret, caBundle of the APIServices
 //! ```
 //!
@@ -13,7 +13,7 @@ use std::{future::Future, sync::Arc};
 use tokio::net::TcpListener;
 
 use super::metric_server::{
-    MetricServer, MetricServerError, Opened, open, unready_certificate, unready_watch,
+    MetricServer, MetricServerError, Opened, open, silent, unready_certificate, unready_watch,
 };
 use crate::{
     adapters::{
@@ -33,6 +33,11 @@ use crate::{
     ports::{CertificateSource, ClientCertificates, SelfManaged},
 };
 
+/// Where an API server says whom it authenticates how.
+const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";
+/// How many requests of one connection are answered at a time. An API server may send all of its own on one.
+const STREAMS_MAX: u32 = 256;
+
 /// Why the metric adapter could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
@@ -42,6 +47,11 @@ pub enum AdapterError {
     /// Another adapter serves an API.
     #[error("the metric adapter cannot serve all of --apis")]
     Registered(#[from] RegistrationError),
+    /// It would pass requests on to itself.
+    #[error(
+        "--upstream-url names {0}, the service of this adapter; expected that of another adapter"
+    )]
+    OwnUpstream(ServiceName),
 }
 
 /// What the adapter consists of, besides its ports.
@@ -69,7 +79,7 @@ pub async fn run(
         probe_listener,
         connection,
     } = open(config.listen, config.probe_listen, &config.access).await?;
-    let adapter = Adapter::new(&config, connection, clock);
+    let adapter = Adapter::new(&config, connection, clock)?;
     let mut server = MetricServer::with_probes(probe_listener, adapter.unready());
     let mut shutdown = std::pin::pin!(shutdown);
     tokio::select! {
@@ -83,12 +93,20 @@ pub async fn run(
 // === impl Adapter ===
 
 impl Adapter {
-    fn new(config: &AdapterConfig, connection: Connection, clock: Clock) -> Self {
+    fn new(
+        config: &AdapterConfig,
+        connection: Connection,
+        clock: Clock,
+    ) -> Result<Self, AdapterError> {
         let own = || connection.namespace().to_owned();
         let service = ServiceName {
             namespace: config.service_namespace.clone().unwrap_or_else(own),
             name: config.service_name.clone(),
         };
+        let host = config.upstream.as_ref().and_then(|it| it.url.host_str());
+        if host.is_some_and(|host| is_name_of(&service, host)) {
+            return Err(AdapterError::OwnUpstream(service));
+        }
         let apis: Vec<MetricApi> = config.apis.iter().map(|api| served(*api)).collect();
         let source = match config.certificate.clone() {
             Some(files) => CertificateSource::Files(files),
@@ -103,7 +121,7 @@ impl Adapter {
             Certificates::new(&connection, source, ClientCertificates::Any, clock.clone());
         let registered: Vec<String> = apis.iter().flat_map(|api| group_versions(*api)).collect();
         let registered: Vec<&str> = registered.iter().map(String::as_str).collect();
-        Self {
+        Ok(Self {
             autoscalers: Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces)),
             authorities: Arc::new(KubeClientAuthorities::new(connection.clone())),
             registrations: Arc::new(ApiServices::new(&connection, service, &registered)),
@@ -111,7 +129,7 @@ impl Adapter {
             connection,
             apis,
             clock,
-        }
+        })
     }
 
     /// The APIs, as only those may read them who are allowed to.
@@ -128,23 +146,22 @@ impl Adapter {
         let control =
             AccessControl::new(reviewer, self.authorities.authorities(), self.clock.clone());
         let router = http::metrics_api::router(sources);
-        http::metrics_api::within_limits(http::protect(router, Arc::new(control)))
+        http::metrics_api::protected(router, Arc::new(control))
     }
 
     /// What is missing for readiness, if something is.
     fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let autoscalers = Arc::clone(&self.autoscalers);
-        let authorities = self.authorities.authorities();
+        let authorities = Arc::clone(&self.authorities);
+        let registrations = Arc::clone(&self.registrations);
         let configs = self.certificates.configs();
         let started = Contact::now();
         move || {
-            unready_watch(&autoscalers, started)
+            registrations
+                .awaited()
+                .or_else(|| unready_watch(&autoscalers, started))
                 .or_else(|| unready_certificate(&configs))
-                .or_else(|| {
-                    let waits = authorities.borrow().is_none();
-                    let awaited = "the ConfigMap kube-system/extension-apiserver-authentication";
-                    waits.then(|| format!("waiting for {awaited}"))
-                })
+                .or_else(|| unready_authorities(&authorities, started))
         }
     }
 
@@ -157,7 +174,7 @@ impl Adapter {
     /// Answers requests, and keeps the sources of the answers up to date.
     fn serve(self, config: &AdapterConfig, listener: TcpListener, server: &mut MetricServer) {
         let (router, configs) = (self.router(config), self.certificates.configs());
-        server.serve(|stopped| http::serve_tls(listener, configs, router, stopped));
+        server.serve(|stopped| http::serve_tls(listener, configs, router, STREAMS_MAX, stopped));
         tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
         let Self {
             autoscalers,
@@ -181,6 +198,24 @@ impl Adapter {
     }
 }
 
+fn unready_authorities(authorities: &KubeClientAuthorities, started: Contact) -> Option<String> {
+    if authorities.authorities().borrow().is_none() {
+        return Some(format!("waiting for {AUTHORITIES}"));
+    }
+    silent(&authorities.watch(), AUTHORITIES, started)
+}
+
+/// Whether this is a name under which clients in a cluster reach a service, with any domain of the cluster.
+fn is_name_of(service: &ServiceName, host: &str) -> bool {
+    let ServiceName { namespace, name } = service;
+    let host = host.trim_end_matches('.');
+    let short = [name.clone(), format!("{name}.{namespace}")];
+    let qualified = format!("{name}.{namespace}.svc");
+    let domain = host.strip_prefix(&qualified);
+    short.iter().any(|one| one == host)
+        || domain.is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
+}
+
 const fn served(api: MetricApiArg) -> MetricApi {
     match api {
         MetricApiArg::External => MetricApi::External,
@@ -191,4 +226,33 @@ const fn served(api: MetricApiArg) -> MetricApi {
 fn group_versions(api: MetricApi) -> impl Iterator<Item = String> {
     let versions = api.versions().iter();
     versions.map(move |version| format!("{}/{version}", api.group()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_own_service_are_refused_as_those_of_another_adapter() {
+        let service = ServiceName {
+            namespace: "ops".to_owned(),
+            name: "foretide-adapter".to_owned(),
+        };
+        for (host, is_own) in [
+            ("foretide-adapter", true),
+            ("foretide-adapter.ops", true),
+            ("foretide-adapter.ops.", true),
+            ("foretide-adapter.ops.svc", true),
+            ("foretide-adapter.ops.svc.cluster.local", true),
+            ("foretide-adapter.ops.svc.example.org.", true),
+            ("foretide-adapter.monitoring", false),
+            ("foretide-adapter.monitoring.svc", false),
+            ("foretide-adapter.ops.svcx", false),
+            ("foretide-adapter2.ops.svc", false),
+            ("adapter.ops.svc", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(is_name_of(&service, host), is_own, "{host}");
+        }
+    }
 }

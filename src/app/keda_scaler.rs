@@ -25,6 +25,10 @@ use crate::{
     ports::Autoscalers,
 };
 
+/// How many requests of one connection are answered at a time. KEDA holds all its streams on one, two for each trigger of type
+/// external-push; beyond the limit its other requests would wait.
+const STREAMS_MAX: u32 = 4096;
+
 /// Runs one KEDA scaler until `shutdown` completes.
 ///
 /// # Errors
@@ -47,9 +51,9 @@ pub async fn run(
     server.serve(|stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
-            http::serve_tls(listener, configs, router, stopped).boxed()
+            http::serve_tls(listener, configs, router, STREAMS_MAX, stopped).boxed()
         }
-        None => http::serve_http2(listener, router, stopped).boxed(),
+        None => http::serve_http2(listener, router, STREAMS_MAX, stopped).boxed(),
     });
     server.spawn("watch of autoscalers", async move {
         autoscalers.run().await;

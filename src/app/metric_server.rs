@@ -16,14 +16,16 @@ use super::{
     shutdown::{Parts, wait_for},
 };
 use crate::{
-    adapters::kube::{ConnectError, Connection, KubeAutoscalers},
+    adapters::kube::{ConnectError, Connection, KubeAutoscalers, WatchReport},
     clock::Contact,
     config::KubeAccess,
     http::{self, TlsConfigs},
     ports::Autoscalers as _,
 };
 
-/// How long the watch of the autoscalers may be silent; a healthy one is renewed within 55 s.
+/// What every server of metrics answers from.
+const AUTOSCALERS: &str = "EffectiveHorizontalPodAutoscalers";
+/// How long a watch may be silent; a healthy one is renewed within 55 s.
 const MAX_SILENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How long the requests in flight may take to end.
 const TIME_TO_END: Duration = Duration::from_secs(10);
@@ -146,17 +148,20 @@ impl MetricServer {
     }
 }
 
-/// What is wrong with the watch of a process that has `started`, if something is.
+/// What is wrong with the watch of the autoscalers in a process that has `started`, if something is.
 pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
-    let silence = autoscalers.watch().silent_since(started).age();
     if !autoscalers.is_synced() {
-        return Some("waiting for the first list of EffectiveHorizontalPodAutoscalers".to_owned());
+        return Some(format!("waiting for the first list of {AUTOSCALERS}"));
     }
+    silent(&autoscalers.watch(), AUTOSCALERS, started)
+}
+
+/// Says that a watch of these objects has been silent for too long, if it has.
+pub(super) fn silent(watch: &WatchReport, objects: &str, started: Contact) -> Option<String> {
+    let silence = watch.silent_since(started).age();
     (silence > MAX_SILENCE).then(|| {
         let seconds = silence.as_secs();
-        format!(
-            "the watch of EffectiveHorizontalPodAutoscalers has received nothing for {seconds} s"
-        )
+        format!("the watch of {objects} has received nothing for {seconds} s")
     })
 }
 

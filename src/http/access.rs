@@ -76,10 +76,10 @@ impl<R: AccessReviewer> MetricsAccess<R> {
         let review = self.review(&token);
         let verdict = self.verdicts.get(Digest::of(token.expose()), review).await;
         match verdict {
-            Some(Verdict::Allowed) => Ok(()),
-            Some(Verdict::Forbidden { user }) => Err(Denied::Forbidden { user }),
-            Some(Verdict::Unauthenticated) => Err(Denied::Unauthorized),
-            None => Err(Denied::Unknown),
+            Ok(Verdict::Allowed) => Ok(()),
+            Ok(Verdict::Forbidden { user }) => Err(Denied::Forbidden { user }),
+            Ok(Verdict::Unauthenticated) => Err(Denied::Unauthorized),
+            Err(_) => Err(Denied::Unknown),
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) async fn serve_connections<S, I, F>(
         let task = tasks.spawn(serve_one(stream, Arc::clone(&activity)));
         open.push(Open { activity, task });
     }
+    drop(incoming);
     while tasks.join_next().await.is_some() {}
 }
 

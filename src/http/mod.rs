@@ -1,9 +1,17 @@
-//! Probes and metrics on one port: functions that return a router, so that tests need no socket.
+//! What the processes serve over HTTP: functions that return a router, so that tests need no socket, and the servers of
+//! connections, plain (`serve`) and TLS (`tls`).
+//!
+//! | process | router |
+//! |---|---|
+//! | `foretide controller` | probes and `/metrics` on one port (this file) |
+//! | `foretide adapter` | `metrics_api`, behind `identity` |
+//! | `foretide keda-scaler` | `keda` |
+//! | the last two | `probes`, on a port of their own |
 //!
 //! A scrape within a second of another returns the same text. Where the port is open to others, a scrape needs a token
 //! (`access`); the probes need none, because the kubelet has none.
 //!
-//! Liveness: the loops of the controllers turn. Readiness: the first lists of the Kubernetes API were received, no watch
+//! Liveness of the controller: its loops turn. Readiness: the first lists of the Kubernetes API were received, no watch
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
@@ -31,7 +39,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     access::MetricsAccess,
-    identity::{AccessControl, protect},
+    identity::AccessControl,
     probes::probes,
     serve::serve,
     tls::{PeerCertificates, TlsConfigs, serve_http2, serve_tls},

@@ -37,8 +37,19 @@ pub(super) struct Reviews<T> {
     clock: Clock,
     results: SharedMap<Digest, LastResult<T>>,
     slots: Semaphore,
+    /// Whether a review waits for a slot, or is not made without one.
+    waits: bool,
     /// Whether the last review failed, so that a row of failures is logged once.
     fails: AtomicBool,
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreviewed {
+    /// As many reviews as may be are in flight, and this one does not wait.
+    Busy,
+    /// The review failed or took too long.
+    Failed,
 }
 
 /// The last result about one thing. It is locked while it is being reviewed.
@@ -72,16 +83,28 @@ impl<T: Clone> Reviews<T> {
             clock,
             results: SharedMap::new(results_max),
             slots: Semaphore::new(reviews_max),
+            waits: true,
             fails: AtomicBool::new(false),
         }
     }
 
-    /// The result of a review, or the last one about the same; none if the review fails or takes too long.
+    /// The same, but a review for which there is no slot is not made. So what anyone can ask for holds no request.
+    pub(super) fn without_queue(self) -> Self {
+        Self {
+            waits: false,
+            ..self
+        }
+    }
+
+    /// The result of a review, or the last one about the same.
+    ///
+    /// # Errors
+    /// [`Unreviewed`]
     pub(super) async fn get(
         &self,
         about: Digest,
         review: impl Future<Output = Result<T, ClusterError>>,
-    ) -> Option<T> {
+    ) -> Result<T, Unreviewed> {
         let result = timeout(REVIEW_DEADLINE, self.last_or(about, review)).await;
         result.unwrap_or_else(|_| self.unknown("no result in time"))
     }
@@ -90,21 +113,26 @@ impl<T: Clone> Reviews<T> {
         &self,
         about: Digest,
         review: impl Future<Output = Result<T, ClusterError>>,
-    ) -> Option<T> {
+    ) -> Result<T, Unreviewed> {
         let none = || LastResult(Mutex::default());
         let cached = self.results.get_or_insert_with(about, none);
         let mut last = cached.0.lock().await;
         if let Some((at, result)) = &*last
             && self.clock.monotonic().since(*at) < RESULT_LASTS
         {
-            return Some(result.clone());
+            return Ok(result.clone());
         }
-        let _slot = self.slots.acquire().await.ok()?;
+        let slot = if self.waits {
+            self.slots.acquire().await.ok()
+        } else {
+            self.slots.try_acquire().ok()
+        };
+        let _slot = slot.ok_or(Unreviewed::Busy)?;
         match review.await {
             Ok(result) => {
                 self.fails.store(false, Ordering::Relaxed);
                 *last = Some((self.clock.monotonic(), result.clone()));
-                Some(result)
+                Ok(result)
             }
             Err(error) => self.unknown(&chain(&error)),
         }
@@ -115,7 +143,7 @@ impl<T: Clone> Reviews<T> {
         clippy::cognitive_complexity,
         reason = "the branches are those of the log macros"
     )]
-    fn unknown(&self, error: &str) -> Option<T> {
+    fn unknown(&self, error: &str) -> Result<T, Unreviewed> {
         let about = self.about;
         if self.fails.swap(true, Ordering::Relaxed) {
             tracing::debug!(error, "{about} not reviewed");
@@ -125,7 +153,7 @@ impl<T: Clone> Reviews<T> {
                 "{about} not reviewed; further failures are logged at level debug until a review succeeds"
             );
         }
-        None
+        Err(Unreviewed::Failed)
     }
 
     /// What is kept of what was reviewed.

@@ -37,9 +37,6 @@ use super::{
 const CONNECTIONS_MAX: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests of one HTTP/2 connection are answered at a time. KEDA holds all its streams on one connection, two for
-/// each trigger of type external-push; beyond the limit its other requests would wait.
-const STREAMS_MAX: u32 = 4096;
 /// The largest header of a request. Those of the API server name the groups of a user.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// How often a silent HTTP/2 connection is asked whether its client is there.
@@ -59,30 +56,41 @@ pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
 /// Serves a router on a listener until `stop` completes and the requests in flight have ended, or five seconds after it.
 ///
-/// Connections are refused while there is no configuration. Its `alpn_protocols` decide whether HTTP/2 is offered.
+/// Connections are refused while there is no configuration. Its `alpn_protocols` decide whether HTTP/2 is offered, where at
+/// most `streams_max` requests of a connection are answered at a time.
 pub async fn serve_tls(
     listener: TcpListener,
     configs: TlsConfigs,
     router: Router,
+    streams_max: u32,
     stop: impl Future<Output = ()> + Send,
 ) {
-    serve_incoming(accepted(listener).boxed(), configs, router, stop).await;
+    serve_incoming(
+        accepted(listener).boxed(),
+        configs,
+        router,
+        streams_max,
+        stop,
+    )
+    .await;
 }
 
 /// As [`serve_tls`], without TLS: HTTP/2 alone, from the first byte on, as clients of gRPC without TLS speak it.
 pub async fn serve_http2(
     listener: TcpListener,
     router: Router,
+    streams_max: u32,
     stop: impl Future<Output = ()> + Send,
 ) {
     let open = |stream| ready(Some(Opened::plaintext(stream)));
-    serve_opened(accepted(listener).boxed(), open, router, stop).await;
+    serve_opened(accepted(listener).boxed(), open, router, streams_max, stop).await;
 }
 
 async fn serve_incoming<S, I>(
     incoming: S,
     configs: TlsConfigs,
     router: Router,
+    streams_max: u32,
     stop: impl Future<Output = ()>,
 ) where
     S: Stream<Item = I> + Unpin,
@@ -92,7 +100,7 @@ async fn serve_incoming<S, I>(
         let config = configs.borrow().clone();
         async { Some(Opened::encrypted(handshake(stream, config?).await?)) }
     };
-    serve_opened(incoming, open, router, stop).await;
+    serve_opened(incoming, open, router, streams_max, stop).await;
 }
 
 /// Serves connections that `open` makes ready for requests; none for one that is closed instead.
@@ -100,6 +108,7 @@ async fn serve_opened<S, I, O, F>(
     incoming: S,
     open: impl Fn(I) -> F,
     router: Router,
+    streams_max: u32,
     stop: impl Future<Output = ()>,
 ) where
     S: Stream<Item = I> + Unpin,
@@ -111,13 +120,15 @@ async fn serve_opened<S, I, O, F>(
         stop.await;
         stopped.send_replace(true);
     };
-    let incoming = incoming.take_until(stopping);
+    // By value, so that the listener is closed before the requests in flight end: what it accepted would be reset.
+    let incoming = incoming.take_until(Box::pin(stopping));
     let serve_one = |stream, activity| {
         let opened = open(stream);
         let connection = Connection {
             activity,
             router: router.clone(),
             stopped: stopped.subscribe(),
+            streams_max,
         };
         async move {
             if let Some(opened) = opened.await {
@@ -125,7 +136,7 @@ async fn serve_opened<S, I, O, F>(
             }
         }
     };
-    serve_connections(std::pin::pin!(incoming), CONNECTIONS_MAX, serve_one).await;
+    serve_connections(incoming, CONNECTIONS_MAX, serve_one).await;
 }
 
 async fn handshake<I>(stream: I, config: Arc<ServerConfig>) -> Option<TlsStream<I>>
@@ -179,6 +190,7 @@ struct Connection {
     activity: Arc<Activity>,
     router: Router,
     stopped: watch::Receiver<bool>,
+    streams_max: u32,
 }
 
 // === impl Connection ===
@@ -192,13 +204,14 @@ impl Connection {
             activity,
             router,
             mut stopped,
+            streams_max,
         } = self;
         let Opened {
             stream,
             is_http2,
             peer,
         } = opened;
-        let builder = builder(is_http2);
+        let builder = builder(is_http2, streams_max);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let in_flight = activity.request();
             request.extensions_mut().insert(peer.clone());
@@ -225,7 +238,7 @@ impl Connection {
 }
 
 /// One protocol per connection, as the handshake settled: waiting for the first bytes to tell it has no deadline.
-fn builder(is_http2: bool) -> auto::Builder<TokioExecutor> {
+fn builder(is_http2: bool, streams_max: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -235,7 +248,7 @@ fn builder(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_PERIOD)
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(streams_max)
         .max_header_list_size(HEADER_BYTES_MAX);
     if is_http2 {
         builder.http2_only()
@@ -248,8 +261,13 @@ fn builder(is_http2: bool) -> auto::Builder<TokioExecutor> {
 mod tests {
     use std::sync::Mutex;
 
-    use axum::{Extension, routing::get};
+    use axum::{
+        Extension,
+        body::{Body, to_bytes},
+        routing::get,
+    };
     use futures::channel::mpsc;
+    use hyper::client::conn::http2;
     use rig::{Identity, Pki};
     use rustls::{
         ClientConfig, RootCertStore,
@@ -290,7 +308,10 @@ mod tests {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap());
-        Arc::new(builder.with_single_cert(vec![der(&identity)], key).unwrap())
+        let mut config = builder.with_single_cert(vec![der(&identity)], key).unwrap();
+        // A client that names no protocol gets HTTP/1.1.
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
     }
 
     /// A server whose connections come from [`Port::connect`].
@@ -313,7 +334,7 @@ mod tests {
                 connections,
                 configs,
                 stop: Some(stop),
-                served: tokio::spawn(serve_incoming(incoming, newest, router, stopped)),
+                served: tokio::spawn(serve_incoming(incoming, newest, router, 8, stopped)),
             }
         }
 
@@ -329,12 +350,22 @@ mod tests {
             name: &'static str,
             identity: Option<&Identity>,
         ) -> io::Result<client::TlsStream<DuplexStream>> {
+            self.connect_speaking(&[], name, identity).await
+        }
+
+        /// A connection of a client that speaks these protocols.
+        async fn connect_speaking(
+            &self,
+            protocols: &[&[u8]],
+            name: &'static str,
+            identity: Option<&Identity>,
+        ) -> io::Result<client::TlsStream<DuplexStream>> {
             let provider = Arc::new(ring::default_provider());
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .unwrap()
                 .with_root_certificates(roots(&self.pki));
-            let config = match identity {
+            let mut config = match identity {
                 None => builder.with_no_client_auth(),
                 Some(identity) => {
                     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
@@ -342,6 +373,7 @@ mod tests {
                     builder.with_client_auth_cert(chain, key).unwrap()
                 }
             };
+            config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
             let name = ServerName::try_from(name).unwrap();
             let connector = TlsConnector::from(Arc::new(config));
             connector.connect(name, self.open()).await
@@ -408,17 +440,24 @@ mod tests {
         assert_eq!(timeout(second * 2, ended).await.unwrap(), "");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn at_the_end_requests_in_flight_are_answered_and_no_others() {
+    /// A router that says when its only request has come, and answers it when it is told to.
+    fn waits() -> (Router, mpsc::UnboundedReceiver<()>, oneshot::Sender<()>) {
         let (answer, waits) = oneshot::channel::<()>();
         let waits = Arc::new(Mutex::new(Some(waits)));
-        let (started, mut has_started) = mpsc::unbounded();
+        let (started, has_started) = mpsc::unbounded();
         let handler = move || {
             started.unbounded_send(()).unwrap();
             let waits = waits.lock().unwrap().take().unwrap();
             async move { waits.await.map_or("dropped", |()| "answered") }
         };
-        let mut port = Port::new(Router::new().route("/", get(handler)));
+        let router = Router::new().route("/", get(handler));
+        (router, has_started, answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_requests_in_flight_are_answered_and_no_others() {
+        let (router, mut has_started, answer) = waits();
+        let mut port = Port::new(router);
         port.configs.send_replace(Some(server(&port.pki, "name")));
         let stream = port.connect("name", None).await.unwrap();
         let idle = port.connect("name", None).await.unwrap();
@@ -427,9 +466,35 @@ mod tests {
         port.stop.take().unwrap().send(()).unwrap();
         tokio::time::advance(GRACE / 2).await;
         assert_eq!(received(&mut { idle }).await, "");
+        assert!(port.connections.is_closed(), "the port is open");
         answer.send(()).unwrap();
         let text = exchanged.await.unwrap();
         assert!(text.ends_with("answered"), "{text}");
+        port.served.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_an_http2_connection_takes_no_more_requests_and_answers_those_it_has() {
+        let (router, mut has_started, answer) = waits();
+        let mut port = Port::new(router);
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let stream = port.connect_speaking(&[b"h2"], "name", None).await.unwrap();
+        let executor = TokioExecutor::new();
+        let (mut sender, connection) = http2::handshake(executor, TokioIo::new(stream))
+            .await
+            .unwrap();
+        let connection = tokio::spawn(connection);
+        let request = || Request::get("https://name/").body(Body::empty()).unwrap();
+        let exchanged = tokio::spawn(sender.send_request(request()));
+        has_started.next().await.unwrap();
+        port.stop.take().unwrap().send(()).unwrap();
+        tokio::time::advance(GRACE / 2).await;
+        answer.send(()).unwrap();
+        let response = exchanged.await.unwrap().unwrap();
+        let body = to_bytes(Body::new(response.into_body()), 64).await.unwrap();
+        assert_eq!(body, "answered");
+        connection.await.unwrap().unwrap();
+        assert!(sender.send_request(request()).await.is_err());
         port.served.await.unwrap();
     }
 

@@ -1,12 +1,23 @@
 //! What the metric adapter reads besides the autoscalers: the pods of a workload, and another adapter.
 
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{future::Future, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use url::Url;
 
 use super::ClusterError;
-use crate::domain::observation::Pod;
+use crate::domain::observation::Phase;
+
+/// What is read of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPod {
+    /// `metadata.name`.
+    pub name: String,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// Whether a deletion timestamp is set.
+    pub deleting: bool,
+}
 
 /// Lists pods as they are now.
 pub trait PodLister: Send + Sync + 'static {
@@ -18,7 +29,7 @@ pub trait PodLister: Send + Sync + 'static {
         &self,
         namespace: &str,
         selector: &str,
-    ) -> impl Future<Output = Result<Vec<Arc<Pod>>, ClusterError>> + Send;
+    ) -> impl Future<Output = Result<Vec<ListedPod>, ClusterError>> + Send;
 }
 
 /// Another server of the same APIs, which has the metrics that are not ours.
@@ -56,6 +67,8 @@ pub struct UpstreamRequest<'a> {
     pub parameters: Vec<(&'static str, &'a str)>,
     /// How long an answer may take.
     pub deadline: Duration,
+    /// Whether it lists what there is. Such requests share no limits with those for metrics: a list may be slow.
+    pub is_list: bool,
 }
 
 /// Why another adapter has no document.

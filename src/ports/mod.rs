@@ -34,5 +34,5 @@ pub use history_server::{
 pub use lease::{LeaseRecord, LeaseStore, StoredLease};
 pub use members::{Fleet, Member, MemberView};
 pub use metric_sources::{
-    PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
+    ListedPod, PodLister, UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings,
 };

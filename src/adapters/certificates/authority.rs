@@ -15,7 +15,7 @@ use x509_parser::parse_x509_certificate;
 use super::server_config::ServingPair;
 
 /// How long before its creation a certificate is valid: the clocks of its clients may be behind.
-const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
+pub(super) const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 
 /// From when, and until when, a certificate is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,11 @@ pub(super) struct Authority {
 /// Why there is no authority, or no certificate of it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AuthorityError {
+    /// It cannot sign any more.
+    #[error(
+        "the certificate authority ended at {0}; another one is made when the Secret can be read and written"
+    )]
+    Ended(Timestamp),
     /// A certificate cannot be made.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),

@@ -26,7 +26,7 @@ use rustls::{ServerConfig, pki_types::CertificateDer};
 use tokio::sync::{Mutex, watch};
 
 use self::{
-    authority::AuthorityError,
+    authority::{AuthorityCertificate, AuthorityError, BACKDATED},
     files::FileError,
     rotation::{Authorities, Signed, Step},
     secret::{AuthoritySecret, StoredAuthorities},
@@ -70,6 +70,8 @@ struct State {
     presented: Option<(Vec<CertificateDer<'static>>, Clients)>,
     /// Whether every registration has the bundle of the authorities.
     is_published: bool,
+    /// The next authority, and since when every registration was seen to have it.
+    next_seen: Option<(AuthorityCertificate, Timestamp)>,
     /// The problem that was logged last, so that a row of the same is logged once.
     problem: Option<String>,
 }
@@ -84,6 +86,11 @@ enum CertificateError {
          --tls-cert-file and --tls-key-file"
     )]
     NoSecret(String),
+    #[error(
+        "the clock of this replica differs from that of the API server by {0:#}, expected at most {BACKDATED:#}; no \
+         certificate is made until it is set"
+    )]
+    Clock(SignedDuration),
     #[error("the certificate authority cannot sign")]
     Authority(#[from] AuthorityError),
     #[error("the certificate cannot be used")]
@@ -94,6 +101,21 @@ enum CertificateError {
         #[source]
         source: ServerConfigError,
     },
+}
+
+// === impl State ===
+
+impl State {
+    /// Remembers since when every registration has the next authority of the last round.
+    fn see(&mut self, observed: &Observed, now: Timestamp) {
+        let next = self.authorities.next.as_ref().map(|next| &next.certificate);
+        let next = next.filter(|next| observed.has_everywhere(&next.pem));
+        let before = self.next_seen.take();
+        self.next_seen = next.map(|next| match before {
+            Some((seen, since)) if seen == *next => (seen, since),
+            _ => (next.clone(), now),
+        });
+    }
 }
 
 // === impl Certificates ===
@@ -163,8 +185,9 @@ impl Certificates {
                     settings,
                     secret,
                     registrations,
+                    next_seen: None,
                 };
-                self.self_managed(&owner, &mut state).await
+                self.self_managed(owner, &mut state).await
             }
             Source::Files(files) => self.of_files(files, &mut state).await,
         };
@@ -183,7 +206,7 @@ impl Certificates {
 
     async fn self_managed(
         &self,
-        owner: &Owner<'_>,
+        mut owner: Owner<'_>,
         state: &mut State,
     ) -> Result<(), CertificateError> {
         // Before the Secret: what is published below is then newer than what was observed.
@@ -192,12 +215,18 @@ impl Certificates {
             None => Observed::default(),
         };
         let (now, settings) = (self.clock.now(), owner.settings);
-        let stored = owner.authorities(&observed, now).await;
+        state.see(&observed, now);
+        owner.next_seen.clone_from(&state.next_seen);
+        let stored = owner.authorities(now).await;
         if let Ok(authorities) = &stored {
             state.authorities = authorities.clone();
         }
         // Also without the Secret: the certificate must not end because the API server does not respond.
-        let signed = sign(settings, state, now);
+        let signed = match stored {
+            // It would not be valid yet, or not any more.
+            Err(CertificateError::Clock(_)) => Ok(()),
+            _ => sign(settings, state, now),
+        };
         if let (Some(registrations), Ok(authorities)) = (owner.registrations, &stored) {
             let bundle = authorities.bundle();
             state.is_published = registrations.publish(&observed, &bundle).await;
@@ -264,17 +293,14 @@ struct Owner<'a> {
     settings: &'a SelfManaged,
     secret: &'a AuthoritySecret,
     registrations: Option<&'a ApiServices>,
+    next_seen: Option<(AuthorityCertificate, Timestamp)>,
 }
 
 // === impl Owner ===
 
 impl Owner<'_> {
     /// The authorities after the changes that are due, as they are stored.
-    async fn authorities(
-        &self,
-        observed: &Observed,
-        now: Timestamp,
-    ) -> Result<Authorities, CertificateError> {
+    async fn authorities(&self, now: Timestamp) -> Result<Authorities, CertificateError> {
         let mut conflicts = 0;
         loop {
             let seen = self
@@ -282,7 +308,11 @@ impl Owner<'_> {
                 .read()
                 .await
                 .map_err(|error| self.unusable(error))?;
-            let (after, step) = self.after(&seen, observed, now)?;
+            let skew = self.secret.clock_skew();
+            if skew.abs() > BACKDATED {
+                return Err(CertificateError::Clock(skew));
+            }
+            let (after, step) = self.after(&seen, now)?;
             if seen.holds(&after) {
                 return Ok(after);
             }
@@ -300,7 +330,6 @@ impl Owner<'_> {
     fn after(
         &self,
         seen: &StoredAuthorities,
-        observed: &Observed,
         now: Timestamp,
     ) -> Result<(Authorities, Option<Step>), AuthorityError> {
         let SelfManaged {
@@ -308,9 +337,19 @@ impl Owner<'_> {
         } = self.settings;
         let stored = &seen.authorities;
         let next = stored.next.as_ref();
-        let is_published = next.is_none_or(|next| observed.has_everywhere(&next.certificate.pem));
+        let is_published = next.is_none_or(|next| self.is_published(&next.certificate, now));
         let step = stored.step(is_published, now, lifetimes);
         Ok((stored.after(step, service, now, lifetimes)?, step))
+    }
+
+    /// Whether every client can have the next authority: the registrations have it for an overlap. Without registrations its
+    /// age decides.
+    fn is_published(&self, next: &AuthorityCertificate, now: Timestamp) -> bool {
+        let overlap = self.settings.lifetimes.overlap;
+        let is_old = |(seen, since): &(AuthorityCertificate, Timestamp)| {
+            seen == next && now.duration_since(*since) >= overlap
+        };
+        self.registrations.is_none() || self.next_seen.as_ref().is_some_and(is_old)
     }
 
     fn unusable(&self, error: ClusterError) -> CertificateError {
@@ -352,6 +391,10 @@ fn sign(settings: &SelfManaged, state: &mut State, now: Timestamp) -> Result<(),
     let Some(current) = &state.authorities.current else {
         return Ok(());
     };
+    let until = current.certificate.validity.until;
+    if now >= until {
+        return Err(AuthorityError::Ended(until));
+    }
     let is_due = |(signed, _): &(Signed, ServingPair)| signed.is_due(current, now);
     if state.signed.as_ref().is_none_or(is_due) {
         let names = dns_names(settings);

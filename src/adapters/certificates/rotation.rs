@@ -3,11 +3,14 @@
 //! ```text
 //! authority 1   |====== signs ==========================|-- trusted --|
 //! authority 2                          |-- trusted -----|====== signs ==========...
-//!               created                two thirds       in every bundle, and for the overlap
+//!               created                two thirds       in every bundle for the overlap, as one replica saw it
 //! ```
 //!
-//! A client reads the bundle before an authority signs, and trusts a former authority until its end. So no certificate
-//! is ever presented to a client that does not trust it, however late a replica notices a change.
+//! A client reads the bundle before an authority signs, and trusts a former authority until its end. So a rotation presents
+//! no certificate to a client that does not trust it, however late a replica notices a change.
+//!
+//! This does not hold where the data of the Secret is removed or cannot be used: the new authority signs at once, and another
+//! replica presents its former certificate until its next round, to clients that trust the new authority only.
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::Method;
+use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -75,6 +76,11 @@ impl AuthoritySecret {
 
     pub(super) fn path(&self) -> ObjectPath<'_> {
         Resource::SECRET.object(&self.namespace, &self.name)
+    }
+
+    /// How far the clock of the API server is ahead of ours.
+    pub(super) fn clock_skew(&self) -> SignedDuration {
+        self.calls.clock_skew()
     }
 
     /// What it holds now.

@@ -121,6 +121,7 @@ impl Objects {
 struct Replica {
     certificates: Certificates,
     registrations: ApiServices,
+    connection: Connection,
 }
 
 impl Replica {
@@ -145,11 +146,24 @@ impl Replica {
                 clock.clone(),
             ),
             registrations: ApiServices::new(&connection, service, &GROUP_VERSIONS),
+            connection,
         }
     }
 
     async fn round(&self) -> bool {
         self.certificates.round(Some(&self.registrations)).await
+    }
+
+    /// As if its clock were ahead by years.
+    fn skew_clock(&self) {
+        self.connection
+            .calls()
+            .date("Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    /// The problem of its last round.
+    async fn problem(&self) -> Option<String> {
+        self.certificates.state.lock().await.problem.clone()
     }
 
     /// The certificate that it presents.

@@ -7,7 +7,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -39,6 +42,8 @@ pub struct ApiServices {
     calls: Calls,
     service: ServiceName,
     names: Vec<String>,
+    /// Whether [`ApiServices::check`] has succeeded.
+    is_checked: AtomicBool,
     /// The problem of each that was logged last, so that a row of the same is logged once.
     reported: Mutex<BTreeMap<String, String>>,
 }
@@ -134,6 +139,7 @@ impl ApiServices {
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             service,
             names: names.collect(),
+            is_checked: AtomicBool::new(false),
             reported: Mutex::default(),
         }
     }
@@ -160,7 +166,23 @@ impl ApiServices {
                 clock.sleep(RETRY).await;
             }
         }
+        self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// What [`ApiServices::check`] waits for, until it has succeeded.
+    #[must_use]
+    pub fn awaited(&self) -> Option<String> {
+        let waits = !self.is_checked.load(Ordering::Relaxed);
+        waits.then(|| {
+            let names = self.names.join(", ");
+            let problem = self.reported().values().next().cloned();
+            let problem = problem.map(|problem| format!("; the last problem: {problem}"));
+            format!(
+                "waiting to read the APIServices {names}{}",
+                problem.unwrap_or_default()
+            )
+        })
     }
 
     /// The registrations of our service as they are now.

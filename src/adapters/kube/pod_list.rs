@@ -1,19 +1,18 @@
 //! Pods as they are now, for a process that keeps no copy of them: the port [`PodLister`].
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::IgnoredAny};
 use tokio::time::timeout;
 
-use super::{Connection, pods::StoredPod, store::Stored};
+use super::{Connection, pods::phase};
 use crate::{
     adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate, query},
-    domain::observation::Pod,
-    leadership::WRITE_TIME as DEADLINE,
-    ports::{ClusterError, PodLister},
+    ports::{ClusterError, ListedPod, PodLister},
 };
 
+/// How long a complete list may take: the request that it is for has twice as long.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// The size of a page, as in client-go.
 const PAGE: &str = "500";
 
@@ -25,13 +24,32 @@ pub struct KubePodLister {
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMeta,
-    items: Option<Vec<Value>>,
+    items: Option<Vec<PodObject>>,
 }
 
 #[derive(Deserialize)]
 struct PageMeta {
     #[serde(rename = "continue")]
     next: Option<String>,
+}
+
+/// What is read of a pod. Another field in an unknown form does not matter.
+#[derive(Deserialize)]
+struct PodObject {
+    metadata: PodMeta,
+    status: Option<PodStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta {
+    name: String,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct PodStatus {
+    phase: Option<String>,
 }
 
 // === impl KubePodLister ===
@@ -45,7 +63,7 @@ impl KubePodLister {
         }
     }
 
-    async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, CallError> {
+    async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<ListedPod>, CallError> {
         let collection = Resource::POD.collection(Some(namespace))?;
         let mut pods = Vec::new();
         let mut next: Option<String> = None;
@@ -54,15 +72,22 @@ impl KubePodLister {
             pairs.extend(next.as_deref().map(|token| ("continue", token)));
             let url = format!("{collection}{}", query(&pairs));
             let page: Page = self.calls.read(&url).await?;
-            for item in page.items.unwrap_or_default() {
-                let stored = StoredPod::decode(item).map_err(CallError::Response)?;
-                pods.push(stored.pod);
-            }
+            pods.extend(page.items.into_iter().flatten().map(ListedPod::from));
             // An empty token marks the last page, like an absent one.
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
                 return Ok(pods);
             }
+        }
+    }
+}
+
+impl From<PodObject> for ListedPod {
+    fn from(PodObject { metadata, status }: PodObject) -> Self {
+        Self {
+            name: metadata.name,
+            phase: phase(status.and_then(|status| status.phase).as_deref()),
+            deleting: metadata.deletion_timestamp.is_some(),
         }
     }
 }
@@ -78,7 +103,7 @@ impl PodLister for KubePodLister {
         &self,
         namespace: &str,
         selector: &str,
-    ) -> Result<Vec<Arc<Pod>>, ClusterError> {
+    ) -> Result<Vec<ListedPod>, ClusterError> {
         let listed = timeout(DEADLINE, self.list(namespace, selector)).await;
         let listed = listed.unwrap_or(Err(CallError::Timeout(DEADLINE)));
         listed.map_err(|error| error.about(format_args!("the pods of namespace {namespace}")))

@@ -196,13 +196,7 @@ impl OnClock for Pod {
 
 impl PodStatus {
     fn phase(&self) -> Phase {
-        match self.phase.as_deref() {
-            Some("Pending") => Phase::Pending,
-            Some("Running") => Phase::Running,
-            Some("Succeeded") => Phase::Succeeded,
-            Some("Failed") => Phase::Failed,
-            _ => Phase::Unknown,
-        }
+        phase(self.phase.as_deref())
     }
 
     fn unschedulable(&self) -> Option<Timestamp> {
@@ -231,6 +225,17 @@ impl PodStatus {
         // The transition time is optional; without it the HPA controller reads the zero time.
         let since = ready.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH);
         Some(Readiness { status, since })
+    }
+}
+
+/// The phase of this name.
+pub(super) fn phase(name: Option<&str>) -> Phase {
+    match name {
+        Some("Pending") => Phase::Pending,
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        _ => Phase::Unknown,
     }
 }
 

@@ -34,7 +34,7 @@ use self::{attributes::attributes, certificates::Verifiers};
 use super::{
     access::bearer,
     failure::Failure,
-    reviews::{Digest, Reviews},
+    reviews::{Digest, Reviews, Unreviewed},
     tls::PeerCertificates,
 };
 use crate::{
@@ -42,21 +42,23 @@ use crate::{
     ports::{Access, AccessReviewer, ClientAuthorities, ResourceAccess, User},
 };
 
-/// How many reviews of tokens are in flight. They have slots of their own: random tokens delay no other request.
+/// How many reviews of tokens are in flight. A request with a token that is not known gets 429 beyond them: anyone can send
+/// such requests, and they must not wait.
 const TOKEN_REVIEWS_MAX: usize = 8;
 /// How many reviews of requests are in flight.
 const ACCESS_REVIEWS_MAX: usize = 32;
 /// How many results of each kind are kept.
 const RESULTS_MAX: usize = 4096;
-/// The longest bearer token and the like are limited by the server; a path of an API has no more.
+/// The longest path in bytes: the group, namespace, resource, object and metric of a path have at most 253 characters each,
+/// which are three bytes each where they are percent-encoded.
 const PATH_MAX: usize = 4096;
-/// Paths that everybody may get, as on every API server: the kubelet has no identity.
-const OPEN_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// The group that may do everything, without a review, as on every API server.
 const MASTERS: &str = "system:masters";
 /// The group of every user that is known.
 const AUTHENTICATED: &str = "system:authenticated";
-/// The group of requests whose user is not known, as the aggregator passes them on.
+/// The user of requests whose user is not known, as the aggregator passes them on.
+const ANONYMOUS: &str = "system:anonymous";
+/// Its group.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Which requests are answered.
@@ -71,8 +73,8 @@ pub struct AccessControl<R> {
 }
 
 /// A router whose handlers see only requests of users who may send them, with the [`User`] in the extensions. The others
-/// are answered with 401, 403 or 503, as `Status` objects.
-pub fn protect<R: AccessReviewer>(router: Router, control: Arc<AccessControl<R>>) -> Router {
+/// are answered with 401, 403, 429 or 503, as `Status` objects.
+pub(super) fn protect<R: AccessReviewer>(router: Router, control: Arc<AccessControl<R>>) -> Router {
     router.layer(from_fn_with_state(control, check::<R>))
 }
 
@@ -103,7 +105,8 @@ impl<R: AccessReviewer> AccessControl<R> {
             reviewer,
             authorities,
             verifiers: Mutex::default(),
-            users: Reviews::new("token", clock.clone(), RESULTS_MAX, TOKEN_REVIEWS_MAX),
+            users: Reviews::new("token", clock.clone(), RESULTS_MAX, TOKEN_REVIEWS_MAX)
+                .without_queue(),
             allowed: Reviews::new("request", clock.clone(), RESULTS_MAX, ACCESS_REVIEWS_MAX),
             clock,
         }
@@ -112,10 +115,6 @@ impl<R: AccessReviewer> AccessControl<R> {
     /// Checks a request. It leaves in it the user, and no header that names one.
     async fn admit(&self, request: &mut Parts) -> Result<(), Failure> {
         let path = request.uri.path();
-        if OPEN_PATHS.contains(&path) {
-            headers::remove_standard(&mut request.headers);
-            return Ok(());
-        }
         if path.len() > PATH_MAX {
             return Err(Failure::bad_request(format!(
                 "expected a path of at most {PATH_MAX} bytes"
@@ -162,9 +161,9 @@ impl<R: AccessReviewer> AccessControl<R> {
         let token = bearer(&request.headers).ok_or_else(unauthorized)?;
         let review = self.reviewer.user(&token);
         match self.users.get(Digest::of(token.expose()), review).await {
-            Some(Some(user)) => Ok(user),
-            Some(None) => Err(unauthorized()),
-            None => Err(unreviewed("the token")),
+            Ok(Some(user)) => Ok(user),
+            Ok(None) => Err(unauthorized()),
+            Err(why) => Err(unreviewed("the token", why)),
         }
     }
 
@@ -176,9 +175,9 @@ impl<R: AccessReviewer> AccessControl<R> {
         let about = Digest::of(&format!("{user:?} {access:?}"));
         let review = self.reviewer.is_allowed(user, access);
         match self.allowed.get(about, review).await {
-            Some(true) => Ok(()),
-            Some(false) => Err(Failure::new(StatusCode::FORBIDDEN, forbidden(user, access))),
-            None => Err(unreviewed("the request")),
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::new(StatusCode::FORBIDDEN, forbidden(user, access))),
+            Err(why) => Err(unreviewed("the request", why)),
         }
     }
 
@@ -213,19 +212,22 @@ impl<R> std::fmt::Debug for AccessControl<R> {
     }
 }
 
-/// A user with the group of every user that is known.
+/// A user with the group of every user that is known, as an API server adds it.
 fn with_group(mut user: User) -> User {
     let is_sorted = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if !user.groups.iter().any(is_sorted) {
+    if user.name != ANONYMOUS && !user.groups.iter().any(is_sorted) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user
 }
 
-fn unreviewed(what: &str) -> Failure {
-    Failure::unavailable(format!(
-        "the API server did not review {what}; the log of the adapter says why"
-    ))
+fn unreviewed(what: &str, why: Unreviewed) -> Failure {
+    match why {
+        Unreviewed::Busy => Failure::too_many(),
+        Unreviewed::Failed => Failure::unavailable(format!(
+            "the API server did not review {what}; the log of the adapter says why"
+        )),
+    }
 }
 
 /// Why a request is forbidden, in the words of the API server.

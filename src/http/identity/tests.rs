@@ -6,9 +6,8 @@ use axum::{
     Extension,
     body::{Body, to_bytes},
     http::HeaderMap,
-    routing::get,
 };
-use futures::future::pending;
+use futures::future::{join, join_all, pending};
 use jiff::Timestamp;
 use rig::{Identity, Pki};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -18,12 +17,14 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    http::reviews::REVIEW_DEADLINE,
+    http::{metrics_api::protected, reviews::REVIEW_DEADLINE},
     ports::{BearerToken, ClusterError, RequestHeader},
 };
 
 const PODS: &str =
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/%2A/crane_pod_cpu_usage";
+/// More than the adapter answers at once.
+const REQUESTS: usize = 512;
 const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Knows the tokens of `hpa` and `eve`; `hpa` and who has `may` in its name may do anything.
@@ -53,6 +54,7 @@ impl AccessReviewer for FakeReviewer {
         self.review(format!("token {token}")).await;
         match token {
             "hpa" | "eve" => Ok(Some(named(token))),
+            _ if token.starts_with("hangs") => pending().await,
             "fails" => Err(ClusterError::Unreachable {
                 what: "the review".into(),
                 message: "HTTP 500".into(),
@@ -105,14 +107,9 @@ impl Adapter {
                 "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra, "headers": names,
             }))
         };
-        let router = Router::new()
-            .route(
-                "/readyz",
-                get(|headers: HeaderMap| async move { headers.len().to_string() }),
-            )
-            .fallback(answer);
+        let router = Router::new().fallback(answer);
         let adapter = Self {
-            router: protect(router, Arc::new(control)),
+            router: protected(router, Arc::new(control)),
             users,
             proxies,
             reviewer,
@@ -204,6 +201,25 @@ async fn the_front_proxy_names_the_user_of_a_request() {
     ];
     let (status, body) = adapter.get(PODS, Some(&proxy), &anonymous).await;
     assert_eq!(status, 403, "{body}");
+}
+
+#[test]
+fn every_known_user_gets_the_group_of_known_users() {
+    for (name, groups, expected) in [
+        ("eve", &[][..], &[AUTHENTICATED][..]),
+        ("eve", &["devs"], &["devs", AUTHENTICATED]),
+        ("eve", &[AUTHENTICATED], &[AUTHENTICATED]),
+        ("eve", &[UNAUTHENTICATED], &[UNAUTHENTICATED]),
+        // The name alone says that the user is not known.
+        (ANONYMOUS, &[], &[]),
+        (ANONYMOUS, &["devs"], &["devs"]),
+    ] {
+        let user = User {
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..named(name)
+        };
+        assert_eq!(with_group(user).groups, expected, "{name} {groups:?}");
+    }
 }
 
 #[tokio::test]
@@ -325,20 +341,16 @@ async fn what_is_forbidden_is_said_in_the_words_of_the_api_server() {
 }
 
 #[tokio::test]
-async fn masters_and_probes_need_no_review() {
+async fn masters_need_no_review_and_odd_paths_get_none() {
     let adapter = Adapter::new();
     let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
     let masters = [("x-remote-user", "eve"), ("x-remote-group", MASTERS)];
     let (status, body) = adapter.get(PODS, Some(&proxy), &masters).await;
     assert_eq!((status, &body["user"]), (200, &json!("eve")));
-    adapter.authorities.send_replace(None);
-    let forged = [("x-remote-user", "eve")];
-    assert_eq!(adapter.get("/readyz", None, &forged).await, (200, json!(0)));
-    assert_eq!(adapter.get("/readyz/x", None, &forged).await.0, 503);
-    assert_eq!(adapter.reviewer.taken(), <[&str; 0]>::default());
     assert_eq!(adapter.get("/apis/g/v1//m", None, &[]).await.0, 400);
     let long = format!("/{}", "a".repeat(PATH_MAX));
     assert_eq!(adapter.get(&long, None, &[]).await.0, 400);
+    assert_eq!(adapter.reviewer.taken(), <[&str; 0]>::default());
 }
 
 #[tokio::test]
@@ -390,6 +402,33 @@ async fn without_an_answer_of_the_api_server_nothing_is_served() {
     assert_eq!(timeout(latest, by_proxy).await.unwrap(), 503);
     *adapter.reviewer.silent.lock().unwrap() = false;
     assert_eq!(adapter.get_as("may-jane", &proxy).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_nobody_knows_hold_no_other_request() {
+    let adapter = Adapter::new();
+    let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
+    let known = [("authorization", "Bearer hpa")];
+    assert_eq!(adapter.get(PODS, None, &known).await.0, 200);
+    let flood = join_all((0..REQUESTS).map(async |n| {
+        let token = format!("Bearer hangs-{n}");
+        adapter
+            .get(PODS, None, &[("authorization", &token)])
+            .await
+            .0
+    }));
+    let others = async {
+        assert_eq!(adapter.get_as("may-jane", &proxy).await, 200);
+        assert_eq!(adapter.get(PODS, None, &known).await.0, 200);
+    };
+    let second = Duration::from_secs(1);
+    let (codes, in_time) = join(flood, timeout(second, others)).await;
+    assert!(in_time.is_ok(), "the others waited");
+    let count = |code| codes.iter().filter(|&&one| one == code).count();
+    assert_eq!(
+        (count(503), count(429)),
+        (TOKEN_REVIEWS_MAX, REQUESTS - TOKEN_REVIEWS_MAX)
+    );
 }
 
 #[test]

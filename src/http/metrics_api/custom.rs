@@ -3,8 +3,6 @@
 //! The shares add up to the forecast exactly, in thousandths of a core. They are of the pods that a
 //! `HorizontalPodAutoscaler` counts: it multiplies their mean by their number again.
 
-use std::sync::Arc;
-
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,10 +11,11 @@ use super::{seconds, shares::shares, target::labels};
 use crate::{
     api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published},
     domain::{
-        observation::{Phase, Pod},
+        observation::Phase,
         quantity::{Format, Quantity},
     },
     http::failure::Failure,
+    ports::ListedPod,
 };
 
 /// The metric whose forecast is divided.
@@ -69,10 +68,12 @@ impl PodsRequest<'_> {
     pub(super) fn list(
         &self,
         object: &EffectiveHorizontalPodAutoscaler,
-        pods: &[Arc<Pod>],
+        pods: &[ListedPod],
         now: Timestamp,
     ) -> Result<Value, Failure> {
-        let forecast = Published::of(object, now).forecast(IDENTIFIER)?;
+        let published = Published::of(object, now);
+        let forecast = published.forecast(IDENTIFIER)?;
+        let at = published.decided_at()?;
         let total = forecast.total.milli_value().value;
         let mut counted: Vec<&str> = pods
             .iter()
@@ -84,7 +85,7 @@ impl PodsRequest<'_> {
             .iter()
             .zip(shares(total, counted.len()))
             .filter(|(pod, _)| self.pod == ALL || self.pod == **pod)
-            .map(|(pod, share)| self.item(pod, share, object, now))
+            .map(|(pod, share)| self.item(pod, share, object, at))
             .collect();
         if items.is_empty() {
             return Err(Failure::not_found(format!(
@@ -105,7 +106,7 @@ impl PodsRequest<'_> {
         pod: &str,
         share: i64,
         object: &EffectiveHorizontalPodAutoscaler,
-        now: Timestamp,
+        at: Timestamp,
     ) -> Value {
         let selector = json!({"matchLabels": {EHPA_UID_LABEL: object.metadata.uid}});
         let mut item = json!({
@@ -115,7 +116,7 @@ impl PodsRequest<'_> {
                 "name": pod,
                 "apiVersion": "v1",
             },
-            "timestamp": seconds(now),
+            "timestamp": seconds(at),
             "value": Quantity::from_milli(share, Format::DecimalSi).to_string(),
         });
         if self.version == "v1beta1" {
@@ -129,6 +130,6 @@ impl PodsRequest<'_> {
 }
 
 /// Whether the HPA controller counts a pod that has a metric.
-fn counts(pod: &Pod) -> bool {
+fn counts(pod: &ListedPod) -> bool {
     !pod.deleting && !matches!(pod.phase, Phase::Pending | Phase::Failed | Phase::Succeeded)
 }

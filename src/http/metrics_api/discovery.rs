@@ -1,6 +1,8 @@
 //! Which groups, versions and metrics are served. Clients find the APIs by these documents; no client needs a group to
 //! read them.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
@@ -89,14 +91,14 @@ pub(super) fn group(api: MetricApi) -> Value {
 /// `/apis/GROUP/VERSION`, with the resources of another adapter's document after ours.
 pub(super) fn resources(api: MetricApi, version: &str, upstream: Option<Value>) -> Value {
     let mut resources = api.resources();
+    let name_of = |resource: &Value| resource["name"].as_str().map(str::to_owned);
+    let mut names: HashSet<String> = resources.iter().filter_map(name_of).collect();
     let theirs = upstream.and_then(|mut document| {
         let listed = document.get_mut("resources").map(Value::take)?;
         serde_json::from_value::<Vec<Value>>(listed).ok()
     });
     for resource in theirs.unwrap_or_default() {
-        let name = &resource["name"];
-        let is_known = resources.iter().any(|known| known["name"] == *name);
-        if name.is_string() && !is_known {
+        if name_of(&resource).is_some_and(|name| names.insert(name)) {
             resources.push(resource);
         }
     }

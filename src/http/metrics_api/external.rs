@@ -56,7 +56,8 @@ impl ExternalMetric {
         object: &EffectiveHorizontalPodAutoscaler,
         now: Timestamp,
     ) -> Result<Value, Failure> {
-        let value = self.value(&target.identifier, &Published::of(object, now))?;
+        let published = Published::of(object, now);
+        let value = self.value(&target.identifier, &published)?;
         Ok(json!({
             "kind": "ExternalMetricValueList",
             "apiVersion": "external.metrics.k8s.io/v1beta1",
@@ -69,7 +70,7 @@ impl ExternalMetric {
                     TARGET_NAMESPACE: object.metadata.namespace,
                     RESOURCE_IDENTIFIER: target.identifier,
                 },
-                "timestamp": seconds(now),
+                "timestamp": seconds(published.decided_at()?),
                 "value": value,
             }],
         }))

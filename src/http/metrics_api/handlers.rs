@@ -33,9 +33,9 @@ type Sources<A, P, U> = State<Arc<MetricSources<A, P, U>>>;
 type Parts<T> = Result<Path<T>, PathRejection>;
 type Parameters = Result<Query<BTreeMap<String, String>>, QueryRejection>;
 
-/// The parts of the path of an external metric.
+/// The parts of the path of a metric in a namespace.
 #[derive(Debug, Deserialize)]
-pub(super) struct ExternalPath {
+pub(super) struct NamespacePath {
     namespace: String,
     metric: String,
 }
@@ -90,8 +90,8 @@ impl<A: Autoscalers, P: PodLister, U: UpstreamAdapter> MetricSources<A, P, U> {
         }
     }
 
-    async fn external(&self, path: &ExternalPath, selectors: &Selectors) -> Answer {
-        let ExternalPath { namespace, metric } = path;
+    async fn external(&self, path: &NamespacePath, selectors: &Selectors) -> Answer {
+        let NamespacePath { namespace, metric } = path;
         let Some(ours) = ExternalMetric::of_name(metric) else {
             let path = vec![
                 MetricApi::External.group(),
@@ -197,7 +197,7 @@ pub(super) async fn resources<A: Autoscalers, P: PodLister, U: UpstreamAdapter>(
 
 pub(super) async fn external<A: Autoscalers, P: PodLister, U: UpstreamAdapter>(
     State(sources): Sources<A, P, U>,
-    path: Parts<ExternalPath>,
+    path: Parts<NamespacePath>,
     parameters: Parameters,
 ) -> Answer {
     let path = decoded(path)?;
@@ -221,11 +221,11 @@ pub(super) async fn custom<A: Autoscalers, P: PodLister, U: UpstreamAdapter>(
 pub(super) async fn of_namespace<A: Autoscalers, P: PodLister, U: UpstreamAdapter>(
     State(sources): Sources<A, P, U>,
     uri: Uri,
-    path: Parts<ExternalPath>,
+    path: Parts<NamespacePath>,
     parameters: Parameters,
 ) -> Answer {
     let (_, version) = sources.api_of(&uri)?;
-    let ExternalPath { namespace, metric } = decoded(path)?;
+    let NamespacePath { namespace, metric } = decoded(path)?;
     if metric == POD_CPU_METRIC {
         return Err(pods_only("namespaces"));
     }

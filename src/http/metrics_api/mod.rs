@@ -1,7 +1,7 @@
 //! The metric adapter: `external.metrics.k8s.io` and `custom.metrics.k8s.io` as an aggregated API server serves them.
 //!
 //! It answers from the statuses of autoscalers, so that every replica answers alike, and passes requests for the metrics
-//! of others on to one other adapter. Who may ask is decided before ([`Router`] layers around it).
+//! of others on to one other adapter. Who may ask is decided before ([`protected`]).
 //!
 //! | path after `/apis` | answer |
 //! |---|---|
@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -36,14 +36,17 @@ use jiff::Timestamp;
 use tokio::{sync::Semaphore, time::timeout};
 
 pub use self::discovery::MetricApi;
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    identity::{AccessControl, protect},
+};
 use crate::{
     api::published::Unpublished,
     clock::Clock,
-    ports::{Autoscalers, PodLister, UpstreamAdapter},
+    ports::{AccessReviewer, Autoscalers, PodLister, UpstreamAdapter},
 };
 
-/// How many requests are answered at once. The HPA controller has 5 workers by default, the aggregator 5 checks.
+/// How many requests of users who may send them are answered at once. The HPA controller has 5 workers by default, the aggregator 5 checks.
 const REQUESTS_MAX: usize = 256;
 /// How long an answer may take, authorization included.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -106,8 +109,14 @@ where
         .with_state(Arc::new(sources))
 }
 
-/// A router that answers a limited number of requests at once, each within a deadline; the others get 429 or 504.
-pub fn within_limits(router: Router) -> Router {
+/// A router that answers requests of users who may send them: a limited number at once, and each within a deadline. The others
+/// get 429 or 504. A request has a slot only after it is authorized, so that what anyone can send takes none.
+pub fn protected<R: AccessReviewer>(router: Router, control: Arc<AccessControl<R>>) -> Router {
+    let router = protect(within_limits(router), control);
+    router.layer(from_fn(end_in_time))
+}
+
+fn within_limits(router: Router) -> Router {
     let slots = Arc::new(Semaphore::new(REQUESTS_MAX));
     router.layer(from_fn_with_state(slots, limit))
 }
@@ -116,6 +125,10 @@ async fn limit(State(slots): State<Arc<Semaphore>>, request: Request, next: Next
     let Ok(_slot) = slots.try_acquire() else {
         return Failure::too_many().into_response();
     };
+    next.run(request).await
+}
+
+async fn end_in_time(request: Request, next: Next) -> Response {
     let answered = timeout(DEADLINE, next.run(request)).await;
     answered.unwrap_or_else(|_elapsed| {
         let code = axum::http::StatusCode::GATEWAY_TIMEOUT;

@@ -29,6 +29,7 @@ pub(super) async fn metric<U: UpstreamAdapter>(
         path,
         parameters: parameters.into_iter().filter(has_value).collect(),
         deadline: METRIC_DEADLINE,
+        is_list: false,
     };
     let answer = upstream.get(&request).await;
     answer.map_err(|error| failure(upstream.name(), error))
@@ -40,6 +41,7 @@ pub(super) async fn resources<U: UpstreamAdapter>(upstream: &U, path: Vec<&str>)
         path,
         parameters: Vec::new(),
         deadline: DISCOVERY_DEADLINE,
+        is_list: true,
     };
     let listed = upstream.get(&request).await;
     if let Err(error) = &listed {

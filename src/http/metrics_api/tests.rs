@@ -14,11 +14,13 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    domain::observation::{Phase, Pod},
-    ports::{ClusterError, UpstreamError, UpstreamRequest},
+    domain::observation::Phase,
+    ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest},
 };
 
 const NOW: &str = "2026-03-01T10:00:00Z";
+/// The time of the decision: every replica gives the same.
+const DECIDED: &str = "2026-03-01T09:58:00Z";
 const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
 const PODS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods";
 const CPU: &str = "targetKind%3DDeployment%2CtargetName%3Dweb%2CtargetNamespace%3Dshop%2CresourceIdentifier%3Dresource.cpu";
@@ -48,14 +50,14 @@ impl Autoscalers for Objects {
 
 /// The pods of `app=web` in namespace `shop`; there are no others.
 #[derive(Default)]
-struct Pods(Vec<Arc<Pod>>);
+struct Pods(Vec<ListedPod>);
 
 impl PodLister for Pods {
     async fn list_pods(
         &self,
         namespace: &str,
         selector: &str,
-    ) -> Result<Vec<Arc<Pod>>, ClusterError> {
+    ) -> Result<Vec<ListedPod>, ClusterError> {
         match (namespace, selector) {
             ("shop", "app=web") => Ok(self.0.clone()),
             ("shop", "app=silent") => Err(ClusterError::Unreachable {
@@ -91,17 +93,12 @@ impl UpstreamAdapter for Upstream {
     }
 }
 
-fn pod(name: &str, phase: Phase, deleting: bool) -> Arc<Pod> {
-    Arc::new(Pod {
-        name: name.into(),
+fn pod(name: &str, phase: Phase, deleting: bool) -> ListedPod {
+    ListedPod {
+        name: name.to_owned(),
         phase,
         deleting,
-        created: None,
-        ready: None,
-        started: None,
-        containers: Arc::default(),
-        pod_level_requests: None,
-    })
+    }
 }
 
 /// An autoscaler of a Deployment of its own name, with a forecast of cpu of 0.902 cores.
@@ -118,7 +115,7 @@ fn autoscaler(name: &str, uid: &str, spec: &Value) -> Arc<EffectiveHorizontalPod
             "prediction": {},
         },
         "status": {"decision": {
-            "time": "2026-03-01T09:58:00Z",
+            "time": DECIDED,
             "currentReplicas": 7,
             "proposals": [
                 {"source": "forecast", "name": "resource.cpu", "replicas": 9, "value": "0.902", "target": "0.1"},
@@ -214,7 +211,7 @@ async fn a_forecast_and_the_cron_count_are_external_metrics_with_exact_values() 
             "items": [{
                 "metricName": metric,
                 "metricLabels": labels(identifier),
-                "timestamp": NOW,
+                "timestamp": DECIDED,
                 "value": value,
             }],
         })
@@ -321,7 +318,7 @@ async fn the_cpu_forecast_is_divided_over_the_pods_that_count() {
         json!({
             "describedObject": {"kind": "Pod", "namespace": "shop", "name": name, "apiVersion": "v1"},
             "metric": {"name": "crane_pod_cpu_usage", "selector": selector},
-            "timestamp": NOW,
+            "timestamp": DECIDED,
             "value": value,
         })
     };
@@ -363,7 +360,7 @@ async fn the_cpu_forecast_is_divided_over_the_pods_that_count() {
             "describedObject": {"kind": "Pod", "namespace": "shop", "name": "web-e", "apiVersion": "v1"},
             "metricName": "crane_pod_cpu_usage",
             "selector": selector,
-            "timestamp": NOW,
+            "timestamp": DECIDED,
             "value": "225m",
         })
     );
@@ -685,7 +682,7 @@ async fn discovery_lists_the_upstream_metrics_after_ours() {
 async fn too_many_requests_and_slow_ones_are_refused() {
     // The upstream adapter answers nothing.
     let (router, _requests) = with_upstream(Vec::new());
-    let router = within_limits(router);
+    let router = within_limits(router).layer(from_fn(end_in_time));
     let path = format!("{EXTERNAL}/queue_length");
     let asked = (0..=REQUESTS_MAX).map(|_| get_of(&router, &path));
     let mut codes: Vec<u16> = join_all(asked)

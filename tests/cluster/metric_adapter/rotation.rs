@@ -1,6 +1,6 @@
 //! The authority and the certificates of two replicas change while requests go through the API server.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use foretide::{config::AdapterConfig, ports::CertificateLifetimes};
 use jiff::SignedDuration;
@@ -10,7 +10,8 @@ use rig::{ClusterOptions, Relay, eventually};
 use serde_json::json;
 
 use super::{
-    RunningAdapter, SYSTEM, World, autoscaler, available, config, cpu_forecast, decide, install,
+    RunningAdapter, SYSTEM, TIMEOUT, World, autoscaler, available, config, cpu_forecast, decide,
+    install,
     outage::Load,
     security::{Direct, bundle},
 };
@@ -33,6 +34,27 @@ async fn authority(client: &Client) -> Vec<u8> {
     secret.data.unwrap()["ca.crt"].0.clone()
 }
 
+/// Waits until the replica at this address has seen the autoscaler.
+async fn answers(world: &World, address: SocketAddr) {
+    let file = |name| std::fs::read_to_string(world.cluster.folder().join(name)).unwrap();
+    let (certificate, key) = (file("front-proxy.crt"), file("front-proxy.key"));
+    let identity = [certificate.as_str(), &key];
+    let user = [
+        ("x-remote-user", "test"),
+        ("x-remote-group", "system:masters"),
+    ];
+    eventually(TIMEOUT, "the replica answers", || async {
+        let bundle = bundle(&world.client).await;
+        let direct = Direct::new(address, &bundle, Some(identity));
+        match direct.get(&user).await {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            Ok(answer) => Err(answer.body.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_rotate_under_load_without_a_failed_request() {
     let world = World::start(ClusterOptions::named("adapter-rotation")).await;
@@ -53,9 +75,10 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
     autoscaler(&world, "web", json!({"prediction": {}})).await;
     decide(&world, "web", 1, cpu_forecast("0.9")).await;
 
+    for address in addresses {
+        answers(&world, address).await;
+    }
     let load = Load::of(&world).await;
-    // Until both replicas have seen the autoscaler.
-    drop(load.more(50).await);
     let first = authority(&client).await;
     let former = String::from_utf8(first.clone()).unwrap();
     let seen = std::sync::Mutex::new(BTreeSet::new());

@@ -101,7 +101,7 @@ pub use history::{Demand, History, Series, Span};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use pki::{Identity, Pki, Validity};
-pub use place::failures;
+pub use place::{RunFolder, failures};
 pub use prometheus::{Prometheus, WebSecurity};
 pub use relay::Relay;
 pub use scraping::Scraping;

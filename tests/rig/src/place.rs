@@ -49,13 +49,16 @@ pub fn failures() -> PathBuf {
 
 /// The folder of one running part of the rig, removed when dropped unless `RIG_KEEP` is set.
 #[derive(Debug)]
-pub(crate) struct RunFolder {
+pub struct RunFolder {
     path: PathBuf,
 }
 
 impl RunFolder {
     /// Makes `target/rig/run/<pid>-<n>-<name>`, and removes the folders of killed processes.
-    pub(crate) fn new(name: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be made.
+    pub fn new(name: &str) -> Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let runs = root().join("run");
         remove_stale(&runs);
@@ -65,12 +68,17 @@ impl RunFolder {
         Ok(Self { path })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes a file into the folder and returns its path.
-    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be written.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::write(&path, content).map_err(Error::file("write", &path))?;
         Ok(path)

@@ -84,7 +84,7 @@ async fn a_year_of_rotation_is_trusted_by_clients_that_have_the_published_bundle
         }
         clock.advance(std::time::Duration::from_hours(12));
     }
-    // At the start, and half a day after the next one was announced on day 243.5.
+    // At the start, and a day after the next one was announced on day 243.5.
     assert_eq!(authorities.len(), 2);
     // Every 5 days: two thirds of 7 days are 4 days and 16 hours.
     assert!(
@@ -130,7 +130,35 @@ async fn the_next_authority_does_not_sign_before_every_registration_has_it() {
     assert_eq!(objects.text("ca.crt"), first);
     objects.fail(&[]);
     replica.round().await;
+    // Every client has it when it was there for an hour.
+    clock.advance(std::time::Duration::from_mins(59));
+    replica.round().await;
+    assert_eq!(objects.text("ca.crt"), first);
+    clock.advance(std::time::Duration::from_mins(1));
+    replica.round().await;
     assert_ne!(objects.text("ca.crt"), first);
+}
+
+#[tokio::test]
+async fn a_replica_with_a_wrong_clock_makes_nothing() {
+    let objects = Objects::new();
+    let clock = Clock::starting_at(start(), 0.0);
+    let wrong_clock = Clock::starting_at(start() + days(365), 0.0);
+    let wrong = Replica::new(&objects, &wrong_clock, PUBLISHED);
+    wrong.skew_clock();
+    assert!(!wrong.round().await);
+    let problem = wrong.problem().await.unwrap();
+    assert!(problem.contains("clock of this replica"), "{problem}");
+    assert_eq!((objects.text("ca.crt"), objects.published()), (None, None));
+    let right = Replica::new(&objects, &clock, PUBLISHED);
+    assert!(right.round().await);
+    let authority = objects.text("ca.crt");
+    wrong.round().await;
+    assert_eq!(
+        (objects.text("ca.crt"), objects.text("next-ca.crt")),
+        (authority, None)
+    );
+    assert_eq!(wrong.presented().await, None, "it would not be valid yet");
 }
 
 #[tokio::test]
@@ -152,6 +180,15 @@ async fn without_the_secret_the_known_authority_signs_on_until_it_ends() {
     let last = replica.presented().await.unwrap();
     assert_eq!(trusts(&bundle, &last, start() + days(365)), Ok(()));
     assert!(trusts(&bundle, &last, start() + days(366)).is_err());
+    // An authority that has ended signs nothing.
+    clock.advance(std::time::Duration::from_hours(9 * 24));
+    replica.round().await;
+    assert_eq!(replica.presented().await, Some(last));
+    let problem = replica.problem().await.unwrap();
+    assert!(
+        problem.contains("the certificate authority ended at 2027-01-01"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]

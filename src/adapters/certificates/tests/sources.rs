@@ -1,6 +1,6 @@
 //! The configuration as a client meets it in a handshake: versions, protocols and client certificates.
 
-use rig::{Identity, Pki};
+use rig::{Identity, Pki, RunFolder};
 use rustls::{ClientConfig, ProtocolVersion, pki_types::PrivateKeyDer};
 use tokio::io::duplex;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -118,6 +118,37 @@ async fn a_client_that_trusts_another_authority_refuses_the_server() {
     let (ours, other) = (authority(), authority());
     let seen = handshake(server(&ours, &Clients::Any), &other, None).await;
     assert!(seen.unwrap_err().contains("invalid peer certificate"));
+}
+
+#[tokio::test]
+async fn a_broken_file_leaves_the_last_pair() {
+    let pki = Pki::new().unwrap();
+    let folder = RunFolder::new("certificate-files").unwrap();
+    let write = |name: &str, text: &str| folder.write(name, text).unwrap();
+    let write_pair = |pair: &Identity| CertificateFiles {
+        certificate: write("tls.crt", &pair.certificate),
+        key: write("tls.key", &pair.key),
+    };
+    let [first, second] = ["first", "second"].map(|name| pki.server(name).unwrap());
+    let (_server, client) = Objects::new().server();
+    let certificates = Certificates::new(
+        &Connection::over(client),
+        CertificateSource::Files(write_pair(&first)),
+        ClientCertificates::None,
+        Clock::system(),
+    );
+    let presented = async || certificates.state.lock().await.presented.clone();
+    assert!(certificates.round(None).await);
+    let good = presented().await;
+    assert!(good.is_some());
+    for broken in ["", "no certificate", pki.ca_pem(), &second.certificate] {
+        write("tls.crt", broken);
+        assert!(!certificates.round(None).await, "{broken}");
+        assert_eq!(presented().await, good, "{broken}");
+    }
+    write_pair(&second);
+    assert!(certificates.round(None).await);
+    assert_ne!(presented().await, good);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Registrations: exact requests, and those that are not ours.
 
+use std::time::Duration;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::super::{ApiServices, RegistrationError, ServiceName};
 use crate::{
@@ -98,10 +101,16 @@ async fn a_registration_of_another_service_ends_the_start() {
 async fn a_start_waits_until_every_registration_can_be_read() {
     let (_server, client) = FakeServer::new(|_, before| match before {
         0 => Reply::Fail(403, "apiservices is forbidden"),
-        _ => Reply::Ok(registered("other", "adapter", None)),
+        _ => Reply::Ok(registered("foretide-system", "foretide-adapter", None)),
     });
     let services = ApiServices::new(&Connection::over(client), ours(), &SERVED);
-    assert!(services.check(&Clock::system()).await.is_err());
+    let clock = Clock::system();
+    let early = timeout(Duration::from_secs(1), services.check(&clock)).await;
+    assert!(early.is_err(), "{early:?}");
+    let awaited = services.awaited().unwrap();
+    assert!(awaited.contains("apiservices is forbidden"), "{awaited}");
+    assert_eq!(services.check(&clock).await, Ok(()));
+    assert_eq!(services.awaited(), None);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::{
         fake::{FakeServer, Reply},
     },
     domain::observation::Phase,
-    ports::{ClusterError, PodLister},
+    ports::{ClusterError, ListedPod, PodLister},
 };
 
 const FIRST: &str = "GET /api/v1/namespaces/shop/pods?limit=500&labelSelector=app%3Dweb";
@@ -60,11 +60,25 @@ async fn a_part_of_the_pods_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_pod_that_cannot_be_decoded_is_an_error() {
-    let (_server, lister) = lister(|_| {
-        Reply::Ok(json!({"metadata": {}, "items": [{"metadata": {"name": "web-a"}, "spec": 5}]}))
+async fn only_what_is_read_of_a_pod_has_to_be_as_expected() {
+    let odd = json!({
+        "metadata": {"name": "web-a", "deletionTimestamp": "soon", "labels": 5},
+        "spec": {"containers": [{"resources": {"requests": {"cpu": "a lot"}}}]},
+        "status": {"conditions": {}},
     });
-    let invalid = lister.list_pods("shop", "app=web").await.unwrap_err();
+    let unnamed = json!({"metadata": {}});
+    let (_server, lister) = lister(move |line| {
+        let item = if line == FIRST { &odd } else { &unnamed };
+        Reply::Ok(json!({"metadata": {}, "items": [item]}))
+    });
+    let pods = lister.list_pods("shop", "app=web").await.unwrap();
+    let expected = ListedPod {
+        name: "web-a".to_owned(),
+        phase: Phase::Unknown,
+        deleting: true,
+    };
+    assert_eq!(pods, [expected]);
+    let invalid = lister.list_pods("shop", "").await.unwrap_err();
     assert!(
         matches!(&invalid, ClusterError::Invalid { what, .. } if what == "the pods of namespace shop"),
         "{invalid}"
