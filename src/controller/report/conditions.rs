@@ -158,6 +158,16 @@ pub(super) fn not_ready(autoscaler: &Autoscaler) -> Option<&str> {
     (ready.status == "False").then_some(&*ready.reason)
 }
 
+/// Whether an object's status says that KEDA scales its target by what it publishes.
+pub(super) fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
+    let status = autoscaler.status();
+    let mut known = status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten();
+    known.any(|known| known.reason == SCALED_BY_KEDA)
+}
+
 pub(super) fn failure(applied: &Applied) -> &'static str {
     match applied.decided.decision.action {
         Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
