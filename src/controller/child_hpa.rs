@@ -195,6 +195,12 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
     }
 }
 
+/// Whether the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
+pub(super) fn is_of_present_spec(hpa: &HpaView) -> bool {
+    let observed = hpa.status.get("observedGeneration").and_then(Value::as_i64);
+    observed.is_none_or(|observed| Some(observed) == hpa.generation)
+}
+
 /// Whether the fleet with this UID created or adopted this HPA.
 #[must_use]
 pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
