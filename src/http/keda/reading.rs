@@ -43,8 +43,8 @@ pub(super) enum Refusal {
     )]
     NotFound { namespace: String, name: String },
     #[error(
-        "{0} The status of an EffectiveHorizontalPodAutoscaler that no ScaledObject scales is not kept up to date either: \
-         expected a ScaledObject of the same target, or mode Metric"
+        "{0} If it does: the status is kept up to date for a ScaledObject of the same target, and in mode Metric, but not for \
+         a ScaledObject of another target"
     )]
     Stale(Unpublished),
     #[error(transparent)]
