@@ -93,7 +93,7 @@ pub struct DecisionStatus {
     pub desired: Option<i32>,
 
     /// Replicas that forecast and cron windows alone require, after their own stabilization and limits. Absent in
-    /// mode `Metric`.
+    /// mode `Metric`, unless KEDA scales the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<i32>,
 

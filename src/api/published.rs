@@ -96,6 +96,14 @@ pub enum Unpublished {
         /// The reason of the status, or that the metric is not forecast.
         reason: String,
     },
+    /// Something asks for replicas, and the last decision has no floor for it.
+    #[error(
+        "the last decision of {object} has no floor: in mode Metric it has one while KEDA scales the target of that object"
+    )]
+    NoFloor {
+        /// The object.
+        object: String,
+    },
     /// There are no cron windows.
     #[error("{object} has no crons")]
     NoCrons {
@@ -155,7 +163,8 @@ impl<'a> Published<'a> {
         Ok(PublishedForecast { total, per_pod })
     }
 
-    /// The target of one pod of the forecast metric, as of the last decision, however old that is.
+    /// The target of one pod of the forecast metric, as of the last decision, however old that is. A decision without
+    /// the forecast does not have it.
     ///
     /// # Errors
     /// [`Unpublished`] if the forecast has no value in it.
@@ -211,11 +220,12 @@ impl<'a> Published<'a> {
         Ok(self.decision()?.floor)
     }
 
-    /// The floor while a forecast or a cron window asks for a replica, or has asked for one within the stabilization
-    /// window; none otherwise. Unlike the minimum in [`Published::floor`], it never keeps a workload from zero.
+    /// The floor while a forecast or a cron window asks for a replica, or has asked for more than the minimum within the
+    /// stabilization window; none otherwise. Unlike the minimum in [`Published::floor`], it never keeps a workload from
+    /// zero.
     ///
     /// # Errors
-    /// As [`Published::floor`].
+    /// As [`Published::floor`], and if something asks for a replica while the decision has no floor.
     pub fn required(&self) -> Result<Option<i32>, Unpublished> {
         let decision = self.decision()?;
         let minimum = self.object.spec.min_replicas.unwrap_or(1);
@@ -224,7 +234,12 @@ impl<'a> Published<'a> {
                 && proposal.replicas.is_some_and(|replicas| replicas > 0)
         };
         let asked = decision.proposals.iter().flatten().any(asks);
-        Ok(decision.floor.filter(|floor| asked || *floor > minimum))
+        match decision.floor {
+            None if asked => Err(Unpublished::NoFloor {
+                object: self.name(),
+            }),
+            floor => Ok(floor.filter(|floor| asked || *floor > minimum)),
+        }
     }
 
     /// The metrics that are forecast, whether they have a value now or not.
@@ -469,6 +484,12 @@ mod tests {
             let object = object(&json!({}), &decision);
             assert_eq!(published(&object).required(), Ok(required), "{decision}");
         }
+        let decision = json!({"proposals": [forecast(Some(3))]});
+        let object = object(&json!({}), &decision);
+        let no_floor = Unpublished::NoFloor {
+            object: "EffectiveHorizontalPodAutoscaler shop/web".to_owned(),
+        };
+        assert_eq!(published(&object).required(), Err(no_floor));
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
                 "selector": {
                     "matchLabels": {
                         "targetKind": target.kind,
-                        "targetName": target.name,
+                        "targetName": label_value(&target.name),
                         "targetNamespace": target.namespace,
                         "resourceIdentifier": identifier,
                     },
@@ -193,6 +193,12 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
             .last_scale
             .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
+}
+
+/// Whether the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
+pub(super) fn is_of_present_spec(hpa: &HpaView) -> bool {
+    let observed = hpa.status.get("observedGeneration").and_then(Value::as_i64);
+    observed.is_none_or(|observed| Some(observed) == hpa.generation)
 }
 
 /// Whether the fleet with this UID created or adopted this HPA.
@@ -623,6 +629,22 @@ pub(super) mod tests {
             assert_eq!(manifest["spec"]["metrics"], Value::Array(metrics), "{spec}");
             assert!(is_as_written(&manifest, &stored(&manifest)), "{spec}");
         }
+    }
+
+    #[test]
+    fn a_target_with_a_long_name_is_named_by_the_value_of_a_label() {
+        let long = "a".repeat(80);
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": long});
+        let crons =
+            json!([{"name": "d", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
+        let ehpa = in_mode_metric(&json!({"scaleTargetRef": target, "crons": crons}));
+        let workload = validation::workload(&ehpa, &Zone::utc()).unwrap();
+        let published = [published(Source::Cron, "", 1.0)];
+        let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);
+        let manifest = manifest(&Owner::effective(&ehpa), &child, bounds(1));
+        let labels = "/spec/metrics/0/external/metric/selector/matchLabels/targetName";
+        assert_eq!(manifest.pointer(labels), Some(&json!(label_value(&long))));
+        assert_eq!(manifest["spec"]["scaleTargetRef"]["name"], json!(long));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
         ownership::OwnerKind,
         published::{
             CRON_METRIC, KEDA_ADDRESS, KEDA_AUTOSCALER, KedaSource, POD_CPU_METRIC,
-            PREDICTION_METRIC, is_of_keda_trigger, keda_metric_name,
+            PREDICTION_METRIC, is_of_keda_trigger, keda_metric_name, label_value,
         },
     },
     domain::{api_group, hpa::MetricSpec},
@@ -58,10 +58,12 @@ impl Part {
         let name = self.autoscaler.name();
         let of = |source, metric: Option<&str>| keda_metric_name(source, name, metric);
         let metrics = self.workload.metrics.iter().map(MetricSpec::identifier);
+        // A trigger may name a metric in either spelling.
+        let metrics = metrics.flat_map(|metric| [label_value(&metric), metric]);
         let mut names: Vec<_> = metrics
             .map(|metric| of(KedaSource::Forecast, Some(&metric)))
             .collect();
-        names.extend(KedaSource::ALL.map(|source| of(source, None)));
+        names.extend([KedaSource::Floor, KedaSource::Cron].map(|source| of(source, None)));
         names
     }
 }

@@ -2,8 +2,9 @@
 //! what was applied.
 //!
 //! Status and events are written on change only: counts, winner, limit, reasons, conditions and window state count as
-//! change; values, times and ages are written along with one, and more often where others read them. They are written by [`Reports`] beside the syncs, so that
-//! a slow API server delays no decision. A report never undoes what was applied, and its own failure is only logged.
+//! change; values, times and ages are written along with one, and more often where others read them. They are written by
+//! [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what was applied, and
+//! its own failure is only logged.
 
 mod conditions;
 mod events;

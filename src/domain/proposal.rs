@@ -249,6 +249,8 @@ words! {
         NumericalFailure,
         /// The metric cannot be forecast: its target is not an amount per pod.
         NotForecastable,
+        /// The target is below a thousandth, which the target of an HPA's metric cannot be (mode Metric).
+        SmallTarget,
 
         // No cron proposal.
         /// The window is closed.

@@ -10,11 +10,12 @@ use std::{
 use foretide::{
     clock::Clock,
     controller::{EffectiveController, Shared},
-    domain::cron::Zone,
-    forecaster::forecasts::Forecasts,
+    domain::{cron::Zone, lead_time::LeadTime},
+    forecaster::{SeriesKey, forecasts::Forecasts},
     leadership::{Leadership, Token},
     telemetry::Telemetry,
 };
+use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
@@ -77,6 +78,22 @@ impl World {
         self.fake.state().now = now;
         self.controller.sync().await;
         self.fake.writes()
+    }
+}
+
+/// From now on the cpu forecast of all of `web` is this many cores; without a number there is none.
+fn predict(forecasts: &Forecasts, start: Timestamp, cores: Option<f64>) {
+    let key = SeriesKey {
+        uid: "uid-web".to_owned(),
+        metric: "resource.cpu".to_owned(),
+    };
+    match cores {
+        None => forecasts.retain(|known| *known != key),
+        Some(cores) => {
+            let (minute, points) = (SignedDuration::from_mins(1), vec![cores; 24 * 60]);
+            let forecast = Forecast::new("test", start, minute, points, Timestamp::MAX);
+            forecasts.replace(key, forecast.unwrap(), LeadTime::of(None, None));
+        }
     }
 }
 

@@ -62,6 +62,10 @@ impl Autoscalers for KubeAutoscalers {
         self.store.is_synced()
     }
 
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>> {
+        self.store.get(namespace, name)
+    }
+
     fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
         self.store.in_namespace(namespace)
     }

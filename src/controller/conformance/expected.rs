@@ -9,6 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    controller::child_hpa::is_of_present_spec,
     domain::{ReplicaBounds, Replicas, hpa::MetricValue, observation::Pod, quantity::Quantity},
     ports::HpaView,
 };
@@ -34,12 +35,7 @@ impl ReportedPass {
         };
         let statuses = child.status.get("currentMetrics")?.as_array()?;
         let values: Option<Vec<_>> = statuses.iter().map(reported).collect();
-        let observed = child
-            .status
-            .get("observedGeneration")
-            .and_then(Value::as_i64);
-        // The status is that of an earlier spec.
-        if observed.is_some_and(|observed| Some(observed) != child.generation) {
+        if !is_of_present_spec(child) {
             return None;
         }
         Some(Self {

@@ -8,11 +8,13 @@ use crate::{
     api::{
         autoscaler::Autoscaler,
         ownership::ADOPT,
+        published::{CRON_METRIC, PREDICTION_METRIC},
         status::{condition, decided_condition, with_transition_times},
         validation::Invalid,
     },
     controller::{
         apply::{Applied, HpaChange},
+        child_hpa::is_of_present_spec,
         decide::Decided,
         foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
     },
@@ -32,6 +34,9 @@ const SCALED_BY_KEDA: &str = "ScaledByKEDA";
 /// The reason of a previewed target that a user's HPA scales by what the object publishes.
 const READ_BY_HPA: &str = "ReadByHPA";
 
+/// The reason of a child that cannot read what the metric adapter serves.
+const METRIC_ADAPTER_UNAVAILABLE: &str = "MetricAdapterUnavailable";
+
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
@@ -48,7 +53,11 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
         .as_ref()
         .ok()
         .and_then(|effect| effect.child.as_ref());
+    let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
     for own in child.map(|child| of_child(child)).unwrap_or_default() {
+        let is_active = own.type_ == ConditionKind::ScalingActive.as_str() && own.status == "True";
+        let reads_ours = child.filter(|_| is_active && in_metric_mode);
+        let own = reads_ours.and_then(|child| unread_by(child)).unwrap_or(own);
         conditions.retain(|condition| condition.type_ != own.type_);
         conditions.push(own);
     }
@@ -158,6 +167,16 @@ pub(super) fn not_ready(autoscaler: &Autoscaler) -> Option<&str> {
     (ready.status == "False").then_some(&*ready.reason)
 }
 
+/// Whether an object's status says that KEDA scales its target by what it publishes.
+pub(super) fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
+    let status = autoscaler.status();
+    let mut known = status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten();
+    known.any(|known| known.reason == SCALED_BY_KEDA)
+}
+
 pub(super) fn failure(applied: &Applied) -> &'static str {
     match applied.decided.decision.action {
         Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
@@ -182,6 +201,39 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
             })
         })
         .collect()
+}
+
+/// That a child cannot read a metric of the adapter: an empty entry of its status, at the position of the metric. Its own
+/// condition is True as long as it can read another metric.
+fn unread_by(child: &HpaView) -> Option<Condition> {
+    let asked = child.spec.get("metrics")?.as_array()?;
+    let read = child.status.get("currentMetrics")?.as_array()?;
+    if !is_of_present_spec(child) || asked.len() != read.len() {
+        return None;
+    }
+    let is_empty = |read: &Value| {
+        let kind = read.get("type").and_then(Value::as_str);
+        kind.is_none_or(str::is_empty)
+    };
+    let name = |metric: &Value| {
+        let metric = metric.pointer("/external/metric")?;
+        let name = metric.get("name")?.as_str()?;
+        let of = metric.pointer("/selector/matchLabels/resourceIdentifier")?;
+        let is_ours = [PREDICTION_METRIC, CRON_METRIC].contains(&name);
+        is_ours.then(|| format!("{name} ({})", of.as_str().unwrap_or_default()))
+    };
+    let unread = asked.iter().zip(read).filter(|(_, read)| is_empty(read));
+    let names: Vec<_> = unread.filter_map(|(asked, _)| name(asked)).collect();
+    (!names.is_empty()).then(|| {
+        let message = format!(
+            "horizontalpodautoscaler {} cannot read {}, so it does not scale down; foretide adapter serves these: check its \
+             pods, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
+            child.name,
+            names.join(", ")
+        );
+        let kind = ConditionKind::ScalingActive.as_str();
+        condition(kind, "False", METRIC_ADAPTER_UNAVAILABLE, &message)
+    })
 }
 
 /// The conditions in their order, with their transition times and the generation that they are about.

@@ -1,7 +1,7 @@
 //! The part of a status whose change is worth a write: not measured values, nor times, nor sentences.
 //!
 //! The status of an object that publishes its forecasts is read by the metric adapter and the KEDA scaler. There the
-//! first three digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
+//! first three significant digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource};
 use jiff::Timestamp;
@@ -108,7 +108,7 @@ impl Gist {
     }
 }
 
-/// The first three digits of a number.
+/// A number to three significant digits.
 fn three_digits(number: String) -> String {
     match number.parse::<f64>() {
         Ok(number) => format!("{number:.2e}"),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretide_crds::{FederatedHPA, Mode};
 
-use super::StatusFingerprint;
+use super::{StatusFingerprint, conditions};
 use crate::{
     api::autoscaler::{Autoscaler, Status},
     ports::{Cluster, ClusterError},
@@ -56,12 +56,11 @@ pub(in crate::controller) struct LedgerIntent {
 impl WrittenStatus {
     /// After a restart the stored status counts as the one written last.
     pub(super) fn of_stored(autoscaler: &Autoscaler) -> Self {
+        let publishes = autoscaler.spec().mode == Some(Mode::Metric)
+            || conditions::is_scaled_by_keda(autoscaler);
         Self(Arc::new(Written {
             last: Mutex::new(LastStatus {
-                fingerprint: StatusFingerprint::of(
-                    &autoscaler.stored_status(),
-                    autoscaler.spec().mode == Some(Mode::Metric),
-                ),
+                fingerprint: StatusFingerprint::of(&autoscaler.stored_status(), publishes),
                 is_restored: true,
                 ledgers: 0,
             }),

@@ -58,7 +58,8 @@ impl Context<'_> {
             None => self.without_metrics(floor, history),
         };
         let lowers = combined.desired < current && current <= self.bounds().max;
-        if lowers && history.holds(self.now) {
+        // In mode Metric nothing of ours would keep the child from scaling down.
+        if lowers && history.holds(self.now) && !self.publishes() {
             Combined {
                 desired: current,
                 limit: Some(Limit::HistoryLost),

@@ -1,15 +1,17 @@
 //! What each source proposes: a count with its numbers, or none with its reason.
 
+use std::borrow::Cow;
+
 use super::context::Context;
 use super::history::History;
-use super::published::{CronInputs, PublishedMetric};
+use super::published::{CronInputs, PublishedMetric, as_read_by_hpa, base_units};
 use crate::domain::Replicas;
 use crate::domain::cron::WindowState;
 use crate::domain::forecast::{self, ForecastReading};
 use crate::domain::hpa::{
     Behavior, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile,
 };
-use crate::domain::observation::{Cause, Observation, Unavailable};
+use crate::domain::observation::{Cause, Unavailable};
 use crate::domain::proposal::{Proposal, Reason, Source, Unit};
 
 /// The proposals of all sources.
@@ -42,7 +44,7 @@ impl Context<'_> {
         let windows = self.windows();
         let crons = self.cron(&windows);
         let published = self.published(&forecasts, &crons);
-        let observed = self.reconcile(&published, history);
+        let observed = self.observed_lane_with(&published, history);
         let mut all = self.observed(observed.as_ref());
         let floor_sources = forecasts.iter().chain(&crons);
         let floor_sources = floor_sources.filter(|_| !self.publishes());
@@ -76,40 +78,28 @@ impl Context<'_> {
     }
 
     /// The observed lane over the metrics of the spec and those that are published; absent without either.
-    fn reconcile(
+    fn observed_lane_with(
         &self,
         published: &[PublishedMetric],
         history: &History,
     ) -> Option<Reconciliation> {
-        let own = &self.workload.metrics;
-        if own.is_empty() && published.is_empty() {
-            return None;
+        let mut metrics = Cow::Borrowed(&*self.workload.metrics);
+        let mut observation = Cow::Borrowed(&self.inputs.observation);
+        if !published.is_empty() {
+            let readings = &mut observation.to_mut().readings;
+            let unread = || Err(Unavailable::new(Cause::NotRead, "the metric was not read"));
+            // One reading per metric, so that those of the published ones follow.
+            readings.resize_with(metrics.len(), unread);
+            readings.extend(published.iter().map(|metric| Ok(metric.measured())));
+            let published = published.iter().map(PublishedMetric::spec);
+            metrics.to_mut().extend(published);
         }
-        let lane = |metrics: &[MetricSpec], observation: &Observation| {
-            let hpa = Hpa {
-                metrics,
-                ..self.workload.hpa(self.bounds())
-            };
-            reconcile(&hpa, observation, &history.log, self.settings, self.now)
+        let hpa = Hpa {
+            metrics: &metrics,
+            ..self.workload.hpa(self.bounds())
         };
-        let seen = &self.inputs.observation;
-        if published.is_empty() {
-            return Some(lane(own, seen));
-        }
-        let metrics = own.iter().cloned();
-        let metrics: Vec<_> = metrics
-            .chain(published.iter().map(PublishedMetric::spec))
-            .collect();
-        let unread = || Err(Unavailable::new(Cause::NotRead, "the metric was not read"));
-        let readings = own.iter().enumerate();
-        let readings = readings.map(|(i, _)| seen.readings.get(i).cloned().unwrap_or_else(unread));
-        let observation = Observation {
-            readings: readings
-                .chain(published.iter().map(|metric| Ok(metric.measured())))
-                .collect(),
-            ..seen.clone()
-        };
-        Some(lane(&metrics, &observation))
+        let lane = || reconcile(&hpa, &observation, &history.log, self.settings, self.now);
+        (!metrics.is_empty()).then(lane)
     }
 
     fn observed(&self, observed: Option<&Reconciliation>) -> Vec<Proposal> {
@@ -127,9 +117,11 @@ impl Context<'_> {
         let tolerance = Behavior::tolerance(self.behavior(), self.settings);
         let readings = self.inputs.forecasts.iter().filter(|_| on);
         let propose = |reading: &ForecastReading| {
+            if self.publishes() {
+                // The tolerance of the HPA applies.
+                return forecast::propose(&as_read_by_hpa(reading), None, tolerance);
+            }
             let held = history.forecast_held.get(&reading.name).copied();
-            // The tolerance of the HPA applies instead.
-            let held = held.filter(|_| !self.publishes());
             forecast::propose(reading, held, tolerance)
         };
         let proposals: Vec<_> = readings.map(propose).collect();
@@ -232,12 +224,4 @@ fn value(proposal: &MetricProposal, unit: Unit) -> Option<f64> {
         Unit::Percent => value.average_utilization.map(f64::from),
         _ => value.average_value.or(value.value).map(base_units),
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "shown to people, not computed with"
-)]
-fn base_units(milli: i64) -> f64 {
-    milli as f64 / 1000.0
 }

@@ -7,13 +7,17 @@
 //! ```
 //!
 //! The values are those that the metric adapter serves from the status, so the observed lane computes what the child
-//! will: its tolerance applies to forecasts and cron windows too.
+//! will: its tolerance applies to forecasts and cron windows too. An HPA counts in thousandths and rounds targets up to
+//! them, and so do forecast proposals here.
 
 use crate::domain::Replicas;
+use crate::domain::forecast::{ForecastReading, Predicted, Refused};
 use crate::domain::hpa::{MetricSpec, Target};
 use crate::domain::observation::Measured;
-use crate::domain::proposal::{Proposal, Source};
+use crate::domain::proposal::{Proposal, Reason, Source};
 use crate::domain::quantity::{Format, Quantity};
+
+const MILLI_IN_NANOS: i128 = 1_000_000;
 
 /// A metric that the child HPA reads besides those of the spec.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,9 +123,73 @@ impl PublishedMetric {
     }
 }
 
+/// A forecast as an HPA counts with it: its target in thousandths, rounded up. One below a thousandth would be rounded
+/// up by far, so there is no such metric.
+pub(super) fn as_read_by_hpa(reading: &ForecastReading) -> ForecastReading {
+    let rounded = |predicted: Predicted| {
+        let target = Quantity::nearest(predicted.target).filter(|_| predicted.target > 0.0);
+        let Some(target) = target.filter(|target| !target.milli_value().saturated) else {
+            // The proposal says what is wrong with it.
+            return Ok(predicted);
+        };
+        if target.nanos() < MILLI_IN_NANOS {
+            let message = format!(
+                "the target is {target} per pod, and a HorizontalPodAutoscaler has none below 1m: use mode Delegated, or a \
+                 metric in a smaller unit"
+            );
+            return Err(Refused::new(Reason::SmallTarget, message));
+        }
+        let target = base_units(target.milli_value().value);
+        Ok(Predicted {
+            target,
+            ..predicted
+        })
+    };
+    ForecastReading {
+        outcome: reading.outcome.clone().and_then(rounded),
+        ..reading.clone()
+    }
+}
+
+/// Thousandths as the nearest double.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "rounding to the nearest double is the point"
+)]
+pub(super) fn base_units(milli: i64) -> f64 {
+    milli as f64 / 1000.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_rounded_up_to_thousandths_and_none_is_below_one() {
+        for (target, want) in [
+            (0.1, Ok(0.1)),
+            (0.0125, Ok(0.013)),
+            (0.001, Ok(0.001)),
+            (0.1 * 3.0, Ok(0.3)),
+            (536_870_912.0, Ok(536_870_912.0)),
+            (1e300, Ok(1e300)),
+            (0.000_999, Err(Reason::SmallTarget)),
+            (1e-12, Err(Reason::SmallTarget)),
+            // The proposal refuses these.
+            (0.0, Ok(0.0)),
+            (-1.0, Ok(-1.0)),
+        ] {
+            let reading = ForecastReading {
+                name: "resource.cpu".to_owned(),
+                outcome: Ok(Predicted { value: 1.0, target }),
+                details: None,
+            };
+            let read = as_read_by_hpa(&reading).outcome;
+            let found = read.map(|predicted| predicted.target.to_bits());
+            let want = want.map(f64::to_bits);
+            assert_eq!(found.map_err(|refused| refused.reason), want, "{target}");
+        }
+    }
 
     #[test]
     fn amounts_are_exact_to_a_billionth() {

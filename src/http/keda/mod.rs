@@ -82,12 +82,10 @@ impl Scaler {
         if !self.autoscalers.is_synced() {
             return Err(Refusal::NotSynced);
         }
-        let all = self.autoscalers.of_namespace(&trigger.namespace);
-        let name = Some(&*trigger.autoscaler);
-        let mut named = all
-            .into_iter()
-            .filter(|object| object.metadata.name.as_deref() == name);
-        named.next().ok_or_else(|| Refusal::NotFound {
+        let named = self
+            .autoscalers
+            .get(&trigger.namespace, &trigger.autoscaler);
+        named.ok_or_else(|| Refusal::NotFound {
             namespace: trigger.namespace.clone(),
             name: trigger.autoscaler.clone(),
         })

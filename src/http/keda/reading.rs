@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `floor` | 1 | the floor, or 0 | a forecast or a cron window asks for a replica |
 //! | `forecast` | of one pod | the predicted total | the total is above 0 |
-//! | `cron` | 1 | the largest open window, or 0 | a window is open |
+//! | `cron` | 1 | the largest open window, or 0 | a window is open that asks for a replica |
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
@@ -42,8 +42,13 @@ pub(super) enum Refusal {
          ScaledObject"
     )]
     NotFound { namespace: String, name: String },
+    #[error(
+        "{0} If it does: the status is kept up to date for a ScaledObject of the same target, and in mode Metric, but not for \
+         a ScaledObject of another target"
+    )]
+    Stale(Unpublished),
     #[error(transparent)]
-    Unpublished(#[from] Unpublished),
+    Unpublished(Unpublished),
     #[error(
         "EffectiveHorizontalPodAutoscaler {name} forecasts no metric: expected spec.prediction in it, or another source in \
          the trigger metadata"
@@ -83,7 +88,10 @@ impl<'a> Reading<'a> {
         Ok(match self.trigger.source {
             KedaSource::Floor => self.published.required()?.is_some(),
             KedaSource::Forecast => self.total()?.nanos() > 0,
-            KedaSource::Cron => self.published.open_windows()?.is_some(),
+            KedaSource::Cron => self
+                .published
+                .open_windows()?
+                .is_some_and(|count| count > 0),
         })
     }
 
@@ -182,6 +190,15 @@ impl<'a> Reading<'a> {
 
 // === impl Refusal ===
 
+impl From<Unpublished> for Refusal {
+    fn from(unpublished: Unpublished) -> Self {
+        match unpublished {
+            Unpublished::Stale { .. } => Self::Stale(unpublished),
+            _ => Self::Unpublished(unpublished),
+        }
+    }
+}
+
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
@@ -192,7 +209,7 @@ impl From<Refusal> for Status {
             Refusal::NoForecasts { .. }
             | Refusal::SmallTarget { .. }
             | Refusal::Unpublished(Unpublished::NoCrons { .. }) => Code::FailedPrecondition,
-            Refusal::NotSynced | Refusal::Unpublished(_) => Code::Unavailable,
+            Refusal::NotSynced | Refusal::Stale(_) | Refusal::Unpublished(_) => Code::Unavailable,
         };
         Self::new(code, refusal.to_string())
     }

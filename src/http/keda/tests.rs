@@ -3,7 +3,6 @@
 use std::{sync::Mutex, time::Duration};
 
 use futures::{StreamExt, stream};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tonic::Code;
@@ -24,6 +23,11 @@ struct Fake {
 impl Autoscalers for Fake {
     fn is_synced(&self) -> bool {
         self.objects.lock().unwrap().is_some()
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>> {
+        let mut all = self.of_namespace(namespace).into_iter();
+        all.find(|object| object.metadata.name.as_deref() == Some(name))
     }
 
     fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
@@ -152,7 +156,7 @@ async fn counts_have_target_one_and_are_active_while_something_asks_for_them() {
             5,
             true,
         ),
-        (json!([window(Some(0))]), Some(2), "cron", 0, true),
+        (json!([window(Some(0))]), Some(2), "cron", 0, false),
         (json!([window(None), cpu]), Some(9), "cron", 0, false),
     ] {
         fake.set(&[web(&proposals, floor)]);
@@ -295,6 +299,23 @@ async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
 }
 
 #[tokio::test]
+async fn a_floor_that_is_missing_is_no_zero_while_something_asks_for_replicas() {
+    let (fake, scaler) = scaler();
+    let cpu = forecast("resource.cpu", "0.9", "0.1");
+    for proposal in [window(Some(5)), cpu] {
+        fake.set(&[web(&json!([proposal]), None)]);
+        for (code, message) in [
+            refusal(active(&scaler, of_source("floor")).await),
+            refusal(value(&scaler, of_source("floor"), "foretide-floor-web").await),
+        ] {
+            assert_eq!(code, Code::Unavailable, "{proposal}");
+            assert!(message.contains("shop/web has no floor"), "{message}");
+        }
+        assert!(spec(&scaler, of_source("floor")).await.is_ok());
+    }
+}
+
+#[tokio::test]
 async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
     let (fake, scaler) = scaler();
     fake.set(&[web(
@@ -317,6 +338,10 @@ async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
         ] {
             assert_eq!(code, Code::Unavailable);
             assert!(message.contains("does the controller run?"), "{message}");
+            assert!(
+                message.contains("a ScaledObject of the same target"),
+                "{message}"
+            );
         }
     }
     // Without any decision, a count has a target and a forecast has none.
@@ -348,12 +373,23 @@ async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     fake.set(&[open]);
     assert!(next().await.unwrap().unwrap());
     // The status gets too old without a change.
-    scaler
-        .clock
-        .set("2026-03-01T10:30:00Z".parse::<Timestamp>().unwrap(), 0.0);
-    fake.changed.send_replace(());
-    assert_eq!(next().await.unwrap().unwrap_err().code(), Code::Unavailable);
+    let pass = async { scaler.clock.advance(Duration::from_mins(30)) };
+    let (answer, ()) = futures::join!(next(), pass);
+    assert_eq!(answer.unwrap().unwrap_err().code(), Code::Unavailable);
     assert!(next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cancelled_is_released() {
+    let (fake, scaler) = scaler();
+    fake.set(&[web(&json!([window(Some(5))]), Some(5))]);
+    let request = Request::new(of_source("cron"));
+    let mut answers = scaler.stream_is_active(request).await.unwrap().into_inner();
+    assert!(answers.next().await.unwrap().unwrap().result);
+    assert!(futures::poll!(answers.next()).is_pending());
+    assert_eq!(fake.changed.receiver_count(), 1);
+    drop(answers);
+    assert_eq!(fake.changed.receiver_count(), 0);
 }
 
 #[tokio::test]

@@ -147,6 +147,7 @@ impl From<Unpublished> for Failure {
             Unpublished::Stale { .. } => Self::unavailable(unpublished.to_string()),
             Unpublished::Undecided { .. }
             | Unpublished::NoForecast { .. }
+            | Unpublished::NoFloor { .. }
             | Unpublished::NoCrons { .. } => Self::not_found(unpublished.to_string()),
         }
     }

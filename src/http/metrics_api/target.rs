@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode};
 
 use crate::{
+    api::published::label_value,
     domain::{Requirement, Selector},
     http::failure::Failure,
 };
@@ -71,7 +72,8 @@ impl TargetSelector {
     ) -> Result<Arc<EffectiveHorizontalPodAutoscaler>, Failure> {
         let is_of_target = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
             let target = &object.spec.scale_target_ref;
-            target.kind == self.kind && target.name == self.name
+            let is_named = target.name == self.name || label_value(&target.name) == self.name;
+            target.kind == self.kind && is_named
         };
         let all: Vec<_> = objects.iter().filter(is_of_target).collect();
         let publishing = all.iter().filter(|object| publishes(object));
@@ -191,6 +193,29 @@ mod tests {
         ] {
             let parsed = TargetSelector::parse("shop", selector);
             assert_eq!(parsed, Ok(wanted.clone()), "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_named_as_it_is_and_as_the_value_of_a_label() {
+        let long = "a".repeat(80);
+        let object = serde_json::json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": long}, "maxReplicas": 9, "mode": "Metric"},
+        });
+        let objects = [Arc::new(serde_json::from_value(object).unwrap())];
+        for (name, is_found) in [
+            (label_value(&long), true),
+            (long, true),
+            ("a".into(), false),
+        ] {
+            let selector = TargetSelector {
+                kind: "Deployment".to_owned(),
+                name,
+                identifier: "cron".to_owned(),
+            };
+            let found = selector.select("shop", &objects);
+            assert_eq!(found.is_ok(), is_found, "{selector:?}");
         }
     }
 

@@ -36,6 +36,11 @@ impl Autoscalers for Objects {
         self.synced.load(Ordering::Relaxed)
     }
 
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>> {
+        let mut all = self.of_namespace(namespace).into_iter();
+        all.find(|object| object.metadata.name.as_deref() == Some(name))
+    }
+
     fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
         let is_in = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
             object.metadata.namespace.as_deref() == Some(namespace)

@@ -219,6 +219,36 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_the_scaler_is_given_is_mounted_and_none_is_made() {
+    let terminal = Terminal::open("chart-keda", Helm::Four);
+    let options = "--set kedaScaler.enabled=true --set kedaScaler.tls.existingSecret=own";
+    let objects = rendered(&terminal, options).await;
+    let find = |kind: &str| {
+        let name = match kind {
+            "Deployment" => "foretide-keda-scaler",
+            _ => "foretide-keda-scaler-certificates",
+        };
+        objects.get(&[kind, SYSTEM, name].map(str::to_owned))
+    };
+    let pod = &find("Deployment").unwrap()["spec"]["template"]["spec"];
+    let args = &pod["containers"][0]["args"];
+    assert_accepted(args);
+    let files = json!([
+        "--tls-cert-file=/etc/foretide/tls/tls.crt",
+        "--tls-key-file=/etc/foretide/tls/tls.key",
+    ]);
+    let args = args.as_array().unwrap();
+    assert!(args.ends_with(files.as_array().unwrap()), "{args:?}");
+    let mount = json!([{"name": "tls", "mountPath": "/etc/foretide/tls", "readOnly": true}]);
+    assert_eq!(pod["containers"][0]["volumeMounts"], mount);
+    let volume = json!([{"name": "tls", "secret": {"secretName": "own"}}]);
+    assert_eq!(pod["volumes"], volume);
+    for kind in ["Secret", "Role", "RoleBinding"] {
+        assert_eq!(find(kind), None, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn values_reach_the_objects_and_wrong_ones_are_refused() {
     let terminal = Terminal::open("chart-values", Helm::Four);
     terminal.write(

@@ -148,7 +148,7 @@ async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
     let prometheus = history(now).await;
     let listen = free_address();
     let kubeconfig = install(&world, listen.port()).await;
-    let _adapter = RunningAdapter::run(config(&kubeconfig, listen));
+    let adapter = RunningAdapter::run(config(&kubeconfig, listen));
     available(&world.client).await;
     for mode in MODES {
         for (name, _, replicas) in EXAMPLES {
@@ -158,6 +158,8 @@ async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
         let name = named("tolerance", mode);
         world.ready(&name, "95", |count| count == 95).await;
     }
+
+    world.deployment("unread", 1, "5m").await;
 
     let clock = Clock::starting_at(now, 1.0);
     let controller = world.run(
@@ -215,7 +217,30 @@ async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
     reads(&world, "observed-metric", &[]).await;
     let (comparisons, disagreements) = controller.telemetry.comparisons();
     assert_eq!(disagreements, 0, "of {comparisons} comparisons");
+    without_the_adapter_the_status_says_so(&world, adapter).await;
     world.assert_nothing_forbidden();
+}
+
+/// A child that can read another metric, which asks for as many replicas as run, says itself that it is active.
+async fn without_the_adapter_the_status_says_so(world: &World, adapter: RunningAdapter) {
+    let name = "unread";
+    let mut object = a_hundred(name, "Metric");
+    object["spec"]["maxReplicas"] = 1.into();
+    world.apply(&object.to_string()).await;
+    reads(world, name, &["cron"]).await;
+    drop(adapter);
+    let message = world
+        .status(name, "that the adapter is unavailable", |status| {
+            let mut conditions = status.get("conditions")?.as_array()?.iter();
+            let active = conditions.find(|one| one["type"] == "ScalingActive")?;
+            (active["reason"] == "MetricAdapterUnavailable").then(|| active["message"].clone())
+        })
+        .await;
+    let message = message.as_str().unwrap();
+    assert!(
+        message.contains("crane_autoscaling_cron (cron)"),
+        "{message}"
+    );
 }
 
 /// With `scaleStrategy: Preview` an HPA of the user takes the place of the child.

@@ -1,7 +1,9 @@
 //! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
 
 use foretide::{
-    api::published::{KedaSource, Published, keda_metric_name},
+    api::published::{
+        KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
+    },
     ports::{ControllerRef, HpaView},
 };
 use serde_json::json;
@@ -58,8 +60,12 @@ fn message(fake: &FakeCluster) -> String {
 }
 
 fn world(spec: &str) -> World {
+    world_of(CPU, spec)
+}
+
+fn world_of(metrics: &str, spec: &str) -> World {
     let fake = FakeCluster::default();
-    let spec = format!("minReplicas: 1, maxReplicas: 50, {CPU}, {CRON}, {spec}");
+    let spec = format!("minReplicas: 1, maxReplicas: 50, {metrics}, {CRON}, {spec}");
     fake.put("web", 3, &spec);
     fake.state().millicores = 300;
     World::new(fake)
@@ -128,21 +134,46 @@ async fn a_served_floor_is_written_every_five_minutes_and_nothing_else_is() {
 }
 
 #[tokio::test]
+async fn a_restart_writes_no_served_status_before_it_is_due() {
+    let mut world = world("prediction: {}");
+    let forecasts = Arc::<Forecasts>::default();
+    predict(&forecasts, world.start, Some(0.25));
+    let restart = |world: &mut World| {
+        world.controller = World::controller(&world.fake, &world.clock, &forecasts);
+    };
+    restart(&mut world);
+    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+    world.sync(0).await;
+    restart(&mut world);
+    for second in (15..300).step_by(15) {
+        assert_eq!(
+            world.sync(second).await,
+            Vec::<String>::new(),
+            "second {second}"
+        );
+    }
+    assert_eq!(world.sync(300).await, ["status web"]);
+}
+
+#[tokio::test]
 async fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not() {
-    let forecast = keda_metric_name(KedaSource::Forecast, "web", Some("resource.cpu"));
+    let queue = "{type: External, external: {metric: {name: 'queue|size'}, target: {type: AverageValue, averageValue: 9}}}";
+    let metrics = CPU.replace(']', &format!(", {queue}]"));
+    let of_metric = |metric: &str| keda_metric_name(KedaSource::Forecast, "web", Some(metric));
+    let forecast = of_metric("resource.cpu");
     for (name, is_served) in [
         ("foretide-floor-web".to_owned(), true),
         ("foretide-cron-web".to_owned(), true),
-        ("foretide-forecast-web".to_owned(), true),
+        // A trigger for a forecast has its metric in the name.
+        ("foretide-forecast-web".to_owned(), false),
         (forecast, true),
-        (
-            keda_metric_name(KedaSource::Forecast, "web", Some("resource.memory")),
-            false,
-        ),
+        (of_metric("external.queue|size"), true),
+        (of_metric(&label_value("external.queue|size")), true),
+        (of_metric("resource.memory"), false),
         ("foretide-floor-web-two".to_owned(), false),
         ("foretide-floor-api".to_owned(), false),
     ] {
-        let mut world = world("scaleStrategy: Auto");
+        let mut world = world_of(&metrics, "scaleStrategy: Auto");
         keda_hpa(&world.fake, &[&format!("s0-{name}")]);
         world.sync(0).await;
         assert_eq!(world.fake.ready("web").0 == "True", is_served, "{name}");
@@ -162,4 +193,36 @@ async fn a_workload_that_keda_scaled_to_zero_gets_its_floor() {
         assert_eq!(world.fake.status("web").decision.unwrap().floor, Some(8));
         assert_eq!(world.fake.ready("web").1, "ScaledByKEDA");
     }
+}
+
+#[tokio::test]
+async fn a_scaled_object_of_another_target_keeps_no_status_up_to_date() {
+    let mut world = world("mode: Delegated");
+    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+    world
+        .fake
+        .state()
+        .hpas
+        .get_mut("keda-hpa-web")
+        .unwrap()
+        .target
+        .name = "other".into();
+    world.sync(0).await;
+    assert_eq!(world.fake.ready("web").1, "Decided");
+    let (fake, start) = (world.fake.clone(), world.start);
+    let floor = |second: i64| {
+        let at = start + SignedDuration::from_secs(second);
+        Published::of(&fake.state().autoscalers["web"], at).floor()
+    };
+    assert_eq!(floor(0), Ok(Some(8)));
+    let until = STALE_AFTER.as_secs();
+    for second in (15..=until).step_by(15) {
+        assert_eq!(
+            world.sync(second).await,
+            Vec::<String>::new(),
+            "second {second}"
+        );
+    }
+    let stale = floor(until + 1);
+    assert!(matches!(stale, Err(Unpublished::Stale { .. })), "{stale:?}");
 }

@@ -1,8 +1,7 @@
 //! Mode Metric: what the child reads, how the modes are switched, and how often the status is written.
 
-use foretide::{api::published::Published, domain::lead_time::LeadTime, forecaster::SeriesKey};
+use foretide::api::published::Published;
 use foretide_crds::{Mode, ScaleStrategy};
-use foretide_models::Forecast;
 use serde_json::{Value, json};
 
 use super::*;
@@ -30,21 +29,7 @@ impl MetricWorld {
 
     /// From now on the forecast of the whole workload is this many cores; without a number there is none.
     fn predict(&self, cores: Option<f64>) {
-        let key = SeriesKey {
-            uid: "uid-web".to_owned(),
-            metric: "resource.cpu".to_owned(),
-        };
-        let minute = SignedDuration::from_mins(1);
-        match cores {
-            None => self.forecasts.retain(|known| *known != key),
-            Some(cores) => {
-                let points = vec![cores; 24 * 60];
-                let start = self.world.start;
-                let forecast = Forecast::new("test", start, minute, points, Timestamp::MAX);
-                let lead_time = LeadTime::of(None, None);
-                self.forecasts.replace(key, forecast.unwrap(), lead_time);
-            }
-        }
+        predict(&self.forecasts, self.world.start, cores);
     }
 
     async fn sync(&mut self, second: i64) -> Vec<String> {
@@ -165,6 +150,63 @@ async fn an_external_metric_that_was_removed_by_hand_is_restored() {
     let writes = world.sync(15).await;
     assert_eq!(writes, ["hpa ehpa-web min 1", "event web HPARestored"]);
     assert_eq!(world.child().1, reads(&[("resource.cpu", "100m")]));
+}
+
+#[tokio::test]
+async fn a_child_that_cannot_read_our_metrics_is_not_active() {
+    let (cpu, read, unread) = (
+        json!({"type": "Resource"}),
+        json!({"type": "External"}),
+        json!({"type": ""}),
+    );
+    let forecast = "crane_autoscaling_prediction (resource.cpu)";
+    let cron = "crane_autoscaling_cron (cron)";
+    for (metrics, observed, missing) in [
+        (json!([cpu, read, read]), None, vec![]),
+        (json!([cpu, unread, read]), None, vec![forecast]),
+        (json!([cpu, unread, {}]), None, vec![forecast, cron]),
+        (json!([cpu, read, unread]), Some(1), vec![cron]),
+        // Of an earlier spec.
+        (json!([cpu, read, unread]), Some(0), vec![]),
+        (json!([cpu, unread]), None, vec![]),
+        (Value::Null, None, vec![]),
+        // Not ours.
+        (json!([unread, read, read]), None, vec![]),
+    ] {
+        let mut world = MetricWorld::new(&format!("mode: Metric, {CRON}"));
+        world.predict(Some(0.9));
+        world.sync(0).await;
+        {
+            let mut state = world.world.fake.state();
+            let child = state.hpas.get_mut("ehpa-web").unwrap();
+            child.generation = Some(1);
+            child.status = json!({
+                "currentMetrics": metrics, "observedGeneration": observed, "currentReplicas": 3, "desiredReplicas": 3,
+                "conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}],
+            });
+        }
+        world.sync(15).await;
+        let conditions = world.world.fake.status("web").conditions.unwrap();
+        let active = conditions
+            .into_iter()
+            .find(|known| known.type_ == "ScalingActive");
+        let active = active.unwrap();
+        let found = (&*active.status, &*active.reason);
+        if missing.is_empty() {
+            assert_eq!(
+                found,
+                ("True", "ValidMetricFound"),
+                "{metrics} {observed:?}"
+            );
+        } else {
+            assert_eq!(found, ("False", "MetricAdapterUnavailable"), "{metrics}");
+            let names = missing.join(", ");
+            let begin = format!(
+                "horizontalpodautoscaler ehpa-web cannot read {names}, so it does not scale down; "
+            );
+            assert!(active.message.starts_with(&begin), "{}", active.message);
+        }
+    }
 }
 
 /// Seconds at which the status was written, while the forecast is what `cores` says.

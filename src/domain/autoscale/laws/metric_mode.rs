@@ -1,11 +1,15 @@
 //! Mode Metric: the decision is what the child comes to, and both modes with a child settle at the same count, except
 //! within the tolerance of the HPA.
 
+use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Edit, Metrics, Scenario, World, n};
-use crate::domain::autoscale::Limit;
+use super::world::{Edit, Metrics, Scenario, World, n, tick_at};
+use crate::domain::autoscale::history::History;
+use crate::domain::autoscale::{Inputs, Limit, decide};
+use crate::domain::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
+use crate::domain::proposal::Reason;
 use crate::domain::workload::Mode;
 
 /// Ticks until a count has settled: seven and a half minutes, more than a scale-down window.
@@ -169,6 +173,79 @@ fn a_floor_of_the_mode_before_holds_nothing() {
     let decision = world.tick(1);
     assert_eq!((decision.floor, decision.floor_lane.held), (None, None));
     assert_eq!(world.child.unwrap().bounds, world.workload.bounds);
+}
+
+#[test]
+fn a_lost_history_holds_nothing_that_the_child_lowers() {
+    let rules = ScalingRules {
+        window: Some(SignedDuration::ZERO),
+        policies: Some(vec![ScalingPolicy {
+            kind: PolicyKind::Percent,
+            value: 100,
+            period: SignedDuration::from_mins(1),
+        }]),
+        ..ScalingRules::default()
+    };
+    let scenario = Scenario {
+        demand: vec![5.0],
+        start: 40,
+        behavior: Some(Behavior {
+            scale_down: rules,
+            ..Behavior::default()
+        }),
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Metric);
+    world.history = History::lost(tick_at(0), scenario.behavior.as_ref(), &world.settings);
+    let decision = world.tick(0);
+    assert_eq!(world.count, n(5));
+    assert_eq!((decision.desired, decision.limit), (n(5), None));
+}
+
+#[test]
+fn a_target_that_is_no_whole_thousandth_counts_as_the_hpa_rounds_it() {
+    let mut world = World::new(&predicted(0.0, 0.13), Mode::Metric);
+    let mut inputs = world.inputs(tick_at(0));
+    let decided = |world: &World, inputs: &Inputs| {
+        decide(
+            &world.workload,
+            inputs,
+            &world.history,
+            &world.settings,
+            tick_at(0),
+        )
+        .0
+    };
+    let set_target = |inputs: &mut Inputs, to: f64| {
+        inputs.forecasts[0].outcome.as_mut().unwrap().target = to;
+    };
+    // An HPA divides 130 by 13; 0.13 / 0.0125 would be 10.4.
+    set_target(&mut inputs, 0.0125);
+    let decision = decided(&world, &inputs);
+    let forecast = decision.proposals.last().unwrap();
+    assert_eq!(
+        (forecast.replicas, forecast.target),
+        (Some(n(10)), Some(0.013))
+    );
+    assert_eq!(decision.published[0].amounts.per_pod.to_string(), "13m");
+    world.workload.mode = Mode::Delegated;
+    assert_eq!(decided(&world, &inputs).maximum, Some(n(11)));
+    // One below a thousandth is a floor, but no metric.
+    set_target(&mut inputs, 0.0005);
+    assert_eq!(decided(&world, &inputs).maximum, Some(n(260)));
+    world.workload.mode = Mode::Metric;
+    let decision = decided(&world, &inputs);
+    let forecast = decision.proposals.last().unwrap();
+    assert_eq!(
+        (forecast.replicas, forecast.reason),
+        (None, Reason::SmallTarget)
+    );
+    assert_eq!(decision.published, []);
+    assert!(
+        forecast.message.starts_with("the target is 500u per pod"),
+        "{}",
+        forecast.message
+    );
 }
 
 proptest! {

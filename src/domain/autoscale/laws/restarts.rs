@@ -46,7 +46,11 @@ fn through_status(history: &History) -> History {
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Direct), Just(Mode::Delegated)]
+    prop_oneof![
+        Just(Mode::Direct),
+        Just(Mode::Delegated),
+        Just(Mode::Metric)
+    ]
 }
 
 proptest! {
