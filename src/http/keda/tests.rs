@@ -4,7 +4,7 @@ use std::{sync::Mutex, time::Duration};
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tonic::Code;
 
 use super::{
@@ -354,7 +354,7 @@ async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
     assert!(message.ends_with("has no decision yet"), "{message}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     let (fake, scaler) = scaler();
     let open = web(&json!([window(Some(5))]), Some(5));
@@ -374,7 +374,9 @@ async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     assert!(next().await.unwrap().unwrap());
     // The status gets too old without a change.
     let pass = async { scaler.clock.advance(Duration::from_mins(30)) };
-    let (answer, ()) = futures::join!(next(), pass);
+    let waiting = timeout(Duration::from_mins(1), next());
+    let (answer, ()) = futures::join!(waiting, pass);
+    let answer = answer.unwrap();
     assert_eq!(answer.unwrap().unwrap_err().code(), Code::Unavailable);
     assert!(next().await.is_none());
 }
