@@ -66,7 +66,7 @@ pub struct AdapterArgs {
         requires = "upstream_url"
     )]
     pub upstream_ca_file: Option<PathBuf>,
-    /// File with the bearer token that it is asked with. Without it, none is sent.
+    /// File with the bearer token that it is asked with, without a newline at the end. Without it, none is sent.
     #[arg(
         long,
         env = "FORETIDE_UPSTREAM_TOKEN_FILE",
