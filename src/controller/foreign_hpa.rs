@@ -76,10 +76,12 @@ pub(super) fn scaled_object(hpa: &HpaView) -> Option<&str> {
     is_keda.then_some(&*controller.name)
 }
 
-/// The trigger to add to a `ScaledObject`, so that it keeps the target at the floor of this autoscaler.
+/// The trigger to add to a `ScaledObject`, so that it keeps the target at the floor of this autoscaler. It lacks the
+/// reference to a `TriggerAuthentication`, whose name is the user's choice.
 pub(super) fn trigger_to_add(autoscaler: &str) -> String {
     format!(
-        "{{type: external, metadata: {{scalerAddress: \"{KEDA_ADDRESS}\", {KEDA_AUTOSCALER}: {autoscaler}}}}}"
+        "{{type: external, metadata: {{scalerAddress: \"{KEDA_ADDRESS}\", enableTLS: \"true\", {KEDA_AUTOSCALER}: \
+         {autoscaler}}}}}"
     )
 }
 
@@ -135,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn the_trigger_to_add_is_complete() {
+    fn the_trigger_to_add_has_all_metadata_that_a_default_installation_needs() {
         assert_eq!(
             trigger_to_add("web"),
             "{type: external, metadata: {scalerAddress: \"foretide-keda-scaler.foretide-system.svc:9000\", \
-             autoscaler: web}}"
+             enableTLS: \"true\", autoscaler: web}}"
         );
     }
 

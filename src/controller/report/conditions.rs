@@ -18,7 +18,10 @@ use crate::{
         decide::Decided,
         foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
     },
-    domain::{autoscale::ConditionKind, autoscale::action::Action, workload::Mode},
+    domain::{
+        autoscale::{ConditionKind, Limit, action::Action},
+        workload::Mode,
+    },
     ports::{ClusterError, HpaView},
 };
 
@@ -114,8 +117,8 @@ fn foreign_message(autoscaler: &str, foreign: &HpaView) -> String {
     match scaled_object(foreign) {
         Some(scaled_object) => format!(
             "ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
-             add the trigger {} to it, so that it keeps the floor of this object, or delete one of the two; until then \
-             this object only previews",
+             add the trigger {} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of \
+             this object, or delete one of the two; until then this object only previews",
             trigger_to_add(autoscaler)
         ),
         None => format!(
@@ -133,8 +136,14 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
     } = &applied.decided;
     let ready =
         |reason, message: &str| condition(ConditionKind::Ready.as_str(), "True", reason, message);
-    let decided = applied.decided.decision.message();
+    let decision = &applied.decided.decision;
+    let decided = decision.message();
     if let Some(trigger) = part.keda_trigger(observation) {
+        let decided = match decision.limit {
+            // KEDA itself scales from zero.
+            Some(Limit::Paused) => "it is scaled to zero until a trigger is active".to_owned(),
+            _ => decided,
+        };
         let message = format!(
             "ScaledObject {} scales the target, and reads this object as {}; {decided}",
             trigger.scaled_object, trigger.metric

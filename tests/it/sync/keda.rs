@@ -87,8 +87,8 @@ async fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_flo
     assert_eq!(
         message(&world.fake),
         "ScaledObject web (horizontalpodautoscaler keda-hpa-web) scales the same target and is not changed; add the trigger \
-         {type: external, metadata: {scalerAddress: \"foretide-keda-scaler.foretide-system.svc:9000\", autoscaler: web}} \
-         to it, so that it keeps the floor of this object, or delete one of the two; until then this object only previews"
+         {type: external, metadata: {scalerAddress: \"foretide-keda-scaler.foretide-system.svc:9000\", enableTLS: \"true\", \
+         autoscaler: web}} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of this object, or delete one of the two; until then this object only previews"
     );
     keda_hpa(&world.fake, &["s0-cpu-something", "s1-foretide-floor-web"]);
     assert_eq!(world.sync(30).await, ["status web"]);
@@ -109,6 +109,19 @@ async fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_flo
         "{writes:?}"
     );
     assert_eq!(world.fake.ready("web").1, "Decided");
+}
+
+#[tokio::test]
+async fn a_workload_that_keda_has_scaled_to_zero_waits_for_a_trigger_and_not_for_its_owner() {
+    let mut world = world("prediction: {}");
+    world.fake.state().replicas.insert("web".to_owned(), 0);
+    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+    world.sync(0).await;
+    assert_eq!(
+        message(&world.fake),
+        "ScaledObject web scales the target, and reads this object as s0-foretide-floor-web; it is scaled to zero until a \
+         trigger is active"
+    );
 }
 
 #[tokio::test]
