@@ -378,10 +378,11 @@ fn monotonic_now() -> Monotonic {
     static ORIGIN: LazyLock<(Instant, Option<Duration>)> =
         LazyLock::new(|| (Instant::now(), since_boot()));
     let (origin, boot) = *ORIGIN;
+    // The file is read first: if the process is stopped meanwhile, the other clock shows it.
+    let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
     // That of tokio, which tests can pause.
     let now = tokio::time::Instant::now().into_std();
     let awake = now.saturating_duration_since(origin);
-    let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
     ORIGIN_READING + awake.max(total.unwrap_or_default())
 }
 

@@ -94,10 +94,16 @@ async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError
         .await
 }
 
-/// The reason and the message of the error that a server gives.
+/// The reason and the message of the error that a server gives. One that refuses a certificate closes the connection
+/// while the request is on its way to it, and what it says can be lost with the connection: then it is asked again.
 async fn refusal(server: HistoryServer, now: Timestamp) -> (&'static str, String) {
-    let error = up(&Reader::new(&server), now).await.unwrap_err();
-    (error.reason(), error.to_string())
+    eventually(TIMEOUT, "a refusal with its reason", || async {
+        match up(&Reader::new(&server), now).await.unwrap_err() {
+            HistoryError::Unreachable { source, .. } => Err(format!("{source:?}")),
+            error => Ok((error.reason(), error.to_string())),
+        }
+    })
+    .await
 }
 
 /// What its client knows of a server.
