@@ -67,6 +67,9 @@ async fn the_examples_apply_unchanged_and_invalid_objects_are_refused_with_our_m
             let read = world.ehpas().get(name).await.unwrap();
             let typed = serde_json::to_value(&read.spec).unwrap();
             assert_eq!(typed, object["spec"], "{file}, applied and read");
+            // Another example may have one of this name.
+            delete(&world.ehpas(), name).await;
+            wait_until_deleted(&world.ehpas(), name).await;
         }
     }
 
