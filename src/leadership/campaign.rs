@@ -159,19 +159,25 @@ impl<L: LeaseStore> Campaign<L> {
 
     /// Gives the lease back, so that another candidate need not wait for it.
     async fn release(&self) {
-        let released = async {
-            let Some(lease) = self.lease.read().await? else {
-                return Ok(());
-            };
-            match self.elector.released(&lease, self.clock.now()) {
-                Some(record) => self.lease.replace(&lease, &record).await.map(drop),
-                None => Ok::<(), ClusterError>(()),
-            }
-        };
-        if let Err(error) = released.await {
+        let mut released = self.attempt_release().await;
+        if matches!(released, Err(ClusterError::Conflict { .. })) {
+            // The renewal that was given up for this can still arrive between the read and the write.
+            released = self.attempt_release().await;
+        }
+        if let Err(error) = released {
             let error = chain(&error);
             tracing::warn!(%error, "could not release the lease; another replica leads once it expires");
         }
+    }
+
+    async fn attempt_release(&self) -> Result<(), ClusterError> {
+        let Some(lease) = self.lease.read().await? else {
+            return Ok(());
+        };
+        if let Some(record) = self.elector.released(&lease, self.clock.now()) {
+            self.lease.replace(&lease, &record).await?;
+        }
+        Ok(())
     }
 
     fn publish(&self, token: Option<Token>) {

@@ -30,6 +30,8 @@ struct State {
     version: u32,
     /// Whether requests never return.
     hangs: bool,
+    /// A write that is under way: it arrives after the next read.
+    under_way: Option<LeaseRecord>,
     writes: VecDeque<LeaseRecord>,
 }
 
@@ -72,7 +74,12 @@ impl FakeLease {
 impl LeaseStore for FakeLease {
     async fn read(&self) -> Result<Option<StoredLease>, ClusterError> {
         self.call().await;
-        Ok(self.stored())
+        let found = self.stored();
+        let under_way = self.0.lock().unwrap().under_way.take();
+        if let Some(record) = under_way {
+            self.put(record);
+        }
+        Ok(found)
     }
 
     async fn create(&self, record: &LeaseRecord) -> Result<StoredLease, ClusterError> {
@@ -231,6 +238,21 @@ async fn a_leader_whose_lease_another_took_ends_at_its_next_renewal() {
     let ended = timeout(Duration::ZERO, leader.task).await;
     assert_eq!(ended.unwrap().unwrap(), Ended::Lost);
     assert_eq!(lease.holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_stopped_while_it_renews_releases_the_lease() {
+    for (holder, left) in [("a", ""), ("b", "b")] {
+        let lease = FakeLease::default();
+        let leader = Running::start(&lease, "a");
+        pass(1).await;
+        let mut renewal = lease.stored().unwrap().record;
+        renewal.holder = holder.to_owned();
+        lease.0.lock().unwrap().under_way = Some(renewal);
+        leader.stop.send(()).unwrap();
+        assert_eq!(leader.task.await.unwrap(), Ended::Stopped);
+        assert_eq!(lease.holder(), left, "a write of {holder} arrives");
+    }
 }
 
 #[tokio::test(start_paused = true)]
