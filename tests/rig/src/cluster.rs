@@ -11,6 +11,10 @@ use std::{
 };
 
 use kube::Client;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::{
     AuditEvent, Binaries, ClusterOptions, Component, Error, Result, audit, dump,
@@ -22,6 +26,8 @@ use crate::{
 
 /// The time that a component may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(90);
+/// How often a cluster is started whose parts end instead.
+const STARTS: u32 = 3;
 
 /// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
 /// that happens while its test panics, its state and logs are kept in `target/rig/failures`.
@@ -44,10 +50,10 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster, and returns when its API server, its nodes and its metrics API are ready.
+    /// Starts a cluster, and returns when its API server, its nodes and its metrics API are ready, and all parts answer.
     ///
     /// # Errors
-    /// As [`Binaries::ensure`]; [`Error::NotReady`] with the end of the log of a part that fails.
+    /// As [`Binaries::ensure`]; [`Error::NotReady`] or [`Error::Ended`] with the end of the log of a part that fails.
     pub async fn start(options: ClusterOptions) -> Result<Self> {
         crate::install_crypto();
         let mut options = options;
@@ -56,27 +62,46 @@ impl Cluster {
             .extend([Component::Etcd, Component::KubeApiserver]);
         options.components.retain(|part| part.in_cluster());
         let binaries = binaries().await?;
-        let layout = Layout::new(&options)?;
+        let mut left = STARTS;
+        loop {
+            left -= 1;
+            match Self::start_once(&options, &binaries).await {
+                // Its port was taken, or it was too early on a busy machine: a controller-manager ends when it may not yet
+                // read a ConfigMap, and an API server when etcd does not answer within 20 seconds.
+                Err(failure @ Error::Ended { .. }) if left > 0 => {
+                    say(&format!("starting {} again: {failure}", options.name));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Starts it once, on new ports.
+    async fn start_once(options: &ClusterOptions, binaries: &Binaries) -> Result<Self> {
+        let layout = Layout::new(options)?;
         let client = client_of(&layout.kubeconfig("admin")).await?;
-        let processes = Mutex::default();
         let cluster = Self {
             client,
-            processes,
-            options,
-            binaries,
+            processes: Mutex::default(),
+            options: options.clone(),
+            binaries: binaries.clone(),
             layout,
         };
-        cluster.start_parts().await?;
+        tokio::select! {
+            started = cluster.start_parts() => started?,
+            ended = cluster.first_end() => return Err(ended),
+        }
         Ok(cluster)
     }
 
     async fn start_parts(&self) -> Result<()> {
         let parts: Vec<Component> = self.options.components.iter().copied().collect();
         self.spawn(Component::Etcd)?;
-        self.start_component(Component::KubeApiserver).await?;
-        for part in parts {
+        self.spawn(Component::KubeApiserver)?;
+        self.wait_for_api(Component::KubeApiserver).await?;
+        for part in &parts {
             if !matches!(part, Component::Etcd | Component::KubeApiserver) {
-                self.spawn(part)?;
+                self.spawn(*part)?;
             }
         }
         if self.options.components.contains(&Component::MetricsServer) {
@@ -85,6 +110,9 @@ impl Cluster {
         }
         if self.options.components.contains(&Component::Kwok) {
             self.add_nodes(&self.options.nodes).await?;
+        }
+        for part in parts {
+            self.wait_for_answer(part).await?;
         }
         Ok(())
     }
@@ -132,7 +160,7 @@ impl Cluster {
     /// API server waits until they answer.
     ///
     /// # Errors
-    /// [`Error::NotReady`] with the end of its log.
+    /// [`Error::NotReady`] or [`Error::Ended`] with the end of its log.
     pub async fn start_component(&self, component: Component) -> Result<()> {
         let port = self.layout.port(component);
         let free = || async move {
@@ -187,7 +215,7 @@ impl Cluster {
     /// [`Cluster::start_component`] for the API server, with the same port, certificates and data.
     ///
     /// # Errors
-    /// [`Error::NotReady`] with the end of its log.
+    /// As [`Cluster::start_component`].
     pub async fn start_apiserver(&self) -> Result<()> {
         self.start_component(Component::KubeApiserver).await
     }
@@ -230,7 +258,7 @@ impl Cluster {
     async fn wait_for_api(&self, component: Component) -> Result<()> {
         let ready = || async {
             if let Some(ended) = self.ended(component) {
-                return Ok(Err(format!("it ended with {ended}")));
+                return Ok(Err(ended));
             }
             let request = http_get("/readyz");
             let answer = self
@@ -244,26 +272,51 @@ impl Cluster {
                 Err(answer)
             }
         };
-        let outcome = within(READY, "the API server is ready", ready).await;
-        let reason = match outcome {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(reason)) => reason,
-            Err(late) => late.to_string(),
-        };
-        let log = self
-            .processes()
-            .get(&component)
-            .map(Child::log_tail)
-            .unwrap_or_default();
-        Err(Error::NotReady {
-            component: component.to_string(),
-            reason,
-            log,
-        })
+        match within(READY, "the API server is ready", ready).await {
+            Ok(outcome) => outcome,
+            Err(late) => Err(self.not_ready(component, &late)),
+        }
     }
 
-    fn ended(&self, component: Component) -> Option<std::process::ExitStatus> {
-        self.processes().get_mut(&component).and_then(Child::ended)
+    /// Waits until a part answers a request, whatever it answers. Its port is open before it has read its configuration.
+    async fn wait_for_answer(&self, component: Component) -> Result<()> {
+        let port = self.layout.port(component);
+        let answers = within(READY, "it answers", || answer_of(port)).await;
+        answers.map_err(|late| self.not_ready(component, &late))
+    }
+
+    fn not_ready(&self, component: Component, why: &Error) -> Error {
+        let processes = self.processes();
+        let log = processes.get(&component).map(Child::log_tail);
+        Error::NotReady {
+            component: component.to_string(),
+            reason: why.to_string(),
+            log: log.unwrap_or_default(),
+        }
+    }
+
+    /// Returns when a part has ended.
+    async fn first_end(&self) -> Error {
+        let parts = &self.options.components;
+        let end = || async {
+            let end = parts.iter().find_map(|part| self.ended(*part));
+            end.ok_or("all run")
+        };
+        match within(Duration::MAX, "a part ends", end).await {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    /// The failure of a part that has ended.
+    fn ended(&self, component: Component) -> Option<Error> {
+        let mut processes = self.processes();
+        let child = processes.get_mut(&component)?;
+        let status = child.ended()?;
+        Some(Error::Ended {
+            component: component.to_string(),
+            status,
+            log: child.log_tail(),
+        })
     }
 }
 
@@ -299,8 +352,15 @@ pub(crate) async fn client_of(kubeconfig: &Path) -> Result<Client> {
     let options = kube::config::KubeConfigOptions::default();
     let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &options).await?;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    config.connect_timeout = Some(Duration::from_secs(15));
     Client::try_from(config).map_err(|source| Error::Client(Box::new(source)))
+}
+
+/// Sends a request without TLS, which a server with TLS answers too, with an error.
+async fn answer_of(port: u16) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    stream.read_u8().await.map(drop)
 }
 
 /// A GET without a body.

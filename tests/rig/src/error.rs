@@ -1,6 +1,6 @@
 //! Errors of building, starting and querying components. One enum for the crate, because its callers only print them.
 
-use std::{fmt, io, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, process::ExitStatus, time::Duration};
 
 /// A failure of the rig itself; its message says what to do.
 #[derive(thiserror::Error)]
@@ -66,7 +66,17 @@ pub enum Error {
         /// The last state.
         last: String,
     },
-    /// A component exited, or never answered.
+    /// A component exited.
+    #[error("{component} ended with {status}; its log ends with:\n{log}")]
+    Ended {
+        /// Which component.
+        component: String,
+        /// How it exited.
+        status: ExitStatus,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// A component never answered.
     #[error("{component} is not ready: {reason}; its log ends with:\n{log}")]
     NotReady {
         /// Which component.

@@ -207,6 +207,8 @@ impl Layout {
         flags.extend([
             format!("--controllers={CONTROLLERS}"),
             "--use-service-account-credentials".to_owned(),
+            // The API server may be paused, and the machine slow; a lost node makes its pods unready for good.
+            "--node-monitor-grace-period=10m".to_owned(),
             format!(
                 "--service-account-private-key-file={}",
                 self.file("accounts.key")

@@ -102,6 +102,7 @@ pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use pki::{Identity, Pki, Validity};
 pub use place::{RunFolder, failures};
+pub use process::free_port;
 pub use prometheus::{Prometheus, WebSecurity};
 pub use relay::Relay;
 pub use scraping::Scraping;

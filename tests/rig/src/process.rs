@@ -153,8 +153,12 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<std::process::Child
 /// takes the port of a server while it is down.
 const PORTS: (u16, u16) = (18_000, 31_999);
 
-/// A port on 127.0.0.1 without a listener, never returned twice by this process.
-pub(crate) fn free_port() -> Result<u16> {
+/// A port on 127.0.0.1 without a listener, never returned twice by this process. No outgoing connection takes it, as it
+/// may take a port that the system chose for `bind`.
+///
+/// # Errors
+/// [`Error::NoPort`] when all are in use.
+pub fn free_port() -> Result<u16> {
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let (first, last) = PORTS;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     Binaries, Component, Error, History, Identity, Result, Scraping,
-    place::RunFolder,
+    place::{RunFolder, say},
     process::{Child, free_port, is_free},
     scraping,
     wait::within,
@@ -27,6 +27,8 @@ storage: {tsdb: {out_of_order_time_window: 30m}}
 
 /// How long it may take to be ready on a busy machine.
 const READY: Duration = Duration::from_mins(1);
+/// How often one is started that ends instead.
+const STARTS: u32 = 3;
 
 /// How a Prometheus is protected (its `--web.config.file`).
 #[derive(Debug)]
@@ -86,8 +88,7 @@ impl Prometheus {
     pub async fn start_secured(history: &History, security: WebSecurity) -> Result<Self> {
         let prometheus = Self::prepare(Some(security), None).await?;
         prometheus.import(&history.to_open_metrics()).await?;
-        prometheus.restart().await?;
-        Ok(prometheus)
+        prometheus.started().await
     }
 
     /// Shows another certificate to connections from now on. It must be of the same authority.
@@ -107,7 +108,7 @@ impl Prometheus {
     ///
     /// # Errors
     /// As [`Binaries::ensure`]; [`Error::History`] when promtool refuses the samples;
-    /// [`Error::NotReady`] with the end of the log.
+    /// [`Error::NotReady`] or [`Error::Ended`] with the end of the log.
     pub async fn start(history: &History) -> Result<Self> {
         Self::start_with_text(&history.to_open_metrics()).await
     }
@@ -120,8 +121,7 @@ impl Prometheus {
     pub async fn start_with_text(open_metrics: &str) -> Result<Self> {
         let prometheus = Self::prepare(None, None).await?;
         prometheus.import(open_metrics).await?;
-        prometheus.restart().await?;
-        Ok(prometheus)
+        prometheus.started().await
     }
 
     /// Starts a Prometheus without samples, which scrapes and evaluates rules. It has no targets before
@@ -132,8 +132,7 @@ impl Prometheus {
     pub async fn start_scraping(scraping: Scraping) -> Result<Self> {
         let prometheus = Self::prepare(None, Some(scraping)).await?;
         prometheus.scrape(&[])?;
-        prometheus.restart().await?;
-        Ok(prometheus)
+        prometheus.started().await
     }
 
     /// Scrapes these targets from now on, and no others: series of the others end at once.
@@ -181,6 +180,22 @@ impl Prometheus {
         Ok(prometheus)
     }
 
+    /// Starts it for the first time, on another port if its own was taken meanwhile.
+    async fn started(mut self) -> Result<Self> {
+        let mut left = STARTS;
+        loop {
+            left -= 1;
+            match self.launch().await {
+                Ok(()) => return Ok(self),
+                Err(failure @ Error::Ended { .. }) if left > 0 => {
+                    say(&format!("starting it again: {failure}"));
+                    self.port = free_port()?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
     /// Its base URL, without a slash at the end; the same after a restart.
     #[must_use]
     pub fn url(&self) -> String {
@@ -205,7 +220,7 @@ impl Prometheus {
     /// Starts it again, with the data and on the port it had, and returns when it is ready.
     ///
     /// # Errors
-    /// [`Error::NotReady`] with the end of its log.
+    /// [`Error::NotReady`] or [`Error::Ended`] with the end of its log.
     pub async fn restart(&self) -> Result<()> {
         self.kill();
         let port = self.port;
@@ -217,22 +232,42 @@ impl Prometheus {
             }
         };
         within(READY, &format!("port {port} of prometheus is free"), free).await?;
+        self.launch().await
+    }
+
+    async fn launch(&self) -> Result<()> {
         let child = Child::spawn(&self.command(), &self.log())?;
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
         let ready = || async {
+            if let Some(ended) = self.ended() {
+                return Ok(Err(ended));
+            }
             let answer = self.get(format!("{}/-/ready", self.url())).send().await;
             answer
                 .and_then(reqwest::Response::error_for_status)
+                .map(|_ready| Ok(()))
                 .map_err(|no| no.to_string())
         };
-        within(READY, "prometheus is ready", ready)
-            .await
-            .map(drop)
-            .map_err(|late| Error::NotReady {
+        match within(READY, "prometheus is ready", ready).await {
+            Ok(outcome) => outcome,
+            Err(late) => Err(Error::NotReady {
                 component: Component::Prometheus.to_string(),
                 reason: late.to_string(),
                 log: crate::process::tail(&self.log(), 25),
-            })
+            }),
+        }
+    }
+
+    /// Its failure, if it has ended.
+    fn ended(&self) -> Option<Error> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = child.as_mut()?;
+        let status = child.ended()?;
+        Some(Error::Ended {
+            component: Component::Prometheus.to_string(),
+            status,
+            log: child.log_tail(),
+        })
     }
 
     /// Pauses it, as SIGSTOP does: it accepts connections and answers nothing until [`Prometheus::resume`].

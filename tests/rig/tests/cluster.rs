@@ -75,6 +75,20 @@ async fn running_pods(client: Client, namespace: &str, expected: usize) -> Vec<P
     .await
 }
 
+async fn exist(client: Client, namespace: &str, expected: usize) {
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    eventually(SOON, "so many pods exist", || async {
+        let list = pods.list(&ListParams::default()).await;
+        let seen = list.map_err(|no| no.to_string())?.items.len();
+        if seen == expected {
+            Ok(())
+        } else {
+            Err(format!("{seen} of {expected} exist"))
+        }
+    })
+    .await;
+}
+
 async fn desired(client: Client, namespace: &str, deadline: Duration, expected: i32) {
     let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(client, namespace);
     eventually(deadline, "the HPA wants so many replicas", || async {
@@ -103,8 +117,10 @@ async fn full_nodes_leave_pods_pending_and_the_api_server_restarts_with_its_data
         .put(&deployments, &deployment(7, "1m"))
         .await
         .unwrap();
-    let pods = running_pods(cluster.client(), &namespace, 5).await;
-    assert_eq!(pods.len(), 7);
+    running_pods(cluster.client(), &namespace, 5).await;
+    // Some run before the last ones are created.
+    exist(cluster.client(), &namespace, 7).await;
+    running_pods(cluster.client(), &namespace, 5).await;
 
     cluster.stop_apiserver();
     assert!(deployments.get("web").await.is_err());

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::post;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
 use super::*;
@@ -303,9 +303,10 @@ async fn gzip_is_decompressed_and_broken_gzip_is_an_error() {
 
 #[tokio::test]
 async fn a_closed_port_is_unreachable() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound, so that no other test listens on it.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     assert_eq!(range(address).await.unwrap_err().reason(), "Unreachable");
 }
 
