@@ -110,8 +110,11 @@ async fn who_may_not_scale_a_target_may_not_write_an_autoscaler_of_it() {
     let (by_author, by_operator) = (ehpas(author.clone()), ehpas(operator.clone()));
     let of = |target| ehpa(target, (1, 5), &json!({}));
 
-    // Without the policy every author may.
-    by_author.create(&of(deployment("before"))).await.unwrap();
+    // Without the policy every author may, once the API server has seen the roles.
+    eventually(TIMEOUT, "an author writes autoscalers", || async {
+        by_author.create(&of(deployment("before"))).await
+    })
+    .await;
     world.apply(POLICY).await;
     let cannot = "user author cannot update the scale of Deployment.apps default/web, which the object would scale";
     eventually(TIMEOUT, "the policy is in force", || async {

@@ -86,24 +86,27 @@ fn history(metric: &str, now: Timestamp) -> History {
     History::new().gauge(metric, Series::of(&labels, span, |_| 1.0))
 }
 
-/// The last half an hour of the metric `up`.
+/// The last half an hour of the metric `up`, or what the server says instead. One that refuses a certificate closes the
+/// connection while the request is on its way to it, and what it says can be lost with the connection; one that stalls
+/// does not connect within three seconds: then it is asked again.
 async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError> {
     let from = now - SignedDuration::from_mins(30);
-    reader
-        .range("sum(up)", from, now, SignedDuration::from_mins(1))
-        .await
-}
-
-/// The reason and the message of the error that a server gives. One that refuses a certificate closes the connection
-/// while the request is on its way to it, and what it says can be lost with the connection: then it is asked again.
-async fn refusal(server: HistoryServer, now: Timestamp) -> (&'static str, String) {
-    eventually(TIMEOUT, "a refusal with its reason", || async {
-        match up(&Reader::new(&server), now).await.unwrap_err() {
-            HistoryError::Unreachable { source, .. } => Err(format!("{source:?}")),
-            error => Ok((error.reason(), error.to_string())),
+    let step = SignedDuration::from_mins(1);
+    eventually(TIMEOUT, "an answer to the query", || async {
+        match reader.range("sum(up)", from, now, step).await {
+            Err(lost @ (HistoryError::Unreachable { .. } | HistoryError::Timeout { .. })) => {
+                Err(format!("{lost:?}"))
+            }
+            answer => Ok(answer),
         }
     })
     .await
+}
+
+/// The reason and the message of the error that a server gives.
+async fn refusal(server: HistoryServer, now: Timestamp) -> (&'static str, String) {
+    let error = up(&Reader::new(&server), now).await.unwrap_err();
+    (error.reason(), error.to_string())
 }
 
 /// What its client knows of a server.

@@ -403,10 +403,12 @@ async fn certificates_of_our_own_rotate_without_a_failed_call() {
         certificate_secret: "foretide-keda-scaler-certificates".to_owned(),
         service_name: SCALER.to_owned(),
         service_namespace: Some(SYSTEM.to_owned()),
+        // Another one signs after 36 s. Each is replaced 8 s before it ends or earlier, as a stall of seconds would otherwise
+        // let it end.
         lifetimes: CertificateLifetimes {
-            authority: seconds(24),
-            overlap: seconds(2),
-            serving: seconds(9),
+            authority: seconds(45),
+            overlap: seconds(6),
+            serving: seconds(24),
             period: seconds(1),
         },
         clients: ClientCertificates::None,
@@ -432,7 +434,7 @@ async fn certificates_of_our_own_rotate_without_a_failed_call() {
     let authority = async || std::fs::read_to_string(read("ca.crt").await).unwrap();
     let active = Ok(json!({"result": true}));
     let first = authority().await;
-    eventually(TIMEOUT, "another authority signs", || async {
+    eventually(2 * TIMEOUT, "another authority signs", || async {
         for client in &clients {
             // As a person or a tool copies the bundle.
             let bundle = read("ca-bundle.crt").await;
@@ -449,9 +451,10 @@ async fn certificates_of_our_own_rotate_without_a_failed_call() {
     })
     .await;
     for client in &clients {
-        let second = read("ca.crt").await;
         eventually(TIMEOUT, "a certificate of the new authority", || async {
-            client.trusting(&second).is_active().await
+            // Read each time: it signs for some time only.
+            let newest = read("ca.crt").await;
+            client.trusting(&newest).is_active().await
         })
         .await;
     }

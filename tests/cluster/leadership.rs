@@ -1,14 +1,17 @@
 //! Two replicas of the controller, one of which leads: it is killed, paused and stopped.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
 
 use foretide::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use rig::{ClusterOptions, eventually};
+use rig::{AuditEvent, ClusterOptions, eventually};
 use serde_json::json;
-use tokio::process::{Child, Command};
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::{Child, Command},
+};
 
 use crate::world::{NAMESPACE, TIMEOUT, World, binary};
 
@@ -17,6 +20,29 @@ const TAKEOVER: Duration = Duration::from_secs(15 + 2);
 
 /// How long a leader is paused at least.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
+
+/// How often a standby asks for the lease at least, and a leader with a retry period of a second renews it.
+const ASKS: SignedDuration = SignedDuration::from_secs(1);
+
+/// A signal that is sent at once when it is time. While a program for it starts, a leader could write all that it has to.
+pub(crate) struct Signal(Child);
+
+impl Signal {
+    pub(crate) fn prepare(process: &Child, signal: &str) -> Self {
+        let id = process.id().unwrap().to_string();
+        let script = r#"read -r now && kill "$1" "$2""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh", signal, &id]);
+        shell.stdin(Stdio::piped()).kill_on_drop(true);
+        Self(shell.spawn().unwrap())
+    }
+
+    pub(crate) async fn send(mut self) {
+        let mut input = self.0.stdin.take().unwrap();
+        input.write_all(b"now\n").await.unwrap();
+        assert!(self.0.wait().await.unwrap().success());
+    }
+}
 
 /// A replica, as `deploy/` runs it.
 fn replica(world: &World) -> Child {
@@ -58,10 +84,13 @@ pub(crate) async fn lasts_a_minute(paused_since: Timestamp) {
     .await;
 }
 
+fn leases(client: &Client) -> Api<Lease> {
+    Api::namespaced(client.clone(), "foretide-system")
+}
+
 /// Who holds the lease; empty if nobody does.
 pub(crate) async fn holder(client: &Client) -> Result<String, String> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), "foretide-system");
-    let lease = leases.get("foretide").await;
+    let lease = leases(client).get("foretide").await;
     let spec = lease.map_err(|error| error.to_string())?.spec;
     Ok(spec
         .and_then(|spec| spec.holder_identity)
@@ -78,6 +107,45 @@ pub(crate) async fn next_holder(client: &Client, limit: Duration, before: &str) 
         Ok(found)
     })
     .await
+}
+
+/// Fails if a replica took longer than `limit` for something, `from` one moment `to` another. A machine that stalls holds it
+/// up; by how much, its requests about the lease show, which are due every second.
+pub(crate) fn assert_took_at_most(
+    limit: Duration,
+    [from, to]: [Timestamp; 2],
+    of_replica: &[AuditEvent],
+) {
+    let asked = of_replica
+        .iter()
+        .filter(|request| request.resource == "leases")
+        .map(|request| request.time)
+        .filter(|at| from < *at && *at < to);
+    let mut moments: Vec<_> = asked.chain([from, to]).collect();
+    moments.sort_unstable();
+    let gaps = moments
+        .windows(2)
+        .map(|pair| pair[1].duration_since(pair[0]));
+    let held_up = gaps.fold(SignedDuration::ZERO, |sum, gap| {
+        sum + (gap - ASKS).max(SignedDuration::ZERO)
+    });
+    let took = to.duration_since(from);
+    let limit = SignedDuration::try_from(limit).unwrap();
+    assert!(
+        took <= limit + held_up,
+        "it took {took:#}, of which it was held up for {held_up:#}"
+    );
+}
+
+/// Waits until another replica leads than `before`, which has stopped just now, and returns which; it must be so in time.
+async fn successor(world: &World, before: &str) -> String {
+    let stopped = Clock::system().now();
+    let next = next_holder(&world.client, TIMEOUT, before).await;
+    let lease = leases(&world.client).get("foretide").await.unwrap();
+    let led = lease.spec.and_then(|spec| spec.acquire_time).unwrap().0;
+    // All replicas have one account; the one that stopped asks for nothing.
+    assert_took_at_most(TAKEOVER, [stopped, led], &world.requests());
+    next
 }
 
 /// Sets the only count that the autoscaler may choose, and waits until it is in force.
@@ -109,15 +177,14 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed_paused_or_stopped() {
     let first = next_holder(&world.client, TIMEOUT, "").await;
     scaled_to(&world, 2).await;
     let mut paused = standby(&world).await;
-    let taken = next_holder(&world.client, TAKEOVER, &first);
-    let (killed, second) = tokio::join!(killed.kill(), taken);
-    killed.unwrap();
+    killed.kill().await.unwrap();
+    let second = successor(&world, &first).await;
     scaled_to(&world, 3).await;
 
     let mut stopped = standby(&world).await;
+    signal(&paused, "-STOP").await;
     let paused_since = Clock::system().now();
-    let taken = next_holder(&world.client, TAKEOVER, &second);
-    let ((), third) = tokio::join!(signal(&paused, "-STOP"), taken);
+    let third = successor(&world, &second).await;
     scaled_to(&world, 4).await;
     // The paused leader wakes up without the right to write, and ends.
     lasts_a_minute(paused_since).await;

@@ -160,6 +160,17 @@ impl World {
         .await
     }
 
+    /// Waits until the condition of an autoscaler is `wanted` (`status/reason`) and says `words`: the same reason may have
+    /// had another cause before.
+    pub(crate) async fn condition_says(&self, name: &str, kind: &str, wanted: &str, words: &str) {
+        self.status(name, &format!("{kind}={wanted}: {words}"), |status| {
+            condition(status, kind)
+                .filter(|(is, message)| is == wanted && message.contains(words))
+                .map(drop)
+        })
+        .await;
+    }
+
     /// Waits until an autoscaler decides on this count.
     pub(crate) async fn decides(&self, name: &str, replicas: i32) {
         self.status(name, &format!("{replicas} expected replicas"), |status| {

@@ -1,9 +1,6 @@
 //! Who may read `/metrics` of a controller, as a real API server decides: also of a standby, which writes nothing.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    path::Path,
-};
+use std::{net::SocketAddr, path::Path};
 
 use foretide::{
     clock::Clock,
@@ -65,8 +62,7 @@ pub(crate) async fn token(world: &World, account: &str, audience: Option<&str>) 
 
 /// An address of loopback that no process listens on.
 pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], rig::free_port().unwrap()))
 }
 
 /// The status and the text of a response.

@@ -1,7 +1,7 @@
 //! Preview computes and writes nothing; switching to Auto and back, and deletion, create and delete the child and
 //! never change the replicas.
 
-use std::collections::BTreeSet;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use foretide::clock::Clock;
 use foretide_crds::TimeSeriesPrediction;
@@ -117,17 +117,19 @@ async fn a_preview_writes_nothing_until_pinned_and_switching_affects_only_the_ch
     wait_until_deleted(&world.hpas(), CHILD).await;
     wait_until_deleted(&predictions, CHILD).await;
     // Requests in flight at the deletion have arrived.
-    let mut seen = vec![world.writes().len()];
-    let after = eventually(TIMEOUT, "writes have stopped", || {
+    let seen = RefCell::new(Vec::new());
+    let after = eventually(TIMEOUT, "writes have stopped", || async {
+        // While the API server stalls, its log rests as well: it answers before each look.
+        world.replicas("shop").await;
+        let mut seen = seen.borrow_mut();
         seen.push(world.writes().len());
         let last = &seen[seen.len().saturating_sub(8)..];
         let rests = last.len() == 8 && last.iter().all(|count| *count == last[0]);
-        let answer = if rests {
+        if rests {
             Ok(last[0])
         } else {
             Err(format!("{last:?}"))
-        };
-        std::future::ready(answer)
+        }
     })
     .await;
     assert_eq!(world.replicas("shop").await, 7);

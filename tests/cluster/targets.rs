@@ -150,8 +150,9 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_report_the_reaso
         ("late", "not found"),
     ];
     for (name, words) in expected {
-        let message = world.condition(name, "Ready", "False/FailedGetScale").await;
-        assert!(message.contains(words), "{name}: {message}");
+        world
+            .condition_says(name, "Ready", "False/FailedGetScale", words)
+            .await;
         world
             .condition(name, "AbleToScale", "False/FailedGetScale")
             .await;

@@ -9,14 +9,17 @@ use foretide_crds::{FederatedHPA, TimeSeriesPrediction};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use regex::Regex;
-use rig::{ClusterOptions, Component, Identity, Pki, Prometheus, TenantProxy, WebSecurity};
+use rig::{
+    ClusterOptions, Component, Identity, Pki, Prometheus, TenantProxy, WebSecurity, eventually,
+};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{AUTOSCALER, Folder, TENANT_HEADER, wave};
 use crate::{
+    manual_changes::condition,
     metrics_access::{free_address, get},
-    world::{NAMESPACE, World, binary},
+    world::{NAMESPACE, TIMEOUT, World, binary},
 };
 
 /// The namespace of the members' Secrets.
@@ -415,6 +418,21 @@ async fn add_members(world: &World, folder: &Folder) {
     }
 }
 
+/// Waits until the condition `PredictionReady` has this reason, and a message with this text. A server that refuses a
+/// certificate closes the connection while the request is on its way to it, and what it says can be lost with the
+/// connection: the controller asks again after 15 s, and ever later. This is time for five attempts.
+async fn reported(world: &World, (reason, message): (&str, &str)) {
+    eventually(3 * TIMEOUT, &format!("{reason}: {message}"), || async {
+        let found = world.ehpas().get("php-apache").await;
+        let status = found.map_err(|error| error.to_string())?.status;
+        let status = serde_json::to_value(status).map_err(|error| error.to_string())?;
+        let (is, said) = condition(&status, "PredictionReady").ok_or("no condition yet")?;
+        let is_reported = is.ends_with(&format!("/{reason}")) && said.contains(message);
+        is_reported.then_some(()).ok_or(format!("{is}: {said}"))
+    })
+    .await;
+}
+
 /// Runs a controller until it reports what is wrong, and keeps what it and the commands print meanwhile.
 async fn run(world: &World, folder: &Folder, case: &Case, outputs: &mut Outputs) {
     let config = folder.write("config.yaml", &configuration(&case.server));
@@ -435,14 +453,7 @@ async fn run(world: &World, folder: &Folder, case: &Case, outputs: &mut Outputs)
     let controller = command.spawn().unwrap();
 
     let (reason, message) = case.expected;
-    world
-        .status("php-apache", &format!("{reason}: {message}"), |status| {
-            let mut conditions = status.get("conditions")?.as_array()?.iter();
-            let found = conditions.find(|one| one["type"] == "PredictionReady")?;
-            let matches_message = found["message"].as_str()?.contains(message);
-            (found["reason"] == reason && matches_message).then_some(())
-        })
-        .await;
+    reported(world, case.expected).await;
     let from = |what: &str| format!("{what} at {reason} ({message})");
     outputs.add(
         &from("/metrics"),

@@ -126,7 +126,8 @@ async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
     });
     world.ask("StaticWeighted", (3, 30), &more).await;
 
-    // From 06:00 on, a minute per second until there is a forecast; then eight hours per minute.
+    // From 06:00 on, a minute per second until there is a forecast; then four hours per minute, so that nine pods can
+    // start between the forecast of them and noon; then eight hours per minute.
     let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 60.0);
@@ -147,7 +148,7 @@ async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
             forecast["replicas"].as_u64()
         })
         .await;
-    clock.set(clock.now(), 480.0);
+    clock.set(clock.now(), 240.0);
     // 0.9 cores at noon, 0.1 per replica: nine in all, before they are needed.
     world
         .runs(
@@ -157,6 +158,7 @@ async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
         .await;
     let at = clock.now();
     assert!(at < noon, "nine replicas only at {at}");
+    clock.set(clock.now(), 480.0);
     let found = world.bounds().await;
     assert!(found.values().all(|(min, _)| *min >= 2), "{found:?}");
     world

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use foretide::clock::Clock;
+use foretide_crds::FederatedHPA;
 use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{
-    manual_changes::delete,
+    manual_changes::{condition, delete},
     world::{Controller, Counts, NAMESPACE, TIMEOUT},
 };
 
@@ -102,11 +103,16 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
         .condition("MembersReachable", "False/Unreachable")
         .await;
     world.reason("member2", "Unknown").await;
-    let unusual = sync_duration(&controller).await;
-    assert!(
-        unusual <= usual * 3,
-        "five syncs take {unusual:?} instead of {usual:?}: one member delays all"
-    );
+    // A stall of this machine delays some of them; a member that delays the others would do it every time.
+    eventually(TIMEOUT, "one member delays no other", || async {
+        let unusual = sync_duration(&controller).await;
+        if unusual <= usual * 3 {
+            Ok(())
+        } else {
+            Err(format!("five syncs take {unusual:?} instead of {usual:?}"))
+        }
+    })
+    .await;
     world.load.evenly(18.0);
     // Each HPA sees what the others leave, so any of them may have one more.
     world
@@ -214,15 +220,17 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
     world.assert_nothing_forbidden();
 }
 
-/// The time since which all members are reachable.
-async fn reachable_since(world: &FleetWorld) -> Value {
-    world
-        .status("all are reachable", |status| {
-            let mut all = status["conditions"].as_array()?.iter();
-            let found = all.find(|one| one["type"] == "MembersReachable")?;
-            (found["status"] == "True").then(|| found["lastTransitionTime"].clone())
-        })
-        .await
+/// 1 where status reports a problem of the third member that its credentials can cause, else 0. On a busy machine any
+/// member may be silent for longer than the four seconds after which it is lost, whatever its credentials.
+fn has_trouble(fleet: &FederatedHPA) -> Option<i32> {
+    let status = serde_json::to_value(&fleet.status).ok()?;
+    let (found, message) = condition(&status, "MembersReachable")?;
+    let silences = ["no answer", "no response", "not responded", "timed out"];
+    let mut problems = message.split("; ");
+    let problem = problems.find(|one| one.starts_with("member3: "));
+    let is_silent = |problem: &str| silences.iter().any(|words| problem.contains(words));
+    let is_noticed = problem.is_some_and(|problem| !is_silent(problem));
+    Some(i32::from(is_noticed && found.starts_with("False")))
 }
 
 /// A client with the credentials that the hub now has for the third member.
@@ -236,11 +244,33 @@ async fn client_as_hub(world: &FleetWorld) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
+/// Waits until the credentials of a client are refused: the API server caches a valid token for a few seconds.
+async fn wait_until_refused(pods: &Api<Pod>) {
+    eventually(TIMEOUT, "the credentials are refused", || async {
+        match pods.list(&ListParams::default()).await {
+            Err(kube::Error::Api(refusal)) if refusal.code == 401 => Ok(()),
+            other => Err(format!("{:?}", other.map(|found| found.items.len()))),
+        }
+    })
+    .await;
+}
+
 /// A member gets other credentials while its present ones are valid, and then those are revoked; neither step is
 /// noticeable.
 async fn credentials_rotate(world: &FleetWorld, controller: &Controller) {
+    // It has just started: until it has read its members, the condition may be that of its predecessor, or change.
+    world.further_observations(2).await;
     controller.further_syncs(2).await;
-    let since = reachable_since(world).await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    let trouble = Counts::follow(world.federated(), SHOP, has_trouble).await;
+    rotate_credentials(world).await;
+    controller.further_syncs(3).await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    assert_eq!(trouble.range(), (0, 0), "the rotation was noticed");
+}
+
+/// Replaces the credentials of the third member and then revokes the first ones, with syncs after each step.
+async fn rotate_credentials(world: &FleetWorld) {
     let pods: Api<Pod> = Api::namespaced(client_as_hub(world).await, NAMESPACE);
     pods.list(&ListParams::default()).await.unwrap();
 
@@ -270,21 +300,8 @@ async fn credentials_rotate(world: &FleetWorld, controller: &Controller) {
 
     let tokens: Api<Secret> = Api::namespaced(member.cluster.client(), SYSTEM);
     delete(&tokens, "foretide-hub-token").await;
-    // The API server caches a valid token for a few more seconds.
-    eventually(TIMEOUT, "the first credentials are refused", || async {
-        match pods.list(&ListParams::default()).await {
-            Err(kube::Error::Api(refusal)) if refusal.code == 401 => Ok(()),
-            other => Err(format!("{:?}", other.map(|found| found.items.len()))),
-        }
-    })
-    .await;
+    wait_until_refused(&pods).await;
     world.further_observations(3).await;
-    controller.further_syncs(3).await;
-    assert_eq!(
-        reachable_since(world).await,
-        since,
-        "the rotation was noticed"
-    );
 }
 
 /// Maxima by name, of members that have a share.
@@ -365,6 +382,10 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
 
         // Lost for longer than tolerated: the others get its share, and it is not modified.
         world.fleet.member("member2").block();
+        // Writes that were under way have arrived by then.
+        world
+            .condition("MembersReachable", "False/Unreachable")
+            .await;
         let theirs = bounds(&world, "member2").await;
         world
             .bounds_are(

@@ -145,6 +145,9 @@ async fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_delete
     drop(controller);
     let now = Clock::system().now();
     let fast = Controller::run(world.config(), Clock::starting_at(now, 30.0));
+    // On this clock the deletion waits only ten seconds for a member, also for one that is not connected yet.
+    let reachable = ["member1", "member2"];
+    world.further_observations_of(&reachable, 2).await;
     fast.further_syncs(1).await;
     delete(&world.federated(), SHOP).await;
     wait_until_deleted(&world.federated(), SHOP).await;

@@ -133,13 +133,19 @@ impl FleetWorld {
 
     /// Waits until usage was requested from each member this many more times, which is once per sync.
     pub(crate) async fn further_observations(&self, count: usize) {
-        let looks = |member| {
+        let all: Vec<_> = self.clusters().into_iter().map(|(name, _)| name).collect();
+        self.further_observations_of(&all, count).await;
+    }
+
+    /// The same, only from these members.
+    pub(crate) async fn further_observations_of(&self, members: &[&str], count: usize) {
+        let looks = |member: &str| {
             let asked = self.member_requests(member).into_iter();
             asked
                 .filter(|event| event.group == "metrics.k8s.io")
                 .count()
         };
-        for (name, _) in self.clusters() {
+        for name in members {
             let until = looks(name) + count;
             eventually(
                 TIMEOUT,
@@ -230,11 +236,11 @@ impl FleetWorld {
 
     /// The HPA of the shop in a member, whoever owns it.
     pub(crate) async fn child(&self, member: &str) -> Option<HorizontalPodAutoscaler> {
-        let all = self
-            .hpas(member)
-            .list(&ListParams::default())
-            .await
-            .unwrap();
+        let (hpas, everything) = (self.hpas(member), ListParams::default());
+        let all = eventually(TIMEOUT, &format!("the HPAs of {member}"), || async {
+            hpas.list(&everything).await
+        })
+        .await;
         all.into_iter().find(|hpa| {
             let spec = hpa.spec.as_ref();
             spec.is_some_and(|spec| spec.scale_target_ref.name == SHOP)
@@ -313,7 +319,10 @@ impl FleetWorld {
         for member in members {
             let pods: Api<Pod> = Api::namespaced(self.cluster(member).client(), NAMESPACE);
             let of_the_shop = ListParams::default().labels(&format!("app={SHOP}"));
-            let found = pods.list(&of_the_shop).await.unwrap();
+            let found = eventually(TIMEOUT, &format!("the pods of {member}"), || async {
+                pods.list(&of_the_shop).await
+            })
+            .await;
             all += found.iter().filter(|pod| is_ready(pod)).count();
         }
         all

@@ -161,7 +161,7 @@ async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it()
     with_values(&mut site).await;
     let uninstall = "helm uninstall foretide --namespace foretide-system";
     site.terminal.run(uninstall).await;
-    assert_eq!(site.terminal.run(REMAINS).await, "");
+    nothing_remains(&site).await;
 
     by_kustomize(&mut site).await;
     running(&mut site).await;
@@ -169,6 +169,15 @@ async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it()
     let left = site.page.left().into_iter();
     let left: Vec<_> = left.map(|block| block.section.as_str()).collect();
     assert_eq!(left, [NOT_RUN[0]]);
+}
+
+/// Waits until nothing of the adapter is in the cluster: Kubernetes deletes the pods of a Deployment some time after it.
+async fn nothing_remains(site: &Site) {
+    eventually(TIMEOUT, "nothing of the adapter remains", || async {
+        let left = site.terminal.attempt(REMAINS).await?;
+        left.is_empty().then_some(()).ok_or(left)
+    })
+    .await;
 }
 
 /// Writes the values of a block in a section.
@@ -260,7 +269,7 @@ async fn uninstalled(site: &mut Site) {
     let taken = "kubectl delete -f foreign.yaml && kubectl apply -f foreign.yaml";
     site.terminal.run(taken).await;
     site.follow("Uninstall").await;
-    assert_eq!(site.terminal.run(REMAINS).await, "");
+    nothing_remains(site).await;
     let owner = service(site).await;
     assert_eq!(owner.as_deref(), Some("other/other-adapter"));
 }
@@ -360,7 +369,12 @@ async fn assert_readers(site: &Site) {
         (&external, "kube-system", "default:dashboard", false),
         (&pods, "default", "default:dashboard", false),
     ] {
-        let is_allowed = may(site, namespace, user, attributes.clone()).await;
-        assert_eq!(is_allowed, allowed, "{attributes} {namespace} {user}");
+        // The API server has read a role some time after it was written.
+        let what = format!("{attributes} {namespace} {user}: {allowed}");
+        eventually(TIMEOUT, &what, || async {
+            let is_allowed = may(site, namespace, user, attributes.clone()).await;
+            (is_allowed == allowed).then_some(()).ok_or(is_allowed)
+        })
+        .await;
     }
 }

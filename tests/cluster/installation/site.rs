@@ -160,6 +160,8 @@ impl Terminal {
             ("HELM_CACHE_HOME", "helm/cache"),
             ("HELM_CONFIG_HOME", "helm/config"),
             ("HELM_DATA_HOME", "helm/data"),
+            // What kubectl and Helm know of an API server, by its address: another one may have had it before.
+            ("KUBECACHEDIR", "kubectl/cache"),
         ] {
             bash.env(variable, self.folder.join(place));
         }

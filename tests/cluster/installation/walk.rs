@@ -176,9 +176,14 @@ async fn is_new(site: &Site) -> bool {
 /// The token of the account that the chart makes for scrapes.
 async fn scraper(site: &Site) -> String {
     let secret = "kubectl get secret foretide-scraper -n foretide-system -o jsonpath={.data.token}";
-    site.terminal
-        .run(&format!("{secret} | base64 --decode"))
-        .await
+    let read = format!("{secret} | base64 --decode");
+    // Kubernetes writes the token into the Secret some time after it was made.
+    eventually(TIMEOUT, "the account has a token", || async {
+        let token = site.terminal.attempt(&read).await?;
+        let is_written = !token.is_empty();
+        is_written.then_some(token).ok_or("none yet".to_owned())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

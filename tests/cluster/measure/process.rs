@@ -1,7 +1,6 @@
 //! The released binary as `deploy/` runs it, with a record of its decisions.
 
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard},
@@ -15,7 +14,7 @@ use tokio::{
 };
 
 use super::{decisions::Decisions, machine};
-use crate::world::TIMEOUT;
+use crate::{metrics_access::free_address, world::TIMEOUT};
 
 /// One decision is one record of this module; the rest is logged when something is wrong.
 const LOG: &str = "warn,foretide::controller::report=debug";
@@ -54,9 +53,7 @@ impl Launch {
     }
 
     pub(super) fn start(&self) -> Process {
-        let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let listen = free.local_addr().unwrap().to_string();
-        drop(free);
+        let listen = free_address().to_string();
         let mut child = Command::new(env!("CARGO_BIN_EXE_foretide"))
             .arg("controller")
             .arg("--kubeconfig")

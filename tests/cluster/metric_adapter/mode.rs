@@ -139,10 +139,11 @@ async fn reads(world: &World, name: &str, want: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
+    // 570 pods while the crons of all examples are open.
     let node = NodeSize::new("64", "64Gi", 250);
     let options = ClusterOptions::named("metric-mode")
         .with(Component::MetricsServer)
-        .nodes(2, node);
+        .nodes(3, node);
     let world = World::start(options).await;
     let now = Clock::system().now();
     let prometheus = history(now).await;

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, Client};
-use rig::ClusterOptions;
+use rig::{ClusterOptions, eventually};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -13,8 +13,8 @@ use rustls::{
 use serde_json::{Value, json};
 
 use super::{
-    API_SERVICES, RunningAdapter, SYSTEM, World, autoscaler, available, config, cpu_forecast,
-    decide, install, outage::forecast, read,
+    API_SERVICES, RunningAdapter, SYSTEM, TIMEOUT, World, autoscaler, available, config,
+    cpu_forecast, decide, install, outage::forecast, read,
 };
 use crate::metrics_access::{free_address, token};
 
@@ -176,12 +176,14 @@ async fn a_request_needs_a_user_and_the_user_a_role() {
     }
     assert_eq!(token_reviews(&world), 2);
     headers[2] = ("authorization", &reader);
-    let Answer { status, body, .. } = plain.get(&headers).await.unwrap();
-    assert_eq!(
-        (status, &body["items"][0]["value"]),
-        (200, &json!("900m")),
-        "{body}"
-    );
+    // The API server has read a role, and the adapter a status, some time after it was written.
+    eventually(TIMEOUT, "the reader gets the value", || async {
+        let answer = plain.get(&headers).await;
+        let Answer { status, body, .. } = answer.map_err(|error| error.to_string())?;
+        let is_value = status == 200 && body["items"][0]["value"] == "900m";
+        is_value.then_some(()).ok_or(format!("{status}: {body}"))
+    })
+    .await;
 
     // With the certificate of the aggregator: the user that it names.
     let file = |name| std::fs::read_to_string(world.cluster.folder().join(name)).unwrap();

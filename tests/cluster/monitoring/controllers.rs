@@ -5,12 +5,16 @@ use std::{net::SocketAddr, path::Path};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::{
-    api::rbac::v1::{ClusterRole, ClusterRoleBinding},
+    api::{
+        authorization::v1::SubjectAccessReview,
+        coordination::v1::Lease,
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject},
+    api::{ApiResource, DynamicObject, PostParams},
 };
 use rig::{ClusterOptions, FakeMetrics, MetricsApi, eventually};
 use serde_json::json;
@@ -21,7 +25,7 @@ use crate::{
     leadership::{holder, next_holder, signal},
     manual_changes::{delete, demand_replicas, deployment, edit, ehpa, queue_metrics},
     metrics_access::{free_address, ready, token},
-    world::{NAMESPACE, TIMEOUT, World, binary},
+    world::{CONTROLLER_USER, NAMESPACE, TIMEOUT, World, binary},
 };
 
 /// What this scenario sees firing and resolved.
@@ -139,12 +143,15 @@ async fn alerts_about_the_controller_fire_and_resolve() {
     monitoring.scrape(&[first.address, second.address]);
     monitoring.shows(PANELS, WEB).await;
 
-    // As in a cluster, a pod that ends is no target any more.
+    // As in a cluster, a pod that ends is no target any more. Prometheus takes up to ten seconds to act on that, and the
+    // other replica would lead after fifteen: it waits until the alert was seen.
     first.process.kill().await.unwrap();
+    lease_lasts(&world, 600).await;
     monitoring.scrape(&[second.address]);
     monitoring
         .fires("ForetideNoLeader", &[("severity", "critical")])
         .await;
+    lease_lasts(&world, 15).await;
     next_holder(&world.client, TIMEOUT, &leader).await;
     monitoring.resolves("ForetideNoLeader", &[]).await;
 
@@ -176,6 +183,33 @@ async fn install(world: &World) {
     world.apply(BINDING).await;
 }
 
+/// Sets for how long the lease stays with its holder, from now on.
+async fn lease_lasts(world: &World, seconds: u32) {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "foretide-system");
+    let patch = json!({ "spec": { "leaseDurationSeconds": seconds } });
+    edit(&leases, "foretide", patch).await;
+}
+
+/// Waits until the controller may not write scales any more: the API server notices a changed role a little later.
+async fn may_not_scale(world: &World) {
+    let review = json!({ "spec": {
+        "user": CONTROLLER_USER,
+        "resourceAttributes": {
+            "group": "apps", "resource": "deployments", "subresource": "scale", "name": "web",
+            "namespace": NAMESPACE, "verb": "patch",
+        },
+    }});
+    let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+    let reviews: Api<SubjectAccessReview> = Api::all(world.client.clone());
+    eventually(TIMEOUT, "the controller may not scale", || async {
+        let reviewed = reviews.create(&PostParams::default(), &review).await;
+        let status = reviewed.map_err(|error| error.to_string())?.status;
+        let is_refused = status.as_ref().is_some_and(|status| !status.allowed);
+        is_refused.then_some(()).ok_or(format!("{status:?}"))
+    })
+    .await;
+}
+
 /// The controller loses its permission to write scales, while the load changes.
 async fn writes_are_refused(world: &World, monitoring: &Monitoring, fake: &FakeMetrics) {
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
@@ -188,6 +222,8 @@ async fn writes_are_refused(world: &World, monitoring: &Monitoring, fake: &FakeM
         }
     }
     edit(&roles, "foretide-controller", json!({ "rules": fewer })).await;
+    // Otherwise the one write that the new load needs could still succeed.
+    may_not_scale(world).await;
     demand_replicas(fake, 5);
     let not_ready = [
         ("type", "Ready"),

@@ -8,8 +8,8 @@ use rig::{ClusterOptions, NodeSize};
 use serde_json::json;
 
 use super::{
-    Account, Decreases, Pair, Replica, TAKEOVER, add_account, all_have, finished, first_of,
-    happens, now, objects, patch_all, write::Write,
+    Account, Decreases, Pair, Replica, add_account, all_have, finished, first_of, happens, now,
+    objects, patch_all, write::Write,
 };
 use crate::{
     fleet::world::SYSTEM,
@@ -125,6 +125,8 @@ async fn pause(world: &World, pair: &mut Pair, kind: Write, count: i32) {
     kind.assert_unfinished(&succession.of_old, requests_of(kind));
     if kind.is_of_a_sync() {
         succession.assert_prompt(paused);
+    } else {
+        succession.assert_led_in_time(paused);
     }
 }
 
@@ -183,10 +185,9 @@ async fn a_leader_that_is_killed_while_it_writes_is_succeeded_by_one_that_writes
     let first = first_of(client, Write::Scale, 2).await;
     let killed = async {
         happens(first).await;
+        pair.leader.process.kill().await.unwrap();
         let stopped = now();
-        let taken = next_holder(client, TAKEOVER, &before);
-        let (killed, _) = tokio::join!(pair.leader.process.kill(), taken);
-        killed.unwrap();
+        next_holder(client, TIMEOUT, &before).await;
         stopped
     };
     let ((), stopped) = tokio::join!(change(client, Write::Scale, 2), killed);
@@ -214,9 +215,9 @@ async fn a_leader_that_is_cut_off_from_the_api_server_loses_the_lease_and_writes
     let first = first_of(client, Write::Scale, 2).await;
     let cut_off = async {
         happens(first).await;
-        let stopped = now();
         relay.block();
-        next_holder(client, TAKEOVER, &before).await;
+        let stopped = now();
+        next_holder(client, TIMEOUT, &before).await;
         stopped
     };
     let ((), stopped) = tokio::join!(change(client, Write::Scale, 2), cut_off);
