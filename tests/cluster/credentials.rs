@@ -88,7 +88,7 @@ fn history(metric: &str, now: Timestamp) -> History {
 
 /// The last half an hour of the metric `up`, or what the server says instead. One that refuses a certificate closes the
 /// connection while the request is on its way to it, and what it says can be lost with the connection; one that stalls
-/// does not connect within three seconds: then it is asked again.
+/// does not connect within three seconds: then it is asked again. A refusal that arrives is taken at once.
 async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError> {
     let from = now - SignedDuration::from_mins(30);
     let step = SignedDuration::from_mins(1);

@@ -21,10 +21,12 @@ const TAKEOVER: Duration = Duration::from_secs(15 + 2);
 /// How long a leader is paused at least.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
-/// How often a standby asks for the lease at least, and a leader with a retry period of a second renews it.
-const ASKS: SignedDuration = SignedDuration::from_secs(1);
+/// The longest time between two requests about the lease of a replica that nothing holds up: of a standby, and of a leader
+/// with a retry period of a second.
+const LEASE_REQUEST_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
-/// A signal that is sent at once when it is time. While a program for it starts, a leader could write all that it has to.
+/// A signal whose sender runs already, so that it arrives at once: while a program starts, a leader could write all that
+/// it has to.
 pub(crate) struct Signal(Child);
 
 impl Signal {
@@ -110,7 +112,7 @@ pub(crate) async fn next_holder(client: &Client, limit: Duration, before: &str) 
 }
 
 /// Fails if a replica took longer than `limit` for something, `from` one moment `to` another. A machine that stalls holds it
-/// up; by how much, its requests about the lease show, which are due every second.
+/// up; by how much, its requests about the lease show, which are due every second, as the tests of the elector prove.
 pub(crate) fn assert_took_at_most(
     limit: Duration,
     [from, to]: [Timestamp; 2],
@@ -127,7 +129,7 @@ pub(crate) fn assert_took_at_most(
         .windows(2)
         .map(|pair| pair[1].duration_since(pair[0]));
     let held_up = gaps.fold(SignedDuration::ZERO, |sum, gap| {
-        sum + (gap - ASKS).max(SignedDuration::ZERO)
+        sum + (gap - LEASE_REQUEST_PERIOD).max(SignedDuration::ZERO)
     });
     let took = to.duration_since(from);
     let limit = SignedDuration::try_from(limit).unwrap();

@@ -120,7 +120,8 @@ async fn a_preview_writes_nothing_until_pinned_and_switching_affects_only_the_ch
     let seen = RefCell::new(Vec::new());
     let after = eventually(TIMEOUT, "writes have stopped", || async {
         // While the API server stalls, its log rests as well: it answers before each look.
-        world.replicas("shop").await;
+        let answer = world.deployments().get("shop").await;
+        answer.map_err(|error| error.to_string())?;
         let mut seen = seen.borrow_mut();
         seen.push(world.writes().len());
         let last = &seen[seen.len().saturating_sub(8)..];

@@ -20,9 +20,13 @@ use foretide::{
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
+use k8s_openapi::api::{
+    apps::v1::Deployment, authorization::v1::SubjectAccessReview,
+    autoscaling::v2::HorizontalPodAutoscaler,
+};
 use kube::{
     Api, Client, Resource,
+    api::PostParams,
     runtime::{WatchStreamExt, watcher},
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
@@ -303,6 +307,16 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
         .service_account_kubeconfig("foretide-system", "foretide-controller")
         .await
         .unwrap()
+}
+
+/// Whether a user may do something, as the API server decides.
+pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> Result<bool, String> {
+    let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
+    let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let reviewed = reviews.create(&PostParams::default(), &review).await;
+    let reviewed = reviewed.map_err(|error| error.to_string())?;
+    Ok(reviewed.status.is_some_and(|status| status.allowed))
 }
 
 /// Lets a clock run to a later time at once.

@@ -418,9 +418,9 @@ async fn add_members(world: &World, folder: &Folder) {
     }
 }
 
-/// Waits until the condition `PredictionReady` has this reason, and a message with this text. A server that refuses a
-/// certificate closes the connection while the request is on its way to it, and what it says can be lost with the
-/// connection: the controller asks again after 15 s, and ever later. This is time for five attempts.
+/// Waits until the condition `PredictionReady` has this reason, and a message with this text. What a server says of a
+/// certificate can be lost (see [`super::up`]): the controller asks again after 15 s, and ever later. This is time for five
+/// attempts.
 async fn reported(world: &World, (reason, message): (&str, &str)) {
     eventually(3 * TIMEOUT, &format!("{reason}: {message}"), || async {
         let found = world.ehpas().get("php-apache").await;

@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::{
     ByteString,
-    api::{
-        authorization::v1::SubjectAccessReview, autoscaling::v2::HorizontalPodAutoscaler,
-        core::v1::Secret,
-    },
+    api::{autoscaling::v2::HorizontalPodAutoscaler, core::v1::Secret},
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams},
 };
 use rig::{ClusterOptions, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     server::Server,
@@ -24,7 +21,7 @@ use super::{
 };
 use crate::{
     permissions::{granted, used},
-    world::{NAMESPACE, TIMEOUT},
+    world::{NAMESPACE, TIMEOUT, may},
 };
 
 /// What the test does not run, because the API server of the rig does not reach pods.
@@ -128,19 +125,6 @@ async fn assert_not_overwritten(site: &mut Site, command: &str) {
     assert!(refusal.contains("conflict"), "{command}: {refusal}");
     let owner = service(site).await;
     assert_eq!(owner.as_deref(), Some("other/other-adapter"), "{command}");
-}
-
-/// Whether a service account may do this in a namespace.
-async fn may(site: &Site, namespace: &str, user: &str, attributes: Value) -> bool {
-    let mut attributes = attributes;
-    attributes["namespace"] = json!(namespace);
-    let review = json!({
-        "spec": {"user": format!("system:serviceaccount:{user}"), "resourceAttributes": attributes},
-    });
-    let review = serde_json::from_value(review).unwrap();
-    let reviews: Api<SubjectAccessReview> = Api::all(site.cluster.client());
-    let reviewed = reviews.create(&PostParams::default(), &review).await;
-    reviewed.unwrap().status.unwrap().allowed
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -362,6 +346,7 @@ async fn assert_readers(site: &Site) {
         "verb": "get",
     });
     let controller = "kube-system:horizontal-pod-autoscaler";
+    let client = site.cluster.client();
     for (attributes, namespace, user, allowed) in [
         (&external, "default", controller, true),
         (&pods, "default", controller, true),
@@ -369,11 +354,15 @@ async fn assert_readers(site: &Site) {
         (&external, "kube-system", "default:dashboard", false),
         (&pods, "default", "default:dashboard", false),
     ] {
+        let mut attributes = attributes.clone();
+        attributes["namespace"] = json!(namespace);
+        let user = format!("system:serviceaccount:{user}");
         // The API server has read a role some time after it was written.
-        let what = format!("{attributes} {namespace} {user}: {allowed}");
+        let what = format!("{user} {attributes}: {allowed}");
         eventually(TIMEOUT, &what, || async {
-            let is_allowed = may(site, namespace, user, attributes.clone()).await;
-            (is_allowed == allowed).then_some(()).ok_or(is_allowed)
+            let is_allowed = may(&client, &user, &attributes).await?;
+            let is_as_wanted = is_allowed == allowed;
+            is_as_wanted.then_some(()).ok_or(is_allowed.to_string())
         })
         .await;
     }

@@ -18,8 +18,8 @@ pub(super) const ALERTS: &[&str] = &["ForetideHpaDisagreement"];
 
 /// The namespace of its controller.
 const DELEGATED: &str = "delegated";
-/// The syncs of a load: 16 s. Nothing is compared before both logs cover the scale-down window and a third of it, 13.3 s;
-/// the next load is, once the child has read it.
+/// The syncs of a load: 16 s. Both logs must cover the scale-down window and a third of it, 13.3 s, before a new value in
+/// the child's status is compared.
 const SYNCS_OF_A_LOAD: u64 = 64;
 
 pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {

@@ -26,8 +26,10 @@ use crate::{
 
 /// The time that a component may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(90);
-/// How often a cluster is started whose parts end instead.
+/// The most attempts to start a cluster of which a part exits during the start.
 const STARTS: u32 = 3;
+/// After how long a request without an answer is sent again.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
 /// that happens while its test panics, its state and logs are kept in `target/rig/failures`.
@@ -358,9 +360,12 @@ pub(crate) async fn client_of(kubeconfig: &Path) -> Result<Client> {
 
 /// Sends a request without TLS, which a server with TLS answers too, with an error.
 async fn answer_of(port: u16) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
-    stream.read_u8().await.map(drop)
+    let answer = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        stream.read_u8().await.map(drop)
+    };
+    tokio::time::timeout(ANSWER, answer).await?
 }
 
 /// A GET without a body.

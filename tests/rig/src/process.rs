@@ -153,8 +153,8 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<std::process::Child
 /// takes the port of a server while it is down.
 const PORTS: (u16, u16) = (18_000, 31_999);
 
-/// A port on 127.0.0.1 without a listener, never returned twice by this process. No outgoing connection takes it, as it
-/// may take a port that the system chose for `bind`.
+/// A port on 127.0.0.1 without a listener, never returned twice by this process. It is below the ephemeral range: an
+/// outgoing connection cannot take it before its server listens, as can happen to a port that the system chose.
 ///
 /// # Errors
 /// [`Error::NoPort`] when all are in use.

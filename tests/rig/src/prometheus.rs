@@ -27,7 +27,7 @@ storage: {tsdb: {out_of_order_time_window: 30m}}
 
 /// How long it may take to be ready on a busy machine.
 const READY: Duration = Duration::from_mins(1);
-/// How often one is started that ends instead.
+/// The most attempts to start one that exits during the start.
 const STARTS: u32 = 3;
 
 /// How a Prometheus is protected (its `--web.config.file`).
@@ -188,7 +188,7 @@ impl Prometheus {
             match self.launch().await {
                 Ok(()) => return Ok(self),
                 Err(failure @ Error::Ended { .. }) if left > 0 => {
-                    say(&format!("starting it again: {failure}"));
+                    say(&format!("starting Prometheus again: {failure}"));
                     self.port = free_port()?;
                 }
                 Err(failure) => return Err(failure),
