@@ -123,11 +123,16 @@ async fn availability(client: &Client, name: &str) -> Result<(), String> {
     }
 }
 
-/// Waits until the API server has found all registrations available.
+/// Waits until the API server has found all registrations available, and sends requests to them: it begins with that some
+/// time after the status says so.
 async fn available(client: &Client) {
     for name in API_SERVICES {
-        eventually(TIMEOUT, &format!("{name} is available"), || {
-            availability(client, name)
+        let (version, group) = name.split_once('.').unwrap();
+        let path = format!("/apis/{group}/{version}");
+        eventually(TIMEOUT, &format!("{name} is available"), || async {
+            availability(client, name).await?;
+            let list = read(client, &path).await;
+            list.map(drop).map_err(|error| error.to_string())
         })
         .await;
     }
