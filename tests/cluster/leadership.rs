@@ -86,7 +86,8 @@ pub(crate) async fn lasts_a_minute(paused_since: Timestamp) {
     .await;
 }
 
-fn leases(client: &Client) -> Api<Lease> {
+/// The leases beside the controller.
+pub(crate) fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), "foretide-system")
 }
 

@@ -5,10 +5,7 @@ use std::{net::SocketAddr, path::Path};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::{
-    api::{
-        coordination::v1::Lease,
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
+    api::rbac::v1::{ClusterRole, ClusterRoleBinding},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -21,7 +18,7 @@ use tokio::process::Child;
 
 use super::Monitoring;
 use crate::{
-    leadership::{holder, next_holder, signal},
+    leadership::{holder, leases, next_holder, signal},
     manual_changes::{delete, demand_replicas, deployment, edit, ehpa, queue_metrics},
     metrics_access::{free_address, ready, token},
     world::{CONTROLLER_USER, NAMESPACE, TIMEOUT, World, binary, may},
@@ -185,9 +182,8 @@ async fn install(world: &World) {
 
 /// Sets for how long the lease stays with its holder, from now on.
 async fn lease_lasts(world: &World, seconds: u32) {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "foretide-system");
     let patch = json!({ "spec": { "leaseDurationSeconds": seconds } });
-    edit(&leases, "foretide", patch).await;
+    edit(&leases(&world.client), "foretide", patch).await;
 }
 
 /// Waits until the controller may not write scales any more: the API server notices a changed role a little later.
