@@ -10,16 +10,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use foretide::domain::autoscale::history::History;
-use foretide::domain::autoscale::{Child, Inputs, decide};
-use foretide::domain::cron::{Window, WindowText, Zone};
-use foretide::domain::forecast::{ForecastReading, Predicted};
-use foretide::domain::hpa::{MetricSpec, Settings, Target};
-use foretide::domain::observation::{
+use foretide_domain::autoscale::history::History;
+use foretide_domain::autoscale::{Child, Inputs, decide};
+use foretide_domain::cron::{Window, WindowText, Zone};
+use foretide_domain::forecast::{ForecastReading, Predicted};
+use foretide_domain::hpa::{MetricSpec, Settings, Target};
+use foretide_domain::observation::{
     Container, ContainerUsage, Measured, Phase, Pod, PodUsage, Readiness, Requests, Status,
 };
-use foretide::domain::workload::{Mode, Prediction, Strategy, Workload};
-use foretide::domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
+use foretide_domain::workload::{Mode, Prediction, Strategy, Workload};
+use foretide_domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 use jiff::{SignedDuration, Timestamp};
 
 const WORKLOADS: u32 = 1_000;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `domain` is pure and decides; `controller` observes, decides, applies and reports; `adapters` talk to clusters and
-//! to Prometheus. Start with [`controller`] for what happens, with [`domain`] for why.
+//! to Prometheus. Start with [`controller`] for what happens, with [`foretide_domain`] for why.
 
 pub mod adapters;
 pub mod api;
@@ -20,7 +20,6 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod controller;
-pub mod domain;
 mod error;
 pub mod forecaster;
 pub mod http;
@@ -28,5 +27,4 @@ pub mod leadership;
 pub mod ports;
 mod printable;
 mod shared_map;
-pub mod sim;
 pub mod telemetry;

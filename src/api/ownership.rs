@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::{DeletionPolicy, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_domain::quantity::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
-
-use crate::domain::quantity::Quantity;
 
 /// Value of the label `app.kubernetes.io/managed-by` on everything we create.
 pub const MANAGED_BY: &str = "foretide";

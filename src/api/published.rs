@@ -7,14 +7,14 @@
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscaler, ProposalSource, ProposalStatus,
 };
-use jiff::{SignedDuration, Timestamp};
-
-use super::ownership::fnv1a;
-use crate::domain::{
+use foretide_domain::{
     Replicas,
     autoscale::published::{Amounts, CronInputs},
     quantity::Quantity,
 };
+use jiff::{SignedDuration, Timestamp};
+
+use super::ownership::fnv1a;
 
 /// Name of the External metric of a forecast, as in crane.
 pub const PREDICTION_METRIC: &str = "crane_autoscaling_prediction";

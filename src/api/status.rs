@@ -2,10 +2,7 @@
 //! forecaster and the command line.
 
 use foretide_crds::{DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, WindowStatus};
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-
-use crate::domain::{
+use foretide_domain::{
     Replicas,
     autoscale::Decision,
     condition,
@@ -14,6 +11,8 @@ use crate::domain::{
     proposal::{ForecastDetails, Proposal, Source},
     words::excerpt,
 };
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The longest message in a status, in characters. The API server refuses a condition of more than 32 KiB.
 const MESSAGE_MAX: usize = 4096;

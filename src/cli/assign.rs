@@ -17,6 +17,10 @@ mod view;
 
 use std::path::PathBuf;
 
+use foretide_domain::{
+    federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Profile, Total},
+    hpa::{MetricSpec, Target},
+};
 use jiff::{SignedDuration, Timestamp};
 
 use self::{clusters::Clusters, previous::Previous};
@@ -26,13 +30,7 @@ use super::{
     output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
 };
-use crate::{
-    api::validation::FleetSpec,
-    domain::{
-        federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Profile, Total},
-        hpa::{MetricSpec, Target},
-    },
-};
+use crate::api::validation::FleetSpec;
 
 pub(super) use self::{data::json, view::division};
 

@@ -15,6 +15,7 @@ mod threshold;
 mod view;
 
 use clap::ValueEnum;
+use foretide_domain::sim::{Minute, Run, Score};
 use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,7 +31,6 @@ use super::{
     inputs::Inputs,
     output::{CommandOutput, Failure, Screen},
 };
-use crate::sim::{Minute, Run, Score};
 
 /// Arguments of `foretide backtest`.
 #[derive(Debug, Clone, clap::Args)]
@@ -125,7 +125,7 @@ impl RunResult {
     }
 
     /// Advances the run by one minute and records it.
-    pub(super) fn add(&mut self, run: &mut Run<'_>) -> crate::domain::autoscale::Decision {
+    pub(super) fn add(&mut self, run: &mut Run<'_>) -> foretide_domain::autoscale::Decision {
         let (minute, decision) = run.minute();
         self.score.add(&minute, &decision);
         self.minutes.push(minute);

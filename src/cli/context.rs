@@ -2,10 +2,11 @@
 
 use std::io::IsTerminal as _;
 
+use foretide_domain::cron::Zone;
 use jiff::Timestamp;
 
 use super::output::Screen;
-use crate::{clock::Clock, config, domain::cron::Zone};
+use crate::{clock::Clock, config};
 
 /// The terminal, the time zone and the instant that a command runs with.
 #[derive(Clone, Debug)]

@@ -5,18 +5,18 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use jiff::civil::DateTime;
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
-
-use super::output::{API_VERSION, OutputFormat, Screen, Side};
-use crate::domain::{
+use foretide_domain::{
     ReplicaBounds,
     cron::{
         Activity, Ambiguity, Expression, ExpressionError, Finding, Occurrence, Window, WindowError,
         WindowField, WindowProblem, WindowText, Zone, ZoneError, lint, occurrences,
     },
 };
+use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::output::{API_VERSION, OutputFormat, Screen, Side};
 
 /// Arguments of `foretide cron`.
 #[derive(Debug, Args)]
@@ -388,9 +388,9 @@ fn print_json(kind: &str, items: Vec<Value>) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use foretide_domain::Replicas;
 
     use super::*;
-    use crate::domain::Replicas;
 
     #[derive(Debug, Parser)]
     struct Program {

@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 
 use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
-use jiff::Timestamp;
-
-use super::output::{Paint, Screen, Side};
-use crate::domain::{
+use foretide_domain::{
     hpa::{MetricSpec, Target},
     proposal::Unit,
 };
+use jiff::Timestamp;
+
+use super::output::{Paint, Screen, Side};
 
 /// Columns that text is wrapped to.
 pub(super) const WIDTH: usize = 80;

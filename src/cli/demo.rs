@@ -164,10 +164,10 @@ fn drawn_on(args: &DemoArgs, screen: Screen) -> Screen {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::cron::Zone;
     use jiff::Timestamp;
 
     use super::*;
-    use crate::domain::cron::Zone;
 
     const PLAIN: Screen = Screen {
         color: false,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
 };
+use foretide_domain::{cron::Zone, hpa::MetricSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
@@ -30,7 +31,6 @@ use crate::{
         status::is_healthy,
         validation::{self, Invalid},
     },
-    domain::{cron::Zone, hpa::MetricSpec},
     error::chain,
     ports::ClusterError,
     printable,

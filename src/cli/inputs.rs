@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_domain::{demand::TargetError, hpa::MetricSpec, sim::Recording, workload::Workload};
 
 use super::{
     context::CommandContext,
@@ -15,12 +16,7 @@ use super::{
     template,
     validate::{self, Accepted, Severity, Validator},
 };
-use crate::{
-    api::autoscaler::Autoscaler,
-    domain::{demand::TargetError, hpa::MetricSpec, workload::Workload},
-    error::chain,
-    sim::Recording,
-};
+use crate::{api::autoscaler::Autoscaler, error::chain};
 
 /// Flags that all offline commands share.
 #[derive(Debug, Clone, clap::Args)]

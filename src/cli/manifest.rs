@@ -5,11 +5,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use foretide_domain::api_group;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use crate::{domain::api_group, error::yaml};
+use crate::error::yaml;
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";

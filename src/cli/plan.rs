@@ -18,6 +18,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
+use foretide_domain::{
+    Replicas,
+    autoscale::{self, Decision, decide, history},
+    hpa::Settings,
+    workload::Workload,
+};
 use jiff::Timestamp;
 
 use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
@@ -29,15 +35,7 @@ use super::{
     template::TemplateSource,
     validate::Accepted,
 };
-use crate::{
-    api::{autoscaler::Autoscaler, validation::FleetSpec},
-    domain::{
-        Replicas,
-        autoscale::{self, Decision, decide, history},
-        hpa::Settings,
-        workload::Workload,
-    },
-};
+use crate::api::{autoscaler::Autoscaler, validation::FleetSpec};
 
 /// Arguments of `foretide plan`.
 #[expect(

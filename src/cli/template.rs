@@ -3,22 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use foretide_domain::{
+    ScaleTarget, api_group,
+    hpa::MetricSpec,
+    observation::{Container, Requests},
+    quantity::Quantity,
+    sim,
+    workload::Workload,
+};
 use k8s_openapi::api::core::v1::{Container as WireContainer, PodSpec};
 use serde_json::Value;
 
 use super::{
     manifest::{Document, Location},
     output::Failure,
-};
-use crate::{
-    domain::{
-        ScaleTarget, api_group,
-        hpa::MetricSpec,
-        observation::{Container, Requests},
-        quantity::Quantity,
-        workload::Workload,
-    },
-    sim,
 };
 
 /// Name of a container that no manifest names.

@@ -12,6 +12,12 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA, Rules,
     TimeSeriesPrediction, Violation,
 };
+use foretide_domain::{
+    cron::{Zone, lint},
+    hpa::Settings,
+    words::counted,
+    workload::{SpecPart, Workload},
+};
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -25,12 +31,6 @@ use super::{
 };
 use crate::{
     api::validation::{self, FleetSpec, Invalid},
-    domain::{
-        cron::{Zone, lint},
-        hpa::Settings,
-        words::counted,
-        workload::{SpecPart, Workload},
-    },
     error::chain,
 };
 

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Arg, ArgAction};
+use foretide_domain::cron::Zone;
 use jiff::SignedDuration;
 
 use super::servers::ServerSections;
-use crate::domain::cron::Zone;
 
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";

@@ -31,6 +31,7 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{cron::Zone, hpa::Settings};
 use jiff::{SignedDuration, tz::TimeZone};
 
 pub use self::{
@@ -47,7 +48,6 @@ pub use self::{
 };
 use crate::{
     api::validation::{TargetKind, TargetRules},
-    domain::{cron::Zone, hpa::Settings},
     leadership::{Timing, WRITE_TIME},
     ports::HistoryServer,
 };

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{ReplicaBounds, Replicas, autoscale::action::Action};
 use serde_json::Value;
 
 use super::{child_hpa, decide::Decided};
 use crate::{
-    domain::{ReplicaBounds, Replicas, autoscale::action::Action},
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };

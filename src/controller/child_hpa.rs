@@ -5,6 +5,12 @@
 //! foreign and is never written.
 
 use foretide_crds::EffectiveHorizontalPodAutoscalerSpec;
+use foretide_domain::{
+    ReplicaBounds, Replicas, ScaleTarget,
+    autoscale::{Child, published::PublishedMetric},
+    proposal::Source,
+    workload::Workload,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::{Map, Value, json};
@@ -13,12 +19,6 @@ use crate::{
     api::{
         ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
         published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
-    },
-    domain::{
-        ReplicaBounds, Replicas, ScaleTarget,
-        autoscale::{Child, published::PublishedMetric},
-        proposal::Source,
-        workload::Workload,
     },
     ports::HpaView,
 };
@@ -425,13 +425,11 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use foretide_crds::{DeletionPolicy, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+    use foretide_domain::ScaleTarget;
+    use foretide_domain::{autoscale::published::Amounts, cron::Zone, workload::Mode};
 
     use super::*;
-    use crate::domain::ScaleTarget;
-    use crate::{
-        api::validation,
-        domain::{autoscale::published::Amounts, cron::Zone, workload::Mode},
-    };
+    use crate::api::validation;
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
 

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use crate::{api::autoscaler::Autoscaler, domain::api_group};
+use foretide_domain::api_group;
+
+use crate::api::autoscaler::Autoscaler;
 
 /// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

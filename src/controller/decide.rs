@@ -6,25 +6,22 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    Replicas,
+    autoscale::{
+        self, Child, Decision,
+        action::{Action, HoldReason},
+    },
+    hpa::Settings,
+    workload::{Mode, Strategy, Workload},
+};
 use jiff::Timestamp;
 
 use super::{
     child_hpa, conformance, foreign_writes::ForeignWrites, observe::TargetObservation, part::Part,
     target::TargetState,
 };
-use crate::{
-    domain::{
-        Replicas,
-        autoscale::{
-            self, Child, Decision,
-            action::{Action, HoldReason},
-        },
-        hpa::Settings,
-        workload::{Mode, Strategy, Workload},
-    },
-    ports::HpaView,
-    telemetry::Telemetry,
-};
+use crate::{ports::HpaView, telemetry::Telemetry};
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]

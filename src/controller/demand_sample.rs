@@ -3,16 +3,15 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::decide::Decided;
-use crate::{
-    domain::{
-        autoscale::{Decision, Limit},
-        demand,
-        lead_time::LeadTimes,
-        observation::{Phase, Pod},
-    },
-    forecaster::demand_history::{DemandHistory, DemandSample},
+use foretide_domain::{
+    autoscale::{Decision, Limit},
+    demand,
+    lead_time::LeadTimes,
+    observation::{Phase, Pod},
 };
+
+use super::decide::Decided;
+use crate::forecaster::demand_history::{DemandHistory, DemandSample};
 
 /// Records what one decision saw, if the workload is forecast; its series are keyed by `uid`.
 pub(super) fn record(

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::{cron::Zone, workload::Workload};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -23,7 +24,6 @@ use crate::{
         validation::{self, Invalid, TargetRules},
     },
     clock::Monotonic,
-    domain::{cron::Zone, workload::Workload},
     ports::{Cluster, ClusterError, ListedAutoscalers},
 };
 

@@ -4,6 +4,7 @@
 //! Pure. KEDA makes an HPA from each `ScaledObject` and owns it, and the names of its metrics are those of the triggers,
 //! so nothing needs to be read of KEDA's own API.
 
+use foretide_domain::{api_group, hpa::MetricSpec};
 use serde_json::Value;
 
 use super::{observe::TargetObservation, part::Part};
@@ -15,7 +16,6 @@ use crate::{
             PREDICTION_METRIC, is_of_keda_trigger, keda_metric_name, label_value,
         },
     },
-    domain::{api_group, hpa::MetricSpec},
     ports::HpaView,
 };
 

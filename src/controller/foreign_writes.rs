@@ -4,9 +4,8 @@
 //! Pure. A change is a count that differs from the one that our last sync left. Who made it is not known: the managers
 //! of a workload's fields are not read.
 
+use foretide_domain::{Replicas, remembered::Remembered};
 use jiff::{SignedDuration, Timestamp};
-
-use crate::domain::{Replicas, remembered::Remembered};
 
 /// Foreign writes within [`KEPT`] that make a conflict.
 const WRITES_TO_CONFLICT: usize = 3;

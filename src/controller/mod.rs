@@ -36,13 +36,13 @@ mod work_queue;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use foretide_domain::{cron::Zone, hpa::Settings};
 use jiff::SignedDuration;
 
 use self::{effective::Effective, fleet::Federated, run::Controller};
 use crate::{
     api::validation::TargetRules,
     clock::Clock,
-    domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
     leadership::Leadership,
     ports::{Cluster, Fleet},

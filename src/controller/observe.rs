@@ -10,6 +10,17 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{
+    Replicas, ScaleTarget,
+    demand::{self, TargetError},
+    forecast::{ForecastReading, Predicted, Refused},
+    hpa::MetricSpec,
+    observation::{
+        Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
+    },
+    proposal::Reason,
+    workload::Workload,
+};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, join_all},
@@ -21,17 +32,6 @@ use super::{
     related_hpas::{NamespaceHpas, RelatedHpas},
 };
 use crate::{
-    domain::{
-        Replicas, ScaleTarget,
-        demand::{self, TargetError},
-        forecast::{ForecastReading, Predicted, Refused},
-        hpa::MetricSpec,
-        observation::{
-            Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
-        },
-        proposal::Reason,
-        workload::Workload,
-    },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::{ClusterError, MetricQuery, ScaleView, Workloads},
 };

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use foretide_domain::workload::Workload;
+
 use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
-use crate::{
-    api::{autoscaler::Autoscaler, ownership::Owner},
-    domain::workload::Workload,
-};
+use crate::api::{autoscaler::Autoscaler, ownership::Owner};
 
 /// An autoscaler that is due, with what the spec in force means.
 #[derive(Debug)]

@@ -4,12 +4,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use foretide_domain::{ScaleTarget, api_group};
 use serde_json::Value;
 
 use super::child_hpa::{MANAGER, adopted_by, created_for, is_unclaimed};
 use crate::{
     api::ownership::{HUB, MANAGED_BY, Owner, OwnerKind},
-    domain::{ScaleTarget, api_group},
     ports::HpaView,
 };
 

@@ -15,6 +15,7 @@ mod written;
 
 use std::collections::BTreeSet;
 
+use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -32,7 +33,6 @@ use crate::{
         status::{condition, is_healthy, ledger_status},
         validation::Invalid,
     },
-    domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source},
     ports::{ClusterError, EventNote},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use foretide_domain::lead_time::LeadTimes;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -18,7 +19,6 @@ use super::{
 use crate::{
     api::{autoscaler::Autoscaler, validation::Invalid},
     clock::ClockReading,
-    domain::lead_time::LeadTimes,
 };
 
 /// The states of all objects of a kind, by UID.

@@ -9,18 +9,16 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
     ScaleEventStatus,
 };
+use foretide_domain::{
+    Replicas,
+    autoscale::history::{History, RawFloor},
+    hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{child_hpa::as_child, conformance::Conformance, foreign_writes::ForeignWrites};
-use crate::{
-    domain::{
-        Replicas,
-        autoscale::history::{History, RawFloor},
-        hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
-    },
-    ports::HpaView,
-};
+use crate::ports::HpaView;
 
 /// The state of one workload in one cluster.
 #[derive(Debug, Default)]

@@ -9,15 +9,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use foretide_models::Forecast;
-use jiff::{SignedDuration, Timestamp};
-
-use super::{demand_history::DemandHistory, series_key::SeriesKey, shares::DemandShares};
-use crate::domain::{
+use foretide_domain::{
     forecast::Refused,
     lead_time::LeadTime,
     proposal::{ForecastDetails, Reason},
 };
+use foretide_models::Forecast;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{demand_history::DemandHistory, series_key::SeriesKey, shares::DemandShares};
 
 #[derive(Debug, Clone, Default)]
 struct ForecastEntry {

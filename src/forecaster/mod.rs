@@ -29,6 +29,12 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{
+    cron::Zone,
+    forecast::{Refused, forecast_length},
+    lead_time::LeadTime,
+    proposal::Reason,
+};
 use foretide_models::Forecast;
 use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -47,12 +53,6 @@ use crate::{
         validation::{self, TargetRules},
     },
     clock::{Clock, ClockReading, Monotonic},
-    domain::{
-        cron::Zone,
-        forecast::{Refused, forecast_length},
-        lead_time::LeadTime,
-        proposal::Reason,
-    },
     error::chain,
     leadership::Leadership,
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader, QUERY_ANNOTATION},

@@ -14,6 +14,11 @@ use foretide_crds::{
     PredictedSample, PredictedSeries, PredictionMetricStatus, TimeSeriesPrediction,
     TimeSeriesPredictionStatus,
 };
+use foretide_domain::{
+    forecast::Refused,
+    hpa::MetricSpec,
+    proposal::{ForecastDetails, Reason},
+};
 use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -30,11 +35,6 @@ use crate::{
         autoscaler::Autoscaler,
         ownership::is_part_of,
         status::{condition, forecast_status, with_transition_times},
-    },
-    domain::{
-        forecast::Refused,
-        hpa::MetricSpec,
-        proposal::{ForecastDetails, Reason},
     },
     ports::{Cluster, ClusterError},
 };
@@ -475,8 +475,9 @@ fn ready(ready: bool, reason: &str, message: &str) -> Condition {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::lead_time::LeadTime;
+
     use super::*;
-    use crate::domain::lead_time::LeadTime;
 
     const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);

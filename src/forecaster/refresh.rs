@@ -12,6 +12,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use foretide_domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason};
 use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
@@ -21,7 +22,6 @@ use super::ingest::{self, Rejection};
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     clock::Monotonic,
-    domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason},
     error::chain,
     ports::{HistoryError, HistoryReader},
 };

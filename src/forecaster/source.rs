@@ -13,20 +13,20 @@ use std::{
 };
 
 use foretide_crds::Prediction;
+use foretide_domain::{
+    cron::Zone,
+    federate::AssignmentKind,
+    forecast::Refused,
+    hpa::{MetricSpec, Settings},
+    proposal::Reason,
+    workload::Workload,
+};
 use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
 use crate::{
     api::{autoscaler::Autoscaler, ownership::owned_by, validation},
-    domain::{
-        cron::Zone,
-        federate::AssignmentKind,
-        forecast::Refused,
-        hpa::{MetricSpec, Settings},
-        proposal::Reason,
-        workload::Workload,
-    },
     ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries},
 };
 

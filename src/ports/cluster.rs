@@ -10,14 +10,13 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
-use jiff::Timestamp;
-use serde_json::Value;
-
-use crate::domain::{
+use foretide_domain::{
     Replicas, ScaleTarget,
     hpa::ObjectRef,
     observation::{Container, NamespaceUsage, Pod, PodSample, Scale, Unavailable},
 };
+use jiff::Timestamp;
+use serde_json::Value;
 
 /// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
 ///

@@ -2,11 +2,11 @@
 
 use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
+use foretide_domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::history_server::ServerHealth;
-use crate::domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
 
 /// Prefix of the annotation with the history query of a metric; the metric's identifier follows.
 pub const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";

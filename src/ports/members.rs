@@ -2,14 +2,14 @@
 
 use std::{future::Future, sync::Arc};
 
+use foretide_domain::{
+    Replicas, ScaleTarget,
+    federate::{Estimate, Health, PodShape, Profile, Taint},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::cluster::{ClusterError, Workloads};
-use crate::domain::{
-    Replicas, ScaleTarget,
-    federate::{Estimate, Health, PodShape, Profile, Taint},
-};
 
 /// A member cluster of a fleet: its workloads, its capacity, and the workload that the hub places there.
 pub trait Member: Workloads {

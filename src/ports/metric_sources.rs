@@ -2,11 +2,11 @@
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
+use foretide_domain::observation::Phase;
 use serde_json::Value;
 use url::Url;
 
 use super::ClusterError;
-use crate::domain::observation::Phase;
 
 /// What is read of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

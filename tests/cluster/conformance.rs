@@ -6,7 +6,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use foretide::{clock::Clock, config::Config, domain::quantity::Quantity};
+use foretide::{clock::Clock, config::Config};
+use foretide_domain::quantity::Quantity;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{

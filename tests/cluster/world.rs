@@ -14,10 +14,10 @@ use foretide::{
     app,
     clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
-    domain::{cron::Zone, hpa::Settings},
     telemetry::{Telemetry, start_logging},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{

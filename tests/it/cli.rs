@@ -9,11 +9,9 @@ mod fleet;
 use std::{path::Path, sync::Arc};
 
 use clap::Parser;
-use foretide::{
-    cli::{self, Cli, CommandContext, CommandOutput, Exit, Failure, Screen},
-    domain::cron::Zone,
-};
+use foretide::cli::{self, Cli, CommandContext, CommandOutput, Exit, Failure, Screen};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::cron::Zone;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 

@@ -12,16 +12,6 @@ use foretide::{
     api::validation::TargetRules,
     clock::Clock,
     controller::Setup,
-    domain::{
-        Replicas, Scale, ScaleTarget,
-        cron::Zone,
-        federate::{Estimate, PodShape},
-        hpa::{ObjectRef, Settings},
-        observation::{
-            Cause, Container, ContainerUsage, NamespaceUsage, Phase, Pod, PodSample, PodUsage,
-            Readiness, StaleSample, Status, Unavailable,
-        },
-    },
     ports::{
         Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, Member,
         MetricQuery, ObjectKey, ScaleView, Workloads,
@@ -30,6 +20,16 @@ use foretide::{
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+};
+use foretide_domain::{
+    Replicas, Scale, ScaleTarget,
+    cron::Zone,
+    federate::{Estimate, PodShape},
+    hpa::{ObjectRef, Settings},
+    observation::{
+        Cause, Container, ContainerUsage, NamespaceUsage, Phase, Pod, PodSample, PodUsage,
+        Readiness, StaleSample, Status, Unavailable,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;

@@ -8,10 +8,8 @@ use std::{
     },
 };
 
-use foretide::{
-    domain::federate::{Health, Profile},
-    ports::{Fleet, MemberView},
-};
+use foretide::ports::{Fleet, MemberView};
+use foretide_domain::federate::{Health, Profile};
 use jiff::SignedDuration;
 use tokio::sync::Notify;
 

@@ -8,12 +8,12 @@ use std::{
 use foretide::{
     clock::Clock,
     controller::{FleetController, Setup, Shared},
-    domain::federate::Health,
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
     ports::Workloads,
     telemetry::Telemetry,
 };
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
+use foretide_domain::federate::Health;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;

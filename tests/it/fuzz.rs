@@ -6,9 +6,9 @@ use foretide::{
         AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
     },
     api::validation,
-    domain::{Requirement, Selector, cron::Zone, federate::Ledger, hpa::Settings},
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_domain::{Requirement, Selector, cron::Zone, federate::Ledger, hpa::Settings};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use foretide::domain::{
+use foretide_domain::{
     Observation, Reading, Replicas, Scale,
     hpa::{
         ConditionReason, Hpa, Log, MetricProposal, Reconciliation, Settings, Verdict, ZeroRule,
@@ -392,7 +392,8 @@ impl ControllerPass {
 
 #[cfg(test)]
 mod tests {
-    use foretide::domain::{
+
+    use foretide_domain::{
         ReplicaBounds,
         hpa::{MetricSpec, Target},
         observation::Measured,

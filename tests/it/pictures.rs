@@ -3,7 +3,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use foretide::domain::{
+use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
         AssignmentKind, Candidate, ConditionKind, EffectivePreference, Policy, Reason, assign,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use foretide::domain::{
+use foretide_domain::{
     Observation, ReplicaBounds, Replicas, Scale,
     hpa::{
         Behavior, Hpa, Log, MetricSpec, PolicyKind, Recommendation, Reconciliation, ScalingPolicy,
@@ -384,7 +384,7 @@ fn a_failed_pod_is_ignored_and_a_silent_one_is_missing() -> bool {
 }
 
 fn there_are_five_types_of_metrics() -> bool {
-    use foretide::domain::hpa::MetricKind;
+    use foretide_domain::hpa::MetricKind;
     let written = WrittenTarget {
         kind: "AverageValue",
         average_value: Some(1),

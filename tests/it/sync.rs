@@ -10,11 +10,11 @@ use std::{
 use foretide::{
     clock::Clock,
     controller::{EffectiveController, Shared},
-    domain::{cron::Zone, lead_time::LeadTime},
     forecaster::{SeriesKey, forecasts::Forecasts},
     leadership::{Leadership, Token},
     telemetry::Telemetry,
 };
+use foretide_domain::{cron::Zone, lead_time::LeadTime};
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 

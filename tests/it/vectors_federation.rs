@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
 };
 
-use foretide::domain::{
+use foretide_domain::{
     Labels, ReplicaBounds, Replicas, Requirement,
     federate::{
         Affinity, AssignmentKind, Candidate, Dropped, EffectivePreference, Entry, Health, Ledger,

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, sync::Arc};
 
-use foretide::domain::{
+use foretide_domain::{
     Labels, Reading, ReplicaBounds, Replicas, Requirement, Scale, Selector,
     hpa::{self, Behavior, Direction, Hpa, MetricKind, MetricSpec, Settings, Target},
     observation::{

@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::ScaleTarget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
 use super::{client::Calls, error::CallError, resource};
 use crate::{
     clock::{Clock, Monotonic},
-    domain::ScaleTarget,
     ports::ClusterError,
 };
 

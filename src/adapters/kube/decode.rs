@@ -5,19 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use foretide_domain::{
+    observation::Requests,
+    quantity::{Quantity, QuantityError},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{
-    clock::Clock,
-    domain::{
-        observation::Requests,
-        quantity::{Quantity, QuantityError},
-    },
-};
+use crate::clock::Clock;
 
 /// A value with wall-clock times.
 pub(super) trait OnClock: Clone {
@@ -107,7 +105,7 @@ mod tests {
         .unwrap();
         let text = selector_text(selector).unwrap();
         assert_eq!(text, "app=web,tier in (a,b),track notin (canary),x,!y");
-        let parsed: crate::domain::Selector = text.parse().unwrap();
+        let parsed: foretide_domain::Selector = text.parse().unwrap();
         assert_eq!(parsed.requirements().len(), 5);
     }
 }

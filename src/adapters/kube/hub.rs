@@ -9,6 +9,7 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
+use foretide_domain::ScaleTarget;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
-    domain::ScaleTarget,
     ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey},
 };
 

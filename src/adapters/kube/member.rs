@@ -5,6 +5,10 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    Replicas, ScaleTarget,
+    federate::{Estimate, PodShape},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde::Deserialize;
@@ -15,10 +19,6 @@ use crate::{
     adapters::api_server::{CallError, Connection},
     api::ownership::FLEET_UID,
     clock::Contact,
-    domain::{
-        Replicas, ScaleTarget,
-        federate::{Estimate, PodShape},
-    },
     ports::{ClusterError, Member},
 };
 

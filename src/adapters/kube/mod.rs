@@ -36,6 +36,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use foretide_domain::ScaleTarget;
 use tokio::task::JoinSet;
 
 pub use self::{
@@ -64,7 +65,6 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    domain::ScaleTarget,
     ports::{ClusterError, HpaView},
 };
 

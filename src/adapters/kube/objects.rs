@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
+use foretide_domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale},
     ports::{ControllerRef, HpaView, ScaleView},
 };
 

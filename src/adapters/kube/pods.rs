@@ -5,6 +5,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use foretide_domain::{
+    Labels,
+    federate::{ContainerRole, PodShape, effective_requests},
+    observation::{Container, Phase, Pod, Readiness, Requests, Status},
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,14 +19,7 @@ use super::{
     nodes::scheduling::SchedulingConstraints,
     store::{Label, Stored},
 };
-use crate::{
-    clock::Clock,
-    domain::{
-        Labels,
-        federate::{ContainerRole, PodShape, effective_requests},
-        observation::{Container, Phase, Pod, Readiness, Requests, Status},
-    },
-};
+use crate::clock::Clock;
 
 /// A pod and its labels.
 #[derive(Debug, Clone, PartialEq)]

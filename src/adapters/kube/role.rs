@@ -8,12 +8,10 @@
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
+use foretide_domain::federate::{Node, Quota};
 
 use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched};
-use crate::{
-    adapters::api_server::Resource,
-    domain::federate::{Node, Quota},
-};
+use crate::adapters::api_server::Resource;
 
 /// A role of a cluster, implemented by [`Hub`] and [`MemberStores`] only.
 pub trait Role: Send + Sync + 'static {

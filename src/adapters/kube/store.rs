@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use foretide_domain::{Requirement, Selector};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -19,7 +20,6 @@ use super::changes::Changes;
 use crate::{
     adapters::api_server::{CallError, Resource},
     clock::Contact,
-    domain::{Requirement, Selector},
 };
 
 /// A label: its key and its value.

@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    ParseSelectorError, Replicas, ScaleTarget, Selector,
+    hpa::ObjectRef,
+    observation::{NamespaceUsage, Pod, PodSample, Unavailable},
+};
 use serde_json::Value;
 
 use super::{KubeCluster, Role, pods::StoredPod, store::Stored, writes};
 use crate::{
     adapters::api_server::{ObjectPath, Resource},
-    domain::{
-        ParseSelectorError, Replicas, ScaleTarget, Selector,
-        hpa::ObjectRef,
-        observation::{NamespaceUsage, Pod, PodSample, Unavailable},
-    },
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 

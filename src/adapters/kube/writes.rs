@@ -9,6 +9,7 @@
 //!
 //! A write is sent once: the next sync sees whether it took effect.
 
+use foretide_domain::{Replicas, observation::Scale};
 use http::Method;
 use k8s_openapi::{
     api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 use crate::{
     adapters::api_server::{Body, CallError, Calls, ObjectPath, Resource, query},
     clock::Clock,
-    domain::{Replicas, observation::Scale},
     ports::{ClusterError, EventNote, ScaleView},
 };
 

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foretide_domain::federate::Health;
 use futures::future::join;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
@@ -18,7 +19,6 @@ use super::{
 use crate::{
     adapters::{api_server::CallError, kube::KubeMember},
     clock::{Clock, Contact},
-    domain::federate::Health,
     ports::Workloads as _,
 };
 

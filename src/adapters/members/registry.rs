@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::federate::{Health, Taint};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -31,7 +32,6 @@ use crate::{
         kube::{Changes, KubeMember, Options, WatchTimeouts},
     },
     clock::{Clock, ClockReading},
-    domain::federate::{Health, Taint},
     error::chain,
     ports::{Fleet, MemberView},
 };

@@ -7,14 +7,12 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foretide_domain::federate::{Profile, Taint};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, KubeconfigError};
-use crate::{
-    adapters::kube::{Stored, read},
-    domain::federate::{Profile, Taint},
-};
+use crate::adapters::kube::{Stored, read};
 
 const PROVIDER: &str = "foretide.io/provider";
 const REGION: [&str; 2] = ["foretide.io/region", "topology.kubernetes.io/region"];

@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{
+    Replicas, ScaleTarget,
+    federate::{Health, PodShape, Profile, Taint, TaintEffect},
+};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -24,10 +28,6 @@ use crate::{
             fake::{FakeServer, Reply, Sent},
         },
         kube::KubeMember,
-    },
-    domain::{
-        Replicas, ScaleTarget,
-        federate::{Health, PodShape, Profile, Taint, TaintEffect},
     },
     ports::{Fleet, Member as _, MemberView, Workloads},
 };

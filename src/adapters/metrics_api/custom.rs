@@ -4,6 +4,11 @@
 
 use std::time::Duration;
 
+use foretide_domain::{
+    api_group,
+    hpa::ObjectRef,
+    observation::{Cause, PodSample, Unavailable},
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDiscovery};
 use serde::Deserialize;
@@ -12,11 +17,6 @@ use super::{Amount, DEFAULT_WINDOW, MetricsApi, non_empty};
 use crate::{
     adapters::api_server::{CallError, query, root, segment},
     clock::Clock,
-    domain::{
-        api_group,
-        hpa::ObjectRef,
-        observation::{Cause, PodSample, Unavailable},
-    },
     ports::MetricQuery,
 };
 

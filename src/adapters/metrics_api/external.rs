@@ -1,12 +1,12 @@
 //! `external.metrics.k8s.io`: metrics that belong to no object of the cluster.
 
+use foretide_domain::observation::Unavailable;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::{Amount, MetricsApi, non_empty};
 use crate::{
     adapters::api_server::{CallError, query, root, segment},
-    domain::observation::Unavailable,
     ports::MetricQuery,
 };
 

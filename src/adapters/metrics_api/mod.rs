@@ -19,18 +19,16 @@ mod tests;
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    observation::{Cause, Unavailable, stale_after},
+    quantity::Quantity,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::sync::Mutex;
 
 use super::api_server::{CallError, Calls, Discovery};
-use crate::{
-    clock::{Clock, Monotonic},
-    domain::{
-        observation::{Cause, Unavailable, stale_after},
-        quantity::Quantity,
-    },
-};
+use crate::clock::{Clock, Monotonic};
 
 /// The window of a custom metric without one, as in the HPA controller.
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);

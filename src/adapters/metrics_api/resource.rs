@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use foretide_domain::observation::{
+    ContainerUsage, NamespaceUsage, PodUsage, StaleSample, Unavailable,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
@@ -9,7 +12,6 @@ use super::{Amount, MetricsApi, non_empty};
 use crate::{
     adapters::api_server::{root, segment},
     clock::Clock,
-    domain::observation::{ContainerUsage, NamespaceUsage, PodUsage, StaleSample, Unavailable},
 };
 
 #[derive(Deserialize)]

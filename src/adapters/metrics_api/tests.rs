@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    hpa::ObjectRef,
+    observation::{Cause, ContainerUsage, PodSample, PodUsage, Requests, Unavailable},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -12,10 +16,6 @@ use crate::{
         fake::{FakeServer, Reply, Sent},
     },
     clock::Clock,
-    domain::{
-        hpa::ObjectRef,
-        observation::{Cause, ContainerUsage, PodSample, PodUsage, Requests, Unavailable},
-    },
     ports::MetricQuery,
 };
 

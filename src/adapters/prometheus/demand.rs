@@ -6,6 +6,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use foretide_domain::{api_group, forecast::Refused, hpa::MetricSpec, proposal::Reason};
+
 use super::{
     adapter_config::{QueryRequest, RuleError, RulesCache},
     endpoints::EndpointNames,
@@ -14,7 +16,6 @@ use super::{
     scope::{self, PromqlScope, admit},
 };
 use crate::{
-    domain::{api_group, forecast::Refused, hpa::MetricSpec, proposal::Reason},
     error::chain,
     ports::{Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION},
 };
@@ -168,10 +169,10 @@ fn metric_of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::{ScaleTarget, hpa::Target};
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::domain::{ScaleTarget, hpa::Target};
 
     #[test]
     fn a_users_query_takes_precedence_over_a_rule_and_a_rule_over_the_built_in_query() {

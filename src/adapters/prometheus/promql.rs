@@ -5,10 +5,9 @@
 
 use std::fmt;
 
+use foretide_domain::words;
 use promql_parser::label::{MatchOp, Matcher as ParsedMatcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
-
-use crate::domain::words;
 
 const METRIC_NAME_MAX: usize = 256;
 const LABEL_VALUE_MAX: usize = 1024;

@@ -3,6 +3,8 @@
 //! Past pods have no workload that could be looked up, so they are selected by the name pattern of the workload's kind.
 //! A metric that `PromQL` can only express by guessing is rejected; the error names the annotation for a query.
 
+use foretide_domain::{ParseSelectorError, Requirement};
+
 use super::{
     promql::{
         BuildError, Match, Matcher, MetricName, Query, QueryExpression, RateWindow, RegexValue,
@@ -10,7 +12,6 @@ use super::{
     },
     scope,
 };
-use crate::domain::{self, ParseSelectorError, Requirement};
 
 const CPU_USAGE: &str = "container_cpu_usage_seconds_total";
 const MEMORY_USAGE: &str = "container_memory_working_set_bytes";
@@ -313,13 +314,14 @@ pub(super) fn object_matcher(
 /// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so all
 /// operators on texts have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
 fn parse_selector(text: &str) -> Result<Vec<Matcher>, BuiltInError> {
-    let selector: domain::Selector = text.parse().map_err(|error: ParseSelectorError| {
-        let invalid = match error.requirement.as_str() {
-            "" => text,
-            requirement => requirement,
-        };
-        BuiltInError::Selector(excerpt(invalid))
-    })?;
+    let selector: foretide_domain::Selector =
+        text.parse().map_err(|error: ParseSelectorError| {
+            let invalid = match error.requirement.as_str() {
+                "" => text,
+                requirement => requirement,
+            };
+            BuiltInError::Selector(excerpt(invalid))
+        })?;
     selector.requirements().iter().map(matcher).collect()
 }
 

@@ -7,11 +7,11 @@ mod parameters;
 
 use foretide_crds as wire;
 use foretide_crds::{AlgorithmType, Prediction};
+use foretide_domain::lead_time::LeadTime;
 use foretide_models::{Algorithm, Forecaster, auto, calibrate};
 use jiff::SignedDuration;
 
 use super::Violation;
-use crate::domain::lead_time::LeadTime;
 
 /// Path of the field.
 const PREDICTION: &str = "spec.prediction";

@@ -12,11 +12,7 @@ use foretide_crds::{
     FederatedHPAAssignment, FederatedHPASpec, MetricScope, Rebalance, Scope,
     TargetClusterAutoscalingPreference, WeightBy as WireWeight, WorkloadSource as WireSource,
 };
-use jiff::SignedDuration;
-
-use self::clusters::AffinityConverter;
-use super::{Invalid, MAX_REPLICAS, Violation, limits, read, refuse_if_any};
-use crate::domain::{
+use foretide_domain::{
     Replicas,
     cron::Zone,
     federate::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource},
@@ -24,6 +20,10 @@ use crate::domain::{
     proposal::Reason,
     workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
 };
+use jiff::SignedDuration;
+
+use self::clusters::AffinityConverter;
+use super::{Invalid, MAX_REPLICAS, Violation, limits, read, refuse_if_any};
 
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";

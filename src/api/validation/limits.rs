@@ -198,14 +198,12 @@ fn size(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+    use foretide_domain::{cron::Zone, hpa::Settings};
     use jiff::SignedDuration;
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        api::validation::{fleet, workload},
-        domain::{cron::Zone, hpa::Settings},
-    };
+    use crate::api::validation::{fleet, workload};
 
     fn text(length: usize) -> String {
         "é".repeat(length)

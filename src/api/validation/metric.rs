@@ -1,6 +1,13 @@
 //! Converts `spec.metrics` and `spec.behavior` from the types of autoscaling/v2.
 
 use foretide_crds::Passthrough;
+use foretide_domain::{
+    hpa::{
+        Behavior, MetricKind, MetricSpec, ObjectRef, PolicyKind, PolicySelect, ScalingPolicy,
+        ScalingRules, Target, WrittenTarget,
+    },
+    quantity::Quantity,
+};
 use jiff::SignedDuration;
 use k8s_openapi::{
     api::autoscaling::v2::{
@@ -11,13 +18,6 @@ use k8s_openapi::{
 };
 
 use super::{Violation, limits::METRICS_MAX};
-use crate::domain::{
-    hpa::{
-        Behavior, MetricKind, MetricSpec, ObjectRef, PolicyKind, PolicySelect, ScalingPolicy,
-        ScalingRules, Target, WrittenTarget,
-    },
-    quantity::Quantity,
-};
 
 /// Converts every metric of the spec that is valid.
 pub(super) fn metrics(

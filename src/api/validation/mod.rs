@@ -17,6 +17,14 @@ use foretide_crds::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
     Mode as WireMode, ScaleStrategy,
 };
+use foretide_domain::{
+    ReplicaBounds, Replicas, ScaleTarget,
+    cron::{Window, WindowError, WindowText, Zone},
+    hpa::{MetricSpec, Target},
+    proposal::Reason,
+    words::excerpt,
+    workload::{Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
+};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -26,14 +34,6 @@ pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
 pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 
-use crate::domain::{
-    ReplicaBounds, Replicas, ScaleTarget,
-    cron::{Window, WindowError, WindowText, Zone},
-    hpa::{MetricSpec, Target},
-    proposal::Reason,
-    words::excerpt,
-    workload::{Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
-};
 use crate::error::chain;
 
 /// The most replicas that a spec may ask for.

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use foretide_domain::api_group;
 use k8s_openapi::{
     api::autoscaling::v2::CrossVersionObjectReference,
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use super::{Invalid, Violation};
-use crate::domain::api_group;
 
 /// A kind of an API group; displayed and parsed as `KIND.GROUP`, and as `KIND` in the core group.
 ///

@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::Assignment;
-use crate::{
-    cli::output::{Paint, Screen, Side, dash, decimal},
-    domain::{
-        Replicas,
-        federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus},
-        words::counted,
-    },
+use foretide_domain::{
+    Replicas,
+    federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus},
+    words::counted,
 };
+
+use super::Assignment;
+use crate::cli::output::{Paint, Screen, Side, dash, decimal};
 
 /// The last division as text: the exact shares and the bounds that result from them.
 pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {

@@ -6,6 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    federate::{
+        Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect, Total,
+        participation,
+    },
+    workload::Mode,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
@@ -15,14 +23,6 @@ use crate::{
         API_VERSION,
         manifest::{self, Document},
         output::Failure,
-    },
-    domain::{
-        ReplicaBounds, Replicas,
-        federate::{
-            Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect,
-            Total, participation,
-        },
-        workload::Mode,
     },
     error::chain,
 };
@@ -468,8 +468,9 @@ fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::{ReplicaBounds, federate::AssignmentKind};
+
     use super::*;
-    use crate::domain::{ReplicaBounds, federate::AssignmentKind};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

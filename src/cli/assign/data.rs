@@ -1,12 +1,10 @@
 //! An assignment as JSON: for programs, and for `--after`, which continues from it.
 
+use foretide_domain::{Replicas, federate::Member};
 use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};
-use crate::{
-    api::status::ledger_status,
-    domain::{Replicas, federate::Member},
-};
+use crate::api::status::ledger_status;
 
 /// The body of the JSON document; `--after` reads it back.
 pub(in crate::cli) fn json(assignment: &Assignment) -> Value {

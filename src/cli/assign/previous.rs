@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    federate::{Ledger, Member},
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
     api::status::stored_ledger,
     cli::{manifest, output::Failure},
-    domain::{
-        ReplicaBounds, Replicas,
-        federate::{Ledger, Member},
-    },
     error::chain,
 };
 

@@ -2,17 +2,18 @@
 
 use std::fmt::Write as _;
 
+use foretide_domain::{
+    Replicas,
+    federate::{AssignmentKind, Member, MemberDecision, Total},
+    workload::{Mode, Strategy},
+};
+
 use super::{Assignment, NamedFleet, budgets::budgets};
 use crate::{
     api::status::is_healthy,
     cli::{
         decision::{WIDTH, clock},
         output::{Paint, Screen, Side, dash, decimal, wrapped},
-    },
-    domain::{
-        Replicas,
-        federate::{AssignmentKind, Member, MemberDecision, Total},
-        workload::{Mode, Strategy},
     },
 };
 
@@ -88,7 +89,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
 }
 
 fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
-    let count = |of: fn(&crate::domain::federate::Pods) -> Replicas| {
+    let count = |of: fn(&foretide_domain::federate::Pods) -> Replicas| {
         member
             .pods
             .as_ref()
@@ -114,7 +115,7 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
 }
 
 const fn health(member: &Member) -> &'static str {
-    use crate::domain::federate::Health;
+    use foretide_domain::federate::Health;
     match member.health {
         Health::Ready => "ready",
         Health::NotReady { .. } => "not ready",

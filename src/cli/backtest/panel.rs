@@ -1,16 +1,14 @@
 //! The picture of one run: demand as an area, serving replicas as a line of steps above it, and the forecast as a band
 //! or a line. All are counted in replicas, so that several metrics share one scale.
 
+use foretide_domain::sim::Minute;
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
-use crate::{
-    cli::{
-        backtest::RunResult,
-        output::{Paint, Screen},
-        plot::{Plot, Size},
-    },
-    sim::Minute,
+use crate::cli::{
+    backtest::RunResult,
+    output::{Paint, Screen},
+    plot::{Plot, Size},
 };
 
 /// One picture.

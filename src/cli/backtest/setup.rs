@@ -2,6 +2,15 @@
 //!
 //! Each assumption is returned as a sentence. A history too short to train and evaluate is an error.
 
+use foretide_domain::{
+    demand::{self, TargetError},
+    forecast::Refused,
+    hpa::MetricSpec,
+    lead_time::LeadTime,
+    proposal::Reason,
+    sim::{self, BuiltForecaster, Environment, MINUTE, RecordedMetric, Run},
+    workload::{Strategy, Workload},
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
@@ -15,15 +24,6 @@ use crate::{
         inputs::{self, AutoscalerWorkload, History, requests_unknown},
         template::{TemplateSource, WorkloadTemplate},
     },
-    domain::{
-        demand::{self, TargetError},
-        forecast::Refused,
-        hpa::MetricSpec,
-        lead_time::LeadTime,
-        proposal::Reason,
-        workload::{Strategy, Workload},
-    },
-    sim::{self, BuiltForecaster, Environment, MINUTE, RecordedMetric, Run},
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -284,8 +284,10 @@ fn minutes(from: Timestamp, until: Timestamp) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::cron::Zone;
+
     use super::*;
-    use crate::{cli::output::Screen, domain::cron::Zone};
+    use crate::cli::output::Screen;
 
     /// A workload of external demand with this prediction, two days of it to learn from.
     fn setup(prediction: &str, start_up: Option<i64>) -> BacktestSetup {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use foretide_domain::sim::Score;
+
 use super::{Baseline, Failure};
-use crate::sim::Score;
 
 /// The accepted syntax.
 const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";

@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 
+use foretide_domain::{
+    proposal::Unit,
+    sim::{MINUTE, Minute, Score},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{BacktestReport, Panel, RunResult, legend, threshold::more_percent};
-use crate::{
-    cli::{
-        decision::{WIDTH, clock},
-        output::{Paint, Screen, Side, wrapped},
-        plot::Size,
-    },
-    domain::proposal::Unit,
-    sim::{MINUTE, Minute, Score},
+use crate::cli::{
+    decision::{WIDTH, clock},
+    output::{Paint, Screen, Side, wrapped},
+    plot::Size,
 };
 
 /// Each picture leaves room for its scale within the width of the text.
@@ -293,7 +293,7 @@ fn worst_json(report: &BacktestReport, minute: &Minute) -> Value {
         "metric": recorded.map(|recorded| recorded.metric.identifier()),
         "demand": load.map(|load| load.demand),
         "targetPerReplica": load.map(|load| load.target),
-        "neededReplicas": minute.needed().map(crate::domain::Replicas::get),
+        "neededReplicas": minute.needed().map(foretide_domain::Replicas::get),
         "readyReplicas": minute.ready.get(),
         "askedReplicas": minute.asked.get(),
     })

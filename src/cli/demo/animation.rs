@@ -2,18 +2,16 @@
 
 use std::fmt::Write as _;
 
+use foretide_domain::sim::Run;
 use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Animation, scenario::Scenario};
-use crate::{
-    cli::{
-        backtest::{BacktestSetup, Panel, RunResult, legend, verdict},
-        decision::{WIDTH, clock},
-        output::{Paint, Screen, wrapped},
-        plot::Size,
-    },
-    sim::Run,
+use crate::cli::{
+    backtest::{BacktestSetup, Panel, RunResult, legend, verdict},
+    decision::{WIDTH, clock},
+    output::{Paint, Screen, wrapped},
+    plot::Size,
 };
 
 /// Each picture leaves room for its scale within the width of the text; ours is taller, because it shows a forecast.
@@ -74,7 +72,7 @@ impl<'a> BacktestAnimation<'a> {
             self.sentence = decision.message();
             self.now = self
                 .now
-                .checked_add(crate::sim::MINUTE)
+                .checked_add(foretide_domain::sim::MINUTE)
                 .unwrap_or(self.setup.until);
         }
     }

@@ -5,22 +5,20 @@ mod simulation;
 
 use std::fmt::Write as _;
 
+use foretide_domain::{
+    ReplicaBounds,
+    federate::{FleetDecision, Reason},
+    words::counted,
+};
 use foretide_models::Sample;
 use jiff::Timestamp;
 
 use self::simulation::{BOUNDS, Cluster, FleetSimulation, STEPS};
 use super::Animation;
-use crate::{
-    cli::{
-        decision::{WIDTH, clock},
-        output::{Paint, Screen, wrapped},
-        plot::{Plot, Size},
-    },
-    domain::{
-        ReplicaBounds,
-        federate::{FleetDecision, Reason},
-        words::counted,
-    },
+use crate::cli::{
+    decision::{WIDTH, clock},
+    output::{Paint, Screen, wrapped},
+    plot::{Plot, Size},
 };
 
 /// Each cluster's picture.

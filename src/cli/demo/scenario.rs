@@ -3,6 +3,7 @@
 //! Sums of bumps and a noise from a counter hashed; no randomness, no clock.
 
 use clap::ValueEnum;
+use foretide_domain::sim::Recording;
 use foretide_models::Sample;
 use jiff::Timestamp;
 
@@ -16,7 +17,6 @@ use crate::{
         template::TemplateSource,
     },
     error::chain,
-    sim::Recording,
 };
 
 /// The autoscaler that the demo runs.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
+use foretide_domain::{cron::Zone, hpa::Settings, words::counted};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -14,7 +15,6 @@ use crate::{
         decision::{WIDTH, clock},
         output::{CommandOutput, Paint, Screen, Side, wrapped},
     },
-    domain::{cron::Zone, hpa::Settings, words::counted},
 };
 
 /// A cluster that was observed longer before the decision than this counts as stale.

@@ -3,6 +3,15 @@
 //! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; there
 //! one cluster is planned like an autoscaler of one cluster.
 
+use foretide_domain::{
+    Replicas,
+    autoscale::history::History,
+    autoscale::{Decision, Inputs, decide},
+    federate::{AssignmentKind, Member, Total},
+    hpa::Settings,
+    workload::{Mode, Workload},
+};
+
 use super::PlanArgs;
 use crate::{
     api::validation::FleetSpec,
@@ -10,14 +19,6 @@ use crate::{
         assign::{self, Assignment, NamedFleet, clusters::Clusters},
         output::Failure,
         validate::Accepted,
-    },
-    domain::{
-        Replicas,
-        autoscale::history::History,
-        autoscale::{Decision, Inputs, decide},
-        federate::{AssignmentKind, Member, Total},
-        hpa::Settings,
-        workload::{Mode, Workload},
     },
 };
 
@@ -153,10 +154,8 @@ fn share(members: &mut [Member], demand: Option<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        api::validation,
-        domain::{cron::Zone, hpa::MetricSpec},
-    };
+    use crate::api::validation;
+    use foretide_domain::{cron::Zone, hpa::MetricSpec};
     use jiff::{SignedDuration, Timestamp};
     use serde_json::json;
 

@@ -2,20 +2,18 @@
 //!
 //! All pods are ready and share the demand evenly. Each assumption is returned as a sentence.
 
+use foretide_domain::{
+    Observation, Replicas, Scale,
+    demand::{self, TargetError},
+    forecast::Predicted,
+    proposal::Unit,
+    sim::measure,
+    workload::Workload,
+};
 use jiff::Timestamp;
 
 use super::{Failure, outlook::Outlook};
-use crate::{
-    cli::{inputs::requests_unknown, template::WorkloadTemplate},
-    domain::{
-        Observation, Replicas, Scale,
-        demand::{self, TargetError},
-        forecast::Predicted,
-        proposal::Unit,
-        workload::Workload,
-    },
-    sim::measure,
-};
+use crate::cli::{inputs::requests_unknown, template::WorkloadTemplate};
 
 /// A number of replicas that is known, and half a sentence on where it comes from.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,16 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    demand,
+    forecast::{ForecastReading, Predicted, Refused, forecast_length},
+    hpa::MetricSpec,
+    lead_time::LeadTime,
+    observation::Pod,
+    proposal::{ForecastDetails, Reason},
+    sim::Recording,
+    workload::Workload,
+};
 use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,16 +21,6 @@ use crate::{
         validation::{self, WorkloadFacts},
     },
     cli::inputs::History,
-    domain::{
-        demand,
-        forecast::{ForecastReading, Predicted, Refused, forecast_length},
-        hpa::MetricSpec,
-        lead_time::LeadTime,
-        observation::Pod,
-        proposal::{ForecastDetails, Reason},
-        workload::Workload,
-    },
-    sim::Recording,
 };
 
 /// How far ahead a forecast is shown, if the prediction window is shorter.

@@ -2,6 +2,10 @@
 
 use std::fmt::Write as _;
 
+use foretide_domain::{
+    proposal::Unit,
+    workload::{Mode, Strategy},
+};
 use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -14,10 +18,6 @@ use crate::{
         decision::{self, Units, WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
-    },
-    domain::{
-        proposal::Unit,
-        workload::{Mode, Strategy},
     },
 };
 

@@ -2,16 +2,14 @@
 //! other.
 
 use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
+use foretide_domain::{
+    Replicas,
+    federate::{AssignmentKind, Preference},
+    workload::Mode,
+};
 
 use super::Severity;
-use crate::{
-    api::validation::FleetSpec,
-    domain::{
-        Replicas,
-        federate::{AssignmentKind, Preference},
-        workload::Mode,
-    },
-};
+use crate::api::validation::FleetSpec;
 
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";

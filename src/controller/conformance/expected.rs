@@ -6,13 +6,12 @@ use std::{
     sync::Arc,
 };
 
+use foretide_domain::{
+    ReplicaBounds, Replicas, hpa::MetricValue, observation::Pod, quantity::Quantity,
+};
 use serde_json::Value;
 
-use crate::{
-    controller::child_hpa::is_of_present_spec,
-    domain::{ReplicaBounds, Replicas, hpa::MetricValue, observation::Pod, quantity::Quantity},
-    ports::HpaView,
-};
+use crate::{controller::child_hpa::is_of_present_spec, ports::HpaView};
 
 /// What a child's status says about its last pass.
 #[derive(Debug, Clone, PartialEq)]

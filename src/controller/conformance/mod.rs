@@ -11,21 +11,17 @@ mod expected;
 
 use std::{collections::VecDeque, sync::Arc};
 
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    autoscale::Decision,
+    hpa::{Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalize},
+    observation::Pod,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use self::expected::{ReportedPass, bounds, fingerprint, undisturbed};
-use crate::{
-    domain::{
-        ReplicaBounds, Replicas,
-        autoscale::Decision,
-        hpa::{
-            Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalize,
-        },
-        observation::Pod,
-    },
-    ports::HpaView,
-};
+use crate::ports::HpaView;
 
 /// How many different expectations are kept.
 const EXPECTATIONS: usize = 8;
@@ -364,10 +360,10 @@ impl Expectation {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::observation::Phase;
     use serde_json::json;
 
     use super::*;
-    use crate::domain::observation::Phase;
 
     const PLAIN: Option<&Behavior> = None;
 
@@ -410,7 +406,7 @@ mod tests {
             controller: None,
             labels: Value::Null,
             annotations: Value::Null,
-            target: crate::domain::ScaleTarget {
+            target: foretide_domain::ScaleTarget {
                 api_version: "apps/v1".into(),
                 kind: "Deployment".into(),
                 name: "web".into(),

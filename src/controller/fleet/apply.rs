@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use foretide_domain::{Replicas, federate::FleetDecision, hpa::Behavior};
 use futures::future::join_all;
 use jiff::Timestamp;
 
@@ -16,7 +17,6 @@ use super::{
 };
 use crate::{
     controller::apply::{Effect, HpaChange, Writer},
-    domain::{Replicas, federate::FleetDecision, hpa::Behavior},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
 };
@@ -240,11 +240,12 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::domain::{
+    use foretide_domain::{
         ReplicaBounds,
         federate::{Action, MemberDecision},
     };
+
+    use super::*;
 
     fn decided(name: &str, before: u32, max: u32) -> MemberDecision {
         let n = Replicas::new;

@@ -1,11 +1,10 @@
 //! What changed a count in a fleet's sync, for the log: one sentence for the fleet, and one for each member in which
 //! bounds or replicas were written. What children do by themselves is in the logs of their own clusters.
 
+use foretide_domain::{ReplicaBounds, Replicas, federate::MemberDecision};
+
 use super::{apply::MemberApplied, decided::FleetDecided};
-use crate::{
-    controller::{apply::HpaChange, child_hpa::as_child},
-    domain::{ReplicaBounds, Replicas, federate::MemberDecision},
-};
+use crate::controller::{apply::HpaChange, child_hpa::as_child};
 
 /// What changed, if anything did. `desired` is the fleet's count as it was decided last; where the fleet may not act, a
 /// new one changes nothing.

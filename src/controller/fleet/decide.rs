@@ -5,6 +5,17 @@
 
 use std::collections::BTreeSet;
 
+use foretide_domain::{
+    Observation, ReplicaBounds, Replicas, Scale,
+    autoscale::action::{Action, HoldReason},
+    autoscale::history::History,
+    autoscale::{self, Decision},
+    demand,
+    federate::{ShareStatus, Total},
+    hpa::{MetricSpec, Verdict},
+    observation::{Measured, Reading},
+    workload::{Mode, Strategy, Workload},
+};
 use jiff::Timestamp;
 
 use super::{
@@ -15,17 +26,6 @@ use crate::{
         decide::{DecideContext, Decided},
         observe::TargetObservation,
         target::TargetState,
-    },
-    domain::{
-        Observation, ReplicaBounds, Replicas, Scale,
-        autoscale::action::{Action, HoldReason},
-        autoscale::history::History,
-        autoscale::{self, Decision},
-        demand,
-        federate::{ShareStatus, Total},
-        hpa::{MetricSpec, Verdict},
-        observation::{Measured, Reading},
-        workload::{Mode, Strategy, Workload},
     },
     forecaster::forecasts::Forecasts,
 };

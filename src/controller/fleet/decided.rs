@@ -1,14 +1,12 @@
 //! What one sync decided about one fleet, and what became of it.
 
+use foretide_domain::federate::{self, FleetDecision};
+
 use super::{
     apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
     observe::FleetObservation,
 };
-use crate::{
-    controller::report::LedgerIntent,
-    domain::federate::{self, FleetDecision},
-    ports::ClusterError,
-};
+use crate::{controller::report::LedgerIntent, ports::ClusterError};
 
 /// What one sync decided about one fleet.
 #[derive(Debug)]

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use foretide_domain::federate::{Action, MemberDecision};
+
 use super::{apply::MemberApplied, decided::FleetDecided, state::MemberRecord};
-use crate::{
-    domain::federate::{Action, MemberDecision},
-    ports::EventNote,
-};
+use crate::ports::EventNote;
 
 /// The events of one sync.
 pub(super) fn events<M>(

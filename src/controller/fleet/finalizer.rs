@@ -12,6 +12,7 @@ use std::{
 };
 
 use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
+use foretide_domain::{autoscale::action::Action, workload::Strategy};
 use futures::future::{join, join_all};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
     clock::Monotonic,
     controller::{apply::Writer, child_hpa},
-    domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
 };

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
+use foretide_domain::workload::Workload;
 
-use crate::{api::validation::FleetSpec, controller::part::WorkItem, domain::workload::Workload};
+use crate::{api::validation::FleetSpec, controller::part::WorkItem};
 
 /// What a valid spec of a fleet means.
 #[derive(Debug)]

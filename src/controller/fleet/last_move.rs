@@ -4,8 +4,7 @@
 //! It is forgotten when the bounds are no longer those that it led to.
 
 use foretide_crds::ClusterStatus;
-
-use crate::domain::{
+use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{MemberDecision, Reason},
 };
@@ -126,8 +125,9 @@ const fn is_move(reason: Reason, changes: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use foretide_domain::federate::Action;
+
     use super::*;
-    use crate::domain::federate::Action;
 
     fn decided(reason: Reason, before: (u32, u32), after: (u32, u32)) -> MemberDecision {
         let n = Replicas::new;

@@ -3,6 +3,14 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    autoscale::action::{self, HoldReason},
+    demand::is_available,
+    federate::{Action, Entry, FleetDecision, Health, Member, MemberDecision, Pods},
+    hpa::{Behavior, PolicySelect},
+    workload::{Mode, Workload},
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -21,14 +29,6 @@ use crate::{
         observe::{ForecastSeries, TargetObservation},
         part::Part,
         related_hpas::RelatedHpas,
-    },
-    domain::{
-        ReplicaBounds, Replicas,
-        autoscale::action::{self, HoldReason},
-        demand::is_available,
-        federate::{Action, Entry, FleetDecision, Health, Member, MemberDecision, Pods},
-        hpa::{Behavior, PolicySelect},
-        workload::{Mode, Workload},
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::HpaView,

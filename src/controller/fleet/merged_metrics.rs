@@ -5,6 +5,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use foretide_domain::{
+    Observation, Replicas, Scale,
+    demand::is_available,
+    forecast::{ForecastReading, Predicted},
+    hpa::{MetricSpec, Target},
+    observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
+};
 use jiff::Timestamp;
 
 use super::{item::FleetItem, observe::Present};
@@ -12,13 +19,6 @@ use crate::{
     controller::{
         observe::{ForecastSeries, TargetObservation},
         related_hpas::RelatedHpas,
-    },
-    domain::{
-        Observation, Replicas, Scale,
-        demand::is_available,
-        forecast::{ForecastReading, Predicted},
-        hpa::{MetricSpec, Target},
-        observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::ScaleView,
@@ -272,13 +272,13 @@ fn renamed(member: &str, measured: &Measured) -> Measured {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
-    use super::*;
-    use crate::domain::{
+    use foretide_domain::{
         hpa::{MetricContext, ObjectRef, Settings, Tolerance, propose},
         observation::{Container, ContainerUsage, Phase, Readiness, Status},
     };
+    use jiff::SignedDuration;
+
+    use super::*;
 
     const AT: Timestamp = Timestamp::UNIX_EPOCH;
     const WINDOW: SignedDuration = SignedDuration::from_secs(30);

@@ -34,6 +34,10 @@ use std::{
 };
 
 use foretide_crds::FederatedHPA;
+use foretide_domain::{
+    Replicas,
+    federate::{self, FleetDecision, Reason},
+};
 use jiff::Timestamp;
 
 use self::{
@@ -62,10 +66,6 @@ use crate::{
         validation::{self, Invalid},
     },
     clock::Monotonic,
-    domain::{
-        Replicas,
-        federate::{self, FleetDecision, Reason},
-    },
     ports::{Cluster, ClusterError, Fleet},
     telemetry::Write,
 };

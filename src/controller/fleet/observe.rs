@@ -10,6 +10,11 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{
+    Replicas,
+    federate::{Estimate, Health, PodShape, Profile, WorkloadSource},
+    observation::{Container, Reading, Requests},
+};
 use futures::future::{join, join_all};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -21,11 +26,6 @@ use crate::{
         observe::{self, ClusterReads, TargetObservation},
         part::Part,
         related_hpas::RelatedHpas,
-    },
-    domain::{
-        Replicas,
-        federate::{Estimate, Health, PodShape, Profile, WorkloadSource},
-        observation::{Container, Reading, Requests},
     },
     forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, Member, MemberView},

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use foretide_domain::federate::Participation;
+
 use super::observe::{FleetObservation, ObservedMember, Present};
-use crate::{domain::federate::Participation, forecaster::shares::FleetMember};
+use crate::forecaster::shares::FleetMember;
 
 /// The members that take part, and what was seen of them.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! When the workload that the hub places is written to a member, and when it is removed there. Pure.
 
-use super::{observe::MemberObservation, state::MemberRecord, template::Template};
-use crate::domain::{
+use foretide_domain::{
     Replicas,
     federate::{Action, MemberDecision},
 };
+
+use super::{observe::MemberObservation, state::MemberRecord, template::Template};
 
 /// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,6 +4,12 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::ClusterStatus;
+use foretide_domain::{
+    Replicas,
+    autoscale::ConditionKind,
+    federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
+    observation::Status,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
@@ -27,12 +33,6 @@ use crate::{
         apply::{Applied, Effect},
         report::{Extras, Report, Reporter},
         state::ObjectState,
-    },
-    domain::{
-        Replicas,
-        autoscale::ConditionKind,
-        federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
-        observation::Status,
     },
     ports::ClusterError,
 };

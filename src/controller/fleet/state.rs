@@ -6,6 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    autoscale::history::History,
+    federate::{Health, Ledger, Member, Pods, Profile},
+    lead_time::LeadTimes,
+    remembered::Remembered,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::last_move::LastMove;
@@ -14,13 +21,6 @@ use crate::{
     controller::{
         state::KindState,
         target::{StoredHistory, TargetState},
-    },
-    domain::{
-        ReplicaBounds, Replicas,
-        autoscale::history::History,
-        federate::{Health, Ledger, Member, Pods, Profile},
-        lead_time::LeadTimes,
-        remembered::Remembered,
     },
 };
 

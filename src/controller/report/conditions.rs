@@ -1,5 +1,9 @@
 //! The conditions of an object: the decision's own, a child's in the place of three of them, and what went wrong.
 
+use foretide_domain::{
+    autoscale::{ConditionKind, Limit, action::Action},
+    workload::Mode,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
@@ -17,10 +21,6 @@ use crate::{
         child_hpa::is_of_present_spec,
         decide::Decided,
         foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
-    },
-    domain::{
-        autoscale::{ConditionKind, Limit, action::Action},
-        workload::Mode,
     },
     ports::{ClusterError, HpaView},
 };

@@ -7,6 +7,7 @@
 //! | `cron` | 1 | the largest open window, or 0 | a window is open that asks for a replica |
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::quantity::Quantity;
 use jiff::Timestamp;
 use tonic::{Code, Status};
 
@@ -14,10 +15,7 @@ use super::{
     proto::{MetricSpec, MetricValue},
     trigger::{InvalidTrigger, Trigger},
 };
-use crate::{
-    api::published::{KedaSource, Published, Unpublished, keda_metric_name},
-    domain::quantity::Quantity,
-};
+use crate::api::published::{KedaSource, Published, Unpublished, keda_metric_name};
 
 const NANO: i128 = 1_000_000_000;
 /// KEDA rounds targets to thousandths, and Kubernetes refuses a target of zero.

@@ -4,16 +4,16 @@
 //! `HorizontalPodAutoscaler` counts: it multiplies their mean by their number again.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::{
+    observation::Phase,
+    quantity::{Format, Quantity},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{seconds, shares::shares, target::labels};
 use crate::{
     api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published},
-    domain::{
-        observation::Phase,
-        quantity::{Format, Quantity},
-    },
     http::failure::Failure,
     ports::ListedPod,
 };

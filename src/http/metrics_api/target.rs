@@ -7,12 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode};
+use foretide_domain::{Requirement, Selector};
 
-use crate::{
-    api::published::label_value,
-    domain::{Requirement, Selector},
-    http::failure::Failure,
-};
+use crate::{api::published::label_value, http::failure::Failure};
 
 pub(super) const TARGET_KIND: &str = "targetKind";
 pub(super) const TARGET_NAME: &str = "targetName";

@@ -8,15 +8,13 @@ use axum::{
     http::{Method, StatusCode},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::observation::Phase;
 use futures::{future::join_all, stream::BoxStream};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{
-    domain::observation::Phase,
-    ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest},
-};
+use crate::ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest};
 
 const NOW: &str = "2026-03-01T10:00:00Z";
 /// The time of the decision: every replica gives the same.

@@ -1,7 +1,7 @@
 //! Fleets on the command line: divided, planned, validated, explained.
 
-use foretide::domain::federate::Reason;
 use foretide_crds::FederatedHPA;
+use foretide_domain::federate::Reason;
 
 use super::*;
 

@@ -12,9 +12,9 @@ use std::{
 use foretide::{
     clock::Clock,
     controller::{EffectiveController, FleetController, Shared},
-    domain::federate::Health,
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler as Ehpa, FederatedHPA};
+use foretide_domain::federate::Health;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

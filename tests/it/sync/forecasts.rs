@@ -1,11 +1,11 @@
 //! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
 
 use foretide::{
-    domain::forecast::Refused,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
+use foretide_domain::forecast::Refused;
 use foretide_models::Sample;
 
 use super::*;

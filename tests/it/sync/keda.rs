@@ -25,7 +25,7 @@ fn keda_hpa(fake: &FakeCluster, metrics: &[&str]) {
         })
         .collect();
     let mut state = fake.state();
-    let target = foretide::domain::ScaleTarget {
+    let target = foretide_domain::ScaleTarget {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
         namespace: "shop".into(),

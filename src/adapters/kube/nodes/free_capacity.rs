@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 
+use foretide_domain::{
+    Replicas, Selector,
+    federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
+    observation::{Phase, Requests},
+};
+
 use crate::{
     adapters::kube::{
         pods::{Placement, StoredPod},
         store::{NamespaceIndex, Store},
     },
     clock::{Clock, Monotonic},
-    domain::{
-        Replicas, Selector,
-        federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
-        observation::{Phase, Requests},
-    },
 };
 
 /// How long a snapshot is used: for the targets of one sync.

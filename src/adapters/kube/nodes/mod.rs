@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use foretide_domain::{
+    Requirement,
+    federate::{Node, Quota, Taint, TaintEffect},
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,10 +17,6 @@ use super::{
     decode::{amounts, read},
     nodes::scheduling::Expression,
     store::Stored,
-};
-use crate::domain::{
-    Requirement,
-    federate::{Node, Quota, Taint, TaintEffect},
 };
 
 #[derive(Deserialize)]

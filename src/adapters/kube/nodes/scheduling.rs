@@ -5,18 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use foretide_domain::{
+    Labels, Requirement, Selector,
+    federate::{NodeTerm, PodShape, Toleration},
+    observation::Requests,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    adapters::kube::decode::selector_text,
-    domain::{
-        Labels, Requirement, Selector,
-        federate::{NodeTerm, PodShape, Toleration},
-        observation::Requests,
-    },
-};
+use crate::adapters::kube::decode::selector_text;
 
 /// The label with the name of a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";

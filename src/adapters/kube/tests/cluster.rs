@@ -3,6 +3,7 @@
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, FederatedHPA, FederatedHPAStatus, TimeSeriesPredictionStatus,
 };
+use foretide_domain::{Replicas, ScaleTarget, observation::Scale};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use crate::{
         fake::{FakeServer, Reply, Sent},
     },
     clock::Clock,
-    domain::{Replicas, ScaleTarget, observation::Scale},
     leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };

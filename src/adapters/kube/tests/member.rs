@@ -1,5 +1,6 @@
 //! A member: its capacity, its unschedulable pods, the last writer of replicas, and the workloads that the hub places.
 
+use foretide_domain::{Replicas, ScaleTarget, federate::PodShape};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -10,7 +11,6 @@ use crate::{
         fake::{FakeServer, Reply, Sent},
     },
     clock::{Clock, Contact},
-    domain::{Replicas, ScaleTarget, federate::PodShape},
     leadership::Leadership,
     ports::{ClusterError, Member},
 };

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use foretide_domain::{
+    Replicas, ScaleTarget,
+    observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -13,10 +17,6 @@ use super::super::{
 };
 use crate::{
     clock::Clock,
-    domain::{
-        Replicas, ScaleTarget,
-        observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
-    },
     ports::{ControllerRef, HpaView, ScaleView},
 };
 

@@ -1,5 +1,6 @@
 //! Pods that are listed for one request: every page, or an error.
 
+use foretide_domain::observation::Phase;
 use serde_json::{Value, json};
 
 use super::super::KubePodLister;
@@ -8,7 +9,6 @@ use crate::{
         Connection,
         fake::{FakeServer, Reply},
     },
-    domain::observation::Phase,
     ports::{ClusterError, ListedPod, PodLister},
 };
 

@@ -3,6 +3,7 @@
 use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_domain::Selector;
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
@@ -23,7 +24,6 @@ use crate::{
         redact::Redactor,
     },
     clock::{Contact, Monotonic},
-    domain::Selector,
     ports::ObjectKey,
 };
 

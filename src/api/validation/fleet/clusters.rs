@@ -1,16 +1,16 @@
 //! Converts cluster affinities and tolerations. A selector that cannot be parsed is a violation, never an empty match.
 
 use foretide_crds::{ClusterAffinity, ClusterLabelSelector, FieldSelector};
+use foretide_domain::{
+    Requirement,
+    federate::{Affinity, TaintEffect, Toleration},
+};
 use k8s_openapi::{
     api::core::v1::Toleration as WireToleration,
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
 };
 
 use super::super::Violation;
-use crate::domain::{
-    Requirement,
-    federate::{Affinity, TaintEffect, Toleration},
-};
 
 /// The keys of a field selector.
 const FIELDS: [&str; 3] = ["provider", "region", "zone"];

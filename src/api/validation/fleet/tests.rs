@@ -1,11 +1,11 @@
-use serde_json::{Value, json};
-
-use super::*;
-use crate::domain::{
+use foretide_domain::{
     ReplicaBounds, Requirement,
     federate::{Affinity, TaintEffect, Toleration},
     workload::Strategy,
 };
+use serde_json::{Value, json};
+
+use super::*;
 
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
 

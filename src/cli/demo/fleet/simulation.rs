@@ -6,15 +6,14 @@
 
 use std::collections::VecDeque;
 
-use jiff::{SignedDuration, Timestamp};
-
-use crate::domain::{
+use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
         self, AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, Pods, Policy,
         Profile, Total,
     },
 };
+use jiff::{SignedDuration, Timestamp};
 
 /// The first moment: a Tuesday, 10 March 2026, 09:00 UTC.
 const BEGIN: Timestamp = Timestamp::constant(1_773_133_200, 0);

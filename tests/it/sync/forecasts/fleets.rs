@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide::{
-    domain::forecast::Refused,
-    forecaster::{demand_history::DemandSample, shares::FleetMember},
-};
+use foretide::forecaster::{demand_history::DemandSample, shares::FleetMember};
+use foretide_domain::forecast::Refused;
 
 use foretide_crds::FederatedHPA;
 

@@ -1,0 +1,110 @@
+//! The action that carries out a decided count.
+//!
+//! | strategy | mode | action |
+//! |---|---|---|
+//! | Auto | Delegated, Metric | `Child`: the bounds of the child HPA; `Scale` to leave zero |
+//! | Auto | Direct | `Scale`, or `Hold` at the desired count |
+//! | Preview | any | `Pin` to `specificReplicas`, else `Hold` |
+//!
+//! An action states the desired state; applying it writes only what differs. Whether a child HPA exists at all
+//! follows from strategy and mode.
+
+use super::combine::Combined;
+use super::limit::Limit;
+use crate::workload::{Mode, Strategy, Workload};
+use crate::{ReplicaBounds, Replicas};
+
+/// The action to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write nothing.
+    Hold {
+        /// Why.
+        reason: HoldReason,
+    },
+    /// Write the scale subresource; Foretide is its only writer.
+    Scale {
+        /// The count the decision was made for; the write is conditional on it.
+        from: Replicas,
+        /// The count to set.
+        to: Replicas,
+    },
+    /// Create the child HPA or update its bounds.
+    Child {
+        /// Its `minReplicas`.
+        min: Replicas,
+        /// Its `maxReplicas`.
+        max: Replicas,
+    },
+    /// Write the scale of a previewed workload: `specificReplicas`, within the bounds.
+    Pin {
+        /// The count to set.
+        to: Replicas,
+    },
+}
+
+words! {
+    /// Why nothing is written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum HoldReason {
+        /// The count is already the desired one.
+        AtDesired,
+        /// Strategy Preview: the decision is only reported.
+        Preview,
+        /// Strategy Preview, and the count is already `specificReplicas`.
+        Pinned,
+        /// `maxReplicas` is below `minReplicas`.
+        InvalidBounds,
+        /// Mode Direct: another writer keeps changing the count, and ours was written less than a minute ago.
+        ExternalWriter,
+    }
+}
+
+/// The action for a combined count; `child` holds the bounds for the child HPA.
+///
+/// # Guarantees
+/// - With `maxReplicas` below `minReplicas`: [`Action::Hold`].
+/// - In Preview: [`Action::Hold`], or [`Action::Pin`] to `specificReplicas`.
+pub(super) fn action(
+    workload: &Workload,
+    current: Replicas,
+    combined: &Combined,
+    child: ReplicaBounds,
+) -> Action {
+    if combined.limit == Some(Limit::InvalidBounds) {
+        return Action::Hold {
+            reason: HoldReason::InvalidBounds,
+        };
+    }
+    match (workload.strategy, workload.mode_in_force()) {
+        (Strategy::Preview, _) => preview(workload, current),
+        // An HPA does not leave zero unless it scaled to zero itself, so the scale is written instead.
+        (Strategy::Auto, Mode::Delegated | Mode::Metric)
+            if current > Replicas::ZERO || combined.desired == current =>
+        {
+            Action::Child {
+                min: child.min,
+                max: child.max,
+            }
+        }
+        (Strategy::Auto, _) if combined.desired == current => Action::Hold {
+            reason: HoldReason::AtDesired,
+        },
+        (Strategy::Auto, _) => Action::Scale {
+            from: current,
+            to: combined.desired,
+        },
+    }
+}
+
+fn preview(workload: &Workload, current: Replicas) -> Action {
+    match workload.specific_replicas.map(|n| workload.bounds.clamp(n)) {
+        None => Action::Hold {
+            reason: HoldReason::Preview,
+        },
+        Some(to) if to == current => Action::Hold {
+            reason: HoldReason::Pinned,
+        },
+        Some(to) => Action::Pin { to },
+    }
+}

@@ -1,0 +1,83 @@
+//! The inputs of one decision, and the facts that follow from them alone.
+
+use jiff::Timestamp;
+
+use super::history::History;
+use crate::forecast::ForecastReading;
+use crate::hpa::{Behavior, Settings};
+use crate::workload::{Mode, Workload};
+use crate::{Observation, ReplicaBounds, Replicas};
+
+/// What a decision reads besides the spec, the settings and the history.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// Scale, pods, and one reading per metric of the workload, in the same order.
+    pub observation: Observation,
+    /// One entry per metric that the forecaster knows of.
+    pub forecasts: Vec<ForecastReading>,
+    /// The child HPA in the cluster, if there is one.
+    pub child: Option<Child>,
+    /// This workload's part of a floor that was decided for a whole fleet, if it belongs to one. It has passed the
+    /// fleet's windows and policies, so none is applied to it here.
+    pub share: Option<Replicas>,
+}
+
+/// The child HPA as read from the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its `minReplicas`.
+    pub min: Replicas,
+    /// Its `maxReplicas`.
+    pub max: Replicas,
+    /// Its `desiredReplicas`, if it has a status: what it scaled to. A user may have changed the scale since.
+    pub desired: Option<Replicas>,
+    /// Its `lastScaleTime`. The API truncates it to seconds; the caller adds the most that can be missing, so that a
+    /// change never looks older than it is.
+    pub last_scale: Option<Timestamp>,
+}
+
+/// The arguments of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) inputs: &'a Inputs,
+    pub(super) settings: &'a Settings,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn current(&self) -> Replicas {
+        self.inputs.observation.scale.spec
+    }
+
+    pub(super) fn bounds(&self) -> ReplicaBounds {
+        self.workload.bounds
+    }
+
+    pub(super) fn behavior(&self) -> Option<&'a Behavior> {
+        self.workload.behavior.as_ref()
+    }
+
+    /// Whether `maxReplicas` is below `minReplicas`.
+    pub(super) fn crossed(&self) -> bool {
+        self.bounds().max < self.bounds().min
+    }
+
+    /// Whether a child HPA writes the scale.
+    pub(super) fn delegates(&self) -> bool {
+        self.workload.has_child()
+    }
+
+    /// Whether forecasts and cron windows are metrics of the HPA, instead of a floor.
+    pub(super) fn publishes(&self) -> bool {
+        self.workload.mode_in_force() == Mode::Metric
+    }
+
+    /// Whether a user scaled the workload to zero, which pauses autoscaling.
+    pub(super) fn paused(&self, history: &History) -> bool {
+        let hpa = self.workload.hpa(self.bounds());
+        self.current() == Replicas::ZERO
+            && self.bounds().min > Replicas::ZERO
+            && !hpa.computes_at_zero(self.settings.zero, history.log.scaled_to_zero)
+    }
+}

@@ -1,0 +1,90 @@
+//! The result of a decision, with every number between the proposals and the count.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::action::Action;
+use super::floor::Floor;
+use super::limit::Limit;
+use super::published::PublishedMetric;
+use crate::condition;
+use crate::cron::WindowState;
+use crate::hpa::Reconciliation;
+use crate::proposal::{Proposal, Source};
+use crate::{ReplicaBounds, Replicas};
+
+/// What was decided, and why.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// When it was made.
+    pub at: Timestamp,
+    /// The count then.
+    pub current: Replicas,
+    /// The proposals of all sources: observed, forecast, cron.
+    pub proposals: Vec<Proposal>,
+    /// The source of the largest proposal.
+    pub winner: Option<Winner>,
+    /// The largest proposal.
+    pub maximum: Option<Replicas>,
+    /// After the stabilization windows of both lanes.
+    pub stabilized: Replicas,
+    /// After the scaling policies of both lanes.
+    pub limited: Replicas,
+    /// After bounds, pause and hold: the result. In mode Metric this is the count that the child HPA comes to.
+    pub desired: Replicas,
+    /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held, and in mode Metric.
+    pub floor: Option<Replicas>,
+    /// What changed the result last, if anything did.
+    pub limit: Option<Limit>,
+    /// When that limit ends, if it is a window or a hold.
+    pub limit_until: Option<Timestamp>,
+    /// The metrics that the child HPA reads besides those of the spec, in mode Metric.
+    pub published: Vec<PublishedMetric>,
+    /// The cron windows by name.
+    pub windows: Vec<(String, WindowState)>,
+    /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with
+    /// a child HPA the last three are replaced by its own.
+    pub conditions: Vec<Condition>,
+    /// What to do.
+    pub action: Action,
+    /// The observed lane; absent without metrics.
+    pub observed: Option<Reconciliation>,
+    /// The floor lane, step by step.
+    pub floor_lane: Floor,
+    /// The count that the child HPA is expected to reach from this reading, under the bounds it has.
+    pub child_desired: Option<Replicas>,
+    /// The bounds it was made under.
+    pub bounds: ReplicaBounds,
+    /// The prediction window, if forecasts are configured.
+    pub prediction_window: Option<SignedDuration>,
+}
+
+/// The source of the largest proposal; of equal ones, the first in the order of the sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Winner {
+    /// The source.
+    pub source: Source,
+    /// The metric or cron.
+    pub name: String,
+}
+
+/// One condition of a decision.
+pub type Condition = condition::Condition<ConditionKind>;
+
+words! {
+    /// The type of a condition.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ConditionKind {
+        /// Whether the spec can be acted on as it is.
+        Ready,
+        /// Whether every forecast is available. Absent without `prediction`.
+        PredictionReady,
+        /// Whether every cron can be used. Absent without `crons`.
+        CronReady,
+        /// Whether the count can be changed now.
+        AbleToScale,
+        /// Whether a count could be computed.
+        ScalingActive,
+        /// Whether a bound or a policy changed the count.
+        ScalingLimited,
+    }
+}

@@ -1,0 +1,137 @@
+//! The bounds under which the child HPA reaches the desired count by itself.
+//!
+//! An HPA reads no metrics while the count is below its `minReplicas`, and that reading is missing from its
+//! stabilization window for good. So the child's minimum stays at or below the current count wherever the child
+//! reaches `desired` on its own, and is raised to `desired` only where it would not. A minimum that is too high but
+//! has no effect is left alone, so that every write changes a count.
+
+use jiff::SignedDuration;
+
+use super::combine::Combined;
+use super::context::{Child, Context};
+use super::floor::Floor;
+use super::history::History;
+use crate::hpa::{self, Log, Reconciliation, normalize};
+use crate::{ReplicaBounds, Replicas};
+
+/// How long after this decision the child HPA may reconcile next: the default of
+/// `--horizontal-pod-autoscaler-sync-period`.
+pub(super) const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
+
+/// What the child HPA gets, and what it is expected to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChildDecision {
+    /// Its next bounds.
+    pub(super) bounds: ReplicaBounds,
+    /// The count it is expected to reach under its present bounds.
+    pub(super) expected: Option<Replicas>,
+    /// The count it is left to reach by itself, if that is above the current one.
+    pub(super) pending: Option<Replicas>,
+}
+
+impl Context<'_> {
+    /// The child's next bounds, and the count expected under its present ones.
+    ///
+    /// ```text
+    /// m    = the child's present minimum; child(b) = the count that it reaches with the minimum b
+    /// b    = max(min, min(floor, current))
+    /// need = b if child(b) >= desired else desired
+    /// need > m                                        -> need
+    /// need < m, and desired < m or current < m, no hold -> need
+    /// else                                            -> m, but never above max
+    /// ```
+    ///
+    /// During a hold `b` is the current count, because what the child has read is unknown too. A child that was left to
+    /// reach a count and did not move for a whole sync period has read other values than this decision; its minimum is
+    /// raised instead of waiting longer.
+    ///
+    /// A minimum above the current count is lowered: a user scaled down after it was reached, and it would keep the
+    /// child from reading metrics.
+    pub(super) fn child_hpa(
+        &self,
+        observed: Option<&Reconciliation>,
+        floor: &Floor,
+        combined: &Combined,
+        history: &History,
+    ) -> ChildDecision {
+        let bounds = self.bounds();
+        let (Some(observed), true, false) = (observed, self.delegates(), self.crossed()) else {
+            return ChildDecision {
+                bounds,
+                expected: None,
+                pending: None,
+            };
+        };
+        let mirror = history.log.mirror();
+        let expect = |min, max| self.expect_child(ReplicaBounds { min, max }, observed, &mirror);
+        let child = self.inputs.child;
+        let expected = child.and_then(|child| expect(child.min, child.max));
+        if self.publishes() {
+            // It reads what a floor would be made from, so its minimum is the user's.
+            return ChildDecision {
+                bounds,
+                expected,
+                pending: None,
+            };
+        }
+        let low = if history.holds(self.now) {
+            bounds.clamp(self.current())
+        } else {
+            bounds.min.max(floor.floor.min(self.current()))
+        };
+        let can_reach = expect(low, bounds.max).is_some_and(|count| count >= combined.desired);
+        let need = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
+            low
+        } else {
+            combined.desired.max(bounds.min)
+        };
+        let min = child.map_or(need, |Child { min, .. }| {
+            let binds = combined.desired < min || self.current() < min;
+            // A minimum without effect is not lowered: it would be a write that changes no count.
+            let may_lower = binds && !history.holds(self.now);
+            if need > min || (need < min && may_lower) {
+                need
+            } else {
+                min.min(bounds.max)
+            }
+        });
+        ChildDecision {
+            bounds: ReplicaBounds {
+                min,
+                max: bounds.max,
+            },
+            expected,
+            pending: (can_reach && combined.desired > self.current()).then_some(combined.desired),
+        }
+    }
+
+    /// The count the child reaches from this reading under `bounds`; `None` if the reading was not computed.
+    fn expect_child(
+        &self,
+        bounds: ReplicaBounds,
+        observed: &Reconciliation,
+        mirror: &Log,
+    ) -> Option<Replicas> {
+        let current = self.current();
+        // An HPA does not act on a target with zero replicas.
+        if current == Replicas::ZERO {
+            return Some(Replicas::ZERO);
+        }
+        if !bounds.contains(current) {
+            // Outside its bounds an HPA moves to the bound without reading metrics.
+            return Some(bounds.clamp(current));
+        }
+        if !self.bounds().contains(current) {
+            return None;
+        }
+        let Some(recommended) = observed.recommended else {
+            return Some(current);
+        };
+        let step = hpa::Step {
+            current,
+            recommended,
+        };
+        let spec = self.workload.hpa(bounds);
+        Some(normalize(&spec, step, mirror.clone(), self.settings, self.now).desired)
+    }
+}

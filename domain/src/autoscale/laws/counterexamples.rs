@@ -1,0 +1,478 @@
+//! Counterexamples to simpler rules, with the numbers: one test per rejected rule, and one for each exception
+//! from the law that both modes give the same counts.
+
+use jiff::SignedDuration;
+
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, log_after, n, tick_at};
+use crate::autoscale::action::Action;
+use crate::autoscale::history::History;
+use crate::hpa::{
+    Behavior, Hpa, Log, PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules, reconcile,
+};
+use crate::workload::Mode;
+
+const MODES: [Mode; 2] = [Mode::Direct, Mode::Delegated];
+
+/// What an autoscaler without forecast and cron does.
+fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
+    let mut world = World::new(scenario, Mode::Direct);
+    let mut log = Log::default();
+    let step = |tick| {
+        world.edit(tick);
+        let now = tick_at(tick);
+        let (metrics, bounds) = (&world.workload.metrics, world.workload.bounds);
+        let hpa = Hpa {
+            bounds,
+            metrics,
+            behavior: world.workload.behavior.as_ref(),
+        };
+        let pass = reconcile(&hpa, &world.observe(now), &log, &world.settings, now);
+        let desired = pass.desired;
+        log = log_after(&hpa, pass, now);
+        world.scale_to(desired, now);
+        desired.get()
+    };
+    (0..ticks).map(step).collect()
+}
+
+fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
+    let policy = ScalingPolicy {
+        kind,
+        value,
+        period: SignedDuration::from_secs(period),
+    };
+    let scale_up = ScalingRules {
+        policies: Some(vec![policy]),
+        ..ScalingRules::default()
+    };
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
+}
+
+/// Rejected rule: `minReplicas = floor`, always. The child would read no metrics while the floor rises.
+#[test]
+fn a_rising_floor_does_not_slow_the_child_down() {
+    let climbing = Scenario {
+        demand: vec![60.0],
+        forecast: (3..20).map(|count| Some(f64::from(count))).collect(),
+        ..Scenario::default()
+    };
+    assert_eq!(plain(&climbing, 7), [4, 8, 16, 32, 60, 60, 60]);
+    for mode in MODES {
+        assert_eq!(
+            World::new(&climbing, mode).run(7),
+            [4, 8, 16, 32, 60, 60, 60],
+            "{mode:?}"
+        );
+    }
+}
+
+/// Rejected rules: the floor while it is at most current, else desired; and no reading logged while
+/// the floor is above current. With either, the reading 18 is lost, and 17.35 / 16 is within the
+/// tolerance: 16 for good.
+#[test]
+fn a_reading_taken_while_the_floor_is_above_current_is_not_lost() {
+    let rising = Scenario {
+        start: 8,
+        demand: vec![8.0, 17.35],
+        forecast: vec![Some(6.0), Some(13.01)],
+        ..Scenario::default()
+    };
+    assert_eq!(plain(&rising, 4), [8, 16, 18, 18]);
+    for mode in MODES {
+        assert_eq!(
+            World::new(&rising, mode).run(4),
+            [8, 16, 18, 18],
+            "{mode:?}"
+        );
+    }
+}
+
+/// Rejected rule: forecast tolerance relative to current. 10 / 11 is within it: 11 for good.
+#[test]
+fn a_constant_forecast_ends_at_its_own_count() {
+    let mut demand = vec![13.0; 4];
+    demand.extend([11.0; 30]);
+    demand.push(6.0);
+    let falling = Scenario {
+        demand,
+        forecast: vec![Some(10.0)],
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        let counts = World::new(&falling, mode).run(70);
+        assert!(counts.contains(&11), "{mode:?} comes by 11: {counts:?}");
+        assert_eq!(counts.last(), Some(&10), "{mode:?}");
+    }
+}
+
+/// Rejected rule: clamp raw before it is logged. The log would hold 10 for 300 s more.
+#[test]
+fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
+    let scenario = Scenario {
+        bounds: (10, 20),
+        start: 10,
+        demand: vec![2.0],
+        forecast: vec![Some(3.0)],
+        edits: vec![(27, Edit::Bounds(2, 20))],
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        let counts = World::new(&scenario, mode).run(30);
+        assert_eq!(
+            counts[25..],
+            [10, 10, 3, 3, 3],
+            "{mode:?}: at 405 s, not at 705 s"
+        );
+    }
+}
+
+/// Rejected rule: the child's expected answer from the full log. It read no metrics in the tick that raised it
+/// to the floor, so it never read the 30 of that moment.
+#[test]
+fn the_child_is_expected_to_compute_from_what_it_has_read() {
+    let spike = Scenario {
+        start: 8,
+        demand: vec![8.0, 30.0, 2.0],
+        forecast: vec![Some(6.0), Some(20.0)],
+        ..Scenario::default()
+    };
+    let mut world = World::new(&spike, Mode::Delegated);
+    assert_eq!(world.run(2), [8, 20]);
+    let now = at(2 * TICK);
+    let mut ahead = world.clone();
+    ahead.child_pass(now);
+    assert_eq!(ahead.count, n(20), "what the child answers");
+    let decision = world.decide(now);
+    assert_eq!(decision.child_desired, Some(n(20)));
+    assert_eq!(
+        decision.observed.map(|pass| pass.desired),
+        Some(n(30)),
+        "the result of the full log"
+    );
+}
+
+/// Exception: a floor under explicit policies, at different phases, rises up to one pass of the child
+/// later per step. Predicting the child's pass would avoid it, and exceed the limit when the pass comes
+/// early; the limit wins.
+#[test]
+fn a_floor_under_an_explicit_policy_rises_a_pass_later_per_step_in_delegated() {
+    let scenario = Scenario {
+        demand: vec![2.0],
+        forecast: vec![Some(20.0)],
+        behavior: Some(up(PolicyKind::Pods, 1, 60)),
+        ..Scenario::default()
+    };
+    let steps = |mode| {
+        let mut world = World::new(&scenario, mode);
+        let mut changed_at = vec![];
+        for tick in 0..24 {
+            let before = world.count;
+            world.decide(at(tick * TICK));
+            world.child_pass(at(tick * TICK + 7));
+            if world.count != before {
+                changed_at.push(tick * TICK);
+            }
+        }
+        changed_at
+    };
+    assert_eq!(steps(Mode::Direct), [0, 60, 120, 180, 240, 300]);
+    assert_eq!(steps(Mode::Delegated), [0, 75, 150, 225, 300]);
+}
+
+/// Exception: within an explicit scale-up window the child has fewer readings than Foretide, so fewer
+/// low ones hold it back.
+#[test]
+fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
+    let window = Some(SignedDuration::from_secs(120));
+    let scale_up = ScalingRules {
+        window,
+        ..ScalingRules::default()
+    };
+    let mut demand = vec![2.0; 28];
+    demand.push(30.0);
+    // The window opens at 300 s, and nothing was proposed until 285 s: the count may be lifted at 405 s, in
+    // tick 27. The child reads no metrics then and only then, so its last low reading is that of tick 26.
+    let scenario = Scenario {
+        demand,
+        crons: vec![(5, 40, 20)],
+        behavior: Some(Behavior {
+            scale_up,
+            ..Behavior::default()
+        }),
+        ..Scenario::default()
+    };
+    let direct = World::new(&scenario, Mode::Direct).run(60);
+    let delegated = World::new(&scenario, Mode::Delegated).run(60);
+    assert_eq!(direct[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 20, 30, 30]);
+    assert_eq!(
+        delegated[26..37],
+        [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]
+    );
+    assert_eq!(direct.last(), delegated.last());
+}
+
+/// No autoscaler with a tolerance can promise that a forecast changes no later count: a demand of 10.9 is within
+/// the tolerance of 12, so a count of 12 stays, while a count that comes down from 14 ends at 11.
+#[test]
+fn a_forecast_that_has_ended_may_leave_another_count() {
+    let rising = Scenario {
+        demand: vec![11.9, 10.9],
+        ..Scenario::default()
+    };
+    assert_eq!(plain(&rising, 60).last(), Some(&12));
+    let mut forecast = vec![Some(14.0); 40];
+    forecast.push(None);
+    let raised = Scenario { forecast, ..rising };
+    for mode in MODES {
+        let counts = World::new(&raised, mode).run(80);
+        assert!(counts.contains(&14), "{mode:?}");
+        assert_eq!(counts.last(), Some(&11), "{mode:?}");
+    }
+}
+
+/// Without metrics and prediction, the end of the last window changes nothing, and a count set by a user
+/// stays as well.
+#[test]
+fn cron_alone_holds_the_current_count_outside_its_windows() {
+    let scenario = Scenario {
+        metrics: Metrics::None,
+        start: 3,
+        crons: vec![(1, 4, 9)],
+        edits: vec![(40, Edit::Scale(5)), (60, Edit::Bounds(6, 60))],
+        ..Scenario::default()
+    };
+    let counts = World::new(&scenario, Mode::Delegated).run(65);
+    let want: Vec<u32> = (0..65)
+        .map(|tick| match tick {
+            0..4 => 3,
+            4..40 => 9,
+            40..60 => 5,
+            _ => 6,
+        })
+        .collect();
+    assert_eq!(counts, want);
+}
+
+/// A window that is still open when a larger one ends: without metrics the floor lane holds the count, and the
+/// user's policies slow its decrease.
+#[test]
+fn a_smaller_window_takes_over_after_the_scale_down_window() {
+    let scenario = Scenario {
+        metrics: Metrics::None,
+        crons: vec![(1, 4, 9), (1, 59, 4)],
+        ..Scenario::default()
+    };
+    let count_at = |scenario: &Scenario, ticks| World::new(scenario, Mode::Direct).run(ticks);
+    // The last tick in which 9 was proposed is 225 s; it counts up to and including 525 s.
+    assert_eq!(count_at(&scenario, 40)[33..38], [9, 9, 9, 4, 4]);
+    let policy = ScalingPolicy {
+        kind: PolicyKind::Pods,
+        value: 2,
+        period: SignedDuration::from_secs(60),
+    };
+    let scale_down = ScalingRules {
+        policies: Some(vec![policy]),
+        ..ScalingRules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
+    let slow = Scenario {
+        behavior,
+        ..scenario
+    };
+    assert_eq!(
+        count_at(&slow, 50)[34..46],
+        [9, 7, 7, 7, 7, 5, 5, 5, 5, 4, 4, 4]
+    );
+}
+
+/// Scaling to zero by a user is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
+#[test]
+fn a_workload_that_a_user_scaled_to_zero_is_paused() {
+    let scenario = Scenario {
+        demand: vec![20.0],
+        crons: vec![(1, 9, 12)],
+        edits: vec![(10, Edit::Scale(0)), (30, Edit::Scale(1))],
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        let mut paused = World::new(&scenario, mode);
+        paused.run(20);
+        assert!(
+            paused.child.is_none_or(|child| child.bounds.min == n(2)),
+            "{mode:?}"
+        );
+        let counts = World::new(&scenario, mode).run(32);
+        assert_eq!(counts[10..30], [0; 20], "{mode:?}");
+        assert!(counts[30] > 0, "{mode:?}");
+    }
+}
+
+/// Foretide scaled the workload to zero under `minReplicas: 0`; the user's new minimum raises it, also with a
+/// child, which does not leave zero by itself.
+#[test]
+fn a_workload_that_foretide_scaled_to_zero_is_raised_to_a_new_minimum() {
+    let scenario = Scenario {
+        bounds: (0, 10),
+        start: 1,
+        demand: vec![0.0],
+        edits: vec![(30, Edit::Bounds(2, 10))],
+        ..Scenario::default()
+    };
+    let counts = World::new(&scenario, Mode::Delegated).run(34);
+    assert_eq!(counts[28..], [0, 0, 2, 2, 2, 2]);
+}
+
+/// Every write to the child changes a count: a floor that comes and goes below what is observed
+/// writes nothing.
+#[test]
+fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
+    let forecast = (0..72)
+        .map(|tick| Some(f64::from(4 + tick * 2 % 7)))
+        .collect();
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = ScalingRules {
+        window,
+        ..ScalingRules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
+    let scenario = Scenario {
+        start: 12,
+        demand: vec![12.0],
+        forecast,
+        behavior,
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Delegated);
+    world.run(72);
+    assert!(world.writes <= 5, "{} writes", world.writes);
+    assert_eq!(world.count, n(12));
+}
+
+/// The tolerance of a forecast is the autoscaler's, around its own last proposal.
+#[test]
+fn a_forecast_within_its_tolerance_changes_nothing() {
+    let forecast = [10.0, 10.9, 9.2, 11.0, 11.2].map(Some).to_vec();
+    let scenario = Scenario {
+        forecast,
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        assert_eq!(
+            World::new(&scenario, mode).run(5),
+            [10, 10, 10, 10, 12],
+            "{mode:?}"
+        );
+    }
+}
+
+/// A delegated workload between two decisions, with the child's minimum at `min`.
+fn delegated(scenario: &Scenario, min: u32) -> World {
+    let mut world = World::new(scenario, Mode::Delegated);
+    world.run(2);
+    if let Some(child) = &mut world.child {
+        child.bounds.min = n(min);
+    }
+    world
+}
+
+#[test]
+fn lost_history_does_not_lower_the_minimum_of_the_child() {
+    let scenario = Scenario {
+        start: 8,
+        demand: vec![8.0],
+        ..Scenario::default()
+    };
+    let now = tick_at(2);
+    for (lost, max, min) in [(false, 60, 2), (true, 60, 20), (true, 15, 15)] {
+        let mut world = delegated(&scenario, 20);
+        world.workload.bounds.max = n(max);
+        if lost {
+            world.history = History::lost(now, None, &world.settings);
+        }
+        let action = world.decide(now).action;
+        assert_eq!(
+            action,
+            Action::Child {
+                min: n(min),
+                max: n(max)
+            },
+            "lost: {lost}"
+        );
+    }
+}
+
+/// A scale-down of 3 that is 50 s old makes room for 4 + 3 now, but not in the child's next pass.
+#[test]
+fn a_delegated_floor_allows_for_the_next_pass_of_the_child() {
+    let scenario = Scenario {
+        start: 5,
+        demand: vec![5.0],
+        forecast: vec![None, None, Some(20.0)],
+        behavior: Some(up(PolicyKind::Pods, 4, 60)),
+        ..Scenario::default()
+    };
+    let mut world = delegated(&scenario, 2);
+    world.history.log.scale_down = vec![ScaleEvent {
+        at: at(2 * TICK - 50),
+        change: n(3),
+        outdated: false,
+    }];
+    let mut direct = world.clone();
+    direct.workload.mode = Mode::Direct;
+    let now = tick_at(2);
+    assert_eq!(
+        world.decide(now).action,
+        Action::Child {
+            min: n(9),
+            max: n(60)
+        }
+    );
+    assert_eq!(
+        direct.decide(now).action,
+        Action::Scale {
+            from: n(5),
+            to: n(12)
+        }
+    );
+}
+
+/// The child went from 21 to 20, then a user set 1: the child's change is one replica.
+#[test]
+fn a_change_by_a_user_is_not_attributed_to_the_child() {
+    let behavior = Some(Behavior::default());
+    let demand = vec![21.0, 21.0, 20.0];
+    let edits = vec![(3, Edit::Scale(1))];
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = ScalingRules {
+        window,
+        tolerance: Some(0.0),
+        ..ScalingRules::default()
+    };
+    let behavior = behavior.map(|b| Behavior { scale_down, ..b });
+    let scenario = Scenario {
+        start: 21,
+        demand,
+        edits,
+        behavior,
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Delegated);
+    world.run(4);
+    let changes: Vec<_> = world
+        .history
+        .log
+        .scale_down
+        .iter()
+        .map(|e| e.change)
+        .collect();
+    assert_eq!(changes, [n(1)]);
+}

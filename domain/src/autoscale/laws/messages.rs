@@ -1,0 +1,331 @@
+//! The messages and conditions of decisions, word for word.
+
+use jiff::SignedDuration;
+
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
+use crate::autoscale::history::History;
+use crate::autoscale::{Condition, Decision, Limit, Winner};
+use crate::cron::Window;
+use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
+use crate::observation::Status;
+use crate::proposal::{Reason, Source};
+use crate::workload::{Mode, SpecPart, SpecProblem, Strategy};
+
+fn after(scenario: &Scenario, ticks: usize) -> Decision {
+    let mut world = World::new(scenario, Mode::Delegated);
+    let decisions: Vec<_> = (0..ticks).map(|tick| world.tick(tick)).collect();
+    decisions.into_iter().next_back().unwrap()
+}
+
+fn up(value: i32) -> Behavior {
+    let policy = ScalingPolicy {
+        kind: PolicyKind::Pods,
+        value,
+        period: SignedDuration::from_secs(60),
+    };
+    let scale_up = ScalingRules {
+        policies: Some(vec![policy]),
+        ..ScalingRules::default()
+    };
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
+}
+
+fn four() -> Scenario {
+    Scenario {
+        start: 4,
+        demand: vec![4.0],
+        ..Scenario::default()
+    }
+}
+
+#[test]
+fn a_message_names_the_count_and_the_largest_proposal() {
+    let forecast = vec![Some(6.6)];
+    let table = [
+        (
+            four(),
+            "4 replicas: queue at 1 against a target of 1 asks for 4",
+        ),
+        (
+            Scenario { forecast, ..four() },
+            "7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, \
+             above observed 4",
+        ),
+        (
+            Scenario {
+                crons: vec![(0, 30, 9)],
+                forecast: vec![Some(9.0)],
+                ..four()
+            },
+            "9 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
+             as does cron, above observed 4",
+        ),
+        (
+            Scenario {
+                edits: vec![(0, Edit::Scale(0))],
+                ..four()
+            },
+            "0 replicas: autoscaling is paused because the workload is scaled to zero; scale it up to resume",
+        ),
+        (
+            Scenario {
+                edits: vec![(0, Edit::Bounds(5, 3))],
+                ..four()
+            },
+            "no decision: maxReplicas 3 is below minReplicas 5",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 1).message(), want);
+    }
+}
+
+#[test]
+fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
+    let (base, forecast) = (Scenario::default, vec![Some(9.0)]);
+    let cron_only = Scenario {
+        metrics: Metrics::None,
+        start: 1,
+        bounds: (1, 9),
+        crons: vec![(30, 40, 9)],
+        ..base()
+    };
+    let table = [
+        (
+            Scenario {
+                crons: vec![(0, 30, 90)],
+                ..four()
+            },
+            "60 replicas: the cron window cron-0 asks for 90 until 00:30 UTC, above observed 4; \
+             capped at maxReplicas 60",
+        ),
+        (
+            Scenario {
+                demand: vec![50.0],
+                ..four()
+            },
+            "8 replicas: queue at 12.5 against a target of 1 asks for 50; \
+             scale-up is limited to 8 in this step",
+        ),
+        (
+            Scenario {
+                behavior: Some(up(2)),
+                forecast,
+                ..four()
+            },
+            "6 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
+             above observed 4; scale-up is limited to 6 in this step",
+        ),
+        (
+            Scenario {
+                edits: vec![(0, Edit::Bounds(5, 60))],
+                ..four()
+            },
+            "5 replicas: no metric, forecast or cron asks for a count; raised to minReplicas 5",
+        ),
+        (
+            Scenario {
+                outage: vec![true],
+                ..four()
+            },
+            "4 replicas: no metric, forecast or cron asks for a count; \
+             not lowered while metrics are unavailable: queue (MetricNotRead)",
+        ),
+        (
+            cron_only,
+            "1 replica: no cron window is open, so the current count stays; \
+             cron-0 opens at 00:30 UTC",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 1).message(), want);
+    }
+}
+
+#[test]
+fn a_message_says_until_when_a_window_holds() {
+    let forecast = vec![Some(6.6), Some(4.1)];
+    let table = [
+        (
+            Scenario { forecast, ..four() },
+            "7 replicas: the forecast for load (4.1 over the next 60 min at 1 per replica) asks for 5, \
+             above observed 4; held by the scale-down window until 00:05 UTC",
+        ),
+        (
+            Scenario {
+                demand: vec![9.0, 3.0],
+                start: 9,
+                ..four()
+            },
+            "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
+             held by the scale-down window until 00:05 UTC",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 3).message(), want);
+    }
+}
+
+#[test]
+fn the_message_of_a_lost_history_says_until_when_it_holds() {
+    let scenario = Scenario {
+        start: 9,
+        demand: vec![3.0],
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Direct);
+    world.history = History::lost(at(0), None, &world.settings);
+    world.history.log.recommendations = Some(vec![]);
+    let decision = world.decide(at(TICK));
+    assert_eq!(
+        decision.message(),
+        "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
+         not lowered until 00:05 UTC: the scaling history was lost"
+    );
+    assert_eq!(decision.limit, Some(Limit::HistoryLost));
+}
+
+#[test]
+fn every_number_between_the_sources_and_the_result_is_kept() {
+    let scenario = Scenario {
+        start: 4,
+        demand: vec![5.0],
+        forecast: vec![Some(6.6)],
+        crons: vec![(0, 30, 90)],
+        bounds: (2, 40),
+        behavior: Some(up(50)),
+        ..Scenario::default()
+    };
+    let decision = after(&scenario, 1);
+    let got = (
+        decision.maximum,
+        decision.stabilized,
+        decision.limited,
+        decision.desired,
+        decision.floor,
+        decision.limit,
+        decision.winner.clone(),
+    );
+    let winner = Winner {
+        source: Source::Cron,
+        name: "cron-0".into(),
+    };
+    let want = (
+        Some(n(90)),
+        n(90),
+        n(54),
+        n(40),
+        Some(n(40)),
+        Some(Limit::TooManyReplicas),
+        Some(winner),
+    );
+    assert_eq!(got, want);
+    let proposals: Vec<_> = decision
+        .proposals
+        .iter()
+        .map(|p| (p.source, p.replicas, p.reason))
+        .collect();
+    assert_eq!(
+        proposals,
+        [
+            (Source::Observed, Some(n(5)), Reason::ValidMetricFound),
+            (Source::Forecast, Some(n(7)), Reason::ForecastReady),
+            (Source::Cron, Some(n(90)), Reason::WindowActive),
+        ]
+    );
+}
+
+fn table(conditions: &[Condition]) -> Vec<(&'static str, Status, &'static str)> {
+    conditions
+        .iter()
+        .map(|c| (c.kind.as_str(), c.status, c.reason))
+        .collect()
+}
+
+#[test]
+fn conditions_name_the_missing_source_and_the_limit_that_applied() {
+    use Status::{False, True, Unknown};
+    let scenario = Scenario {
+        start: 4,
+        demand: vec![50.0],
+        forecast: vec![None],
+        crons: vec![(30, 40, 9)],
+        ..Scenario::default()
+    };
+    let want = [
+        ("Ready", True, "Decided"),
+        ("PredictionReady", False, "NoData"),
+        ("CronReady", True, "NoActiveWindow"),
+        ("AbleToScale", True, "ReadyForNewScale"),
+        ("ScalingActive", True, "ValidMetricFound"),
+        ("ScalingLimited", True, "ScaleUpLimit"),
+    ];
+    assert_eq!(table(&after(&scenario, 1).conditions), want);
+
+    let out = Scenario {
+        outage: vec![true],
+        crons: vec![],
+        forecast: vec![],
+        ..scenario
+    };
+    let mut world = World::new(&out, Mode::Direct);
+    world.workload.strategy = Strategy::Preview;
+    let broken = "the expression has 4 fields: expected five";
+    world.workload.problems = vec![SpecProblem {
+        part: SpecPart::Cron("nightly".into()),
+        reason: Reason::InvalidExpression,
+        message: broken.into(),
+    }];
+    let decision = world.tick(0);
+    let want = [
+        ("Ready", True, "Preview"),
+        ("CronReady", False, "InvalidExpression"),
+        ("AbleToScale", True, "ReadyForNewScale"),
+        ("ScalingActive", False, "FailedGetExternalMetric"),
+        ("ScalingLimited", False, "DesiredWithinRange"),
+    ];
+    assert_eq!(table(&decision.conditions), want);
+    assert_eq!(decision.conditions[1].message, format!("nightly: {broken}"));
+
+    world.workload.prediction = Scenario {
+        forecast: vec![None],
+        ..out
+    }
+    .workload(Mode::Direct)
+    .prediction;
+    let decision = world.decide(at(TICK));
+    assert_eq!(
+        table(&decision.conditions)[1],
+        ("PredictionReady", Unknown, "Pending")
+    );
+}
+
+#[test]
+fn a_window_that_can_never_open_has_a_reason() {
+    let scenario = Scenario {
+        crons: vec![(5, 5, 9)],
+        ..Scenario::default()
+    };
+    let world = World::new(&scenario, Mode::Direct);
+    assert!(
+        world
+            .workload
+            .windows
+            .iter()
+            .all(|window: &Window| window.problem().is_some())
+    );
+    let decision = after(&scenario, 1);
+    let cron = decision
+        .proposals
+        .iter()
+        .find(|p| p.source == Source::Cron)
+        .unwrap();
+    assert_eq!((cron.replicas, cron.reason), (None, Reason::ZeroLength));
+    assert_eq!(
+        table(&decision.conditions)[1],
+        ("CronReady", Status::False, "ZeroLength")
+    );
+}

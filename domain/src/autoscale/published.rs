@@ -1,0 +1,239 @@
+//! Mode Metric: forecasts and cron windows as External metrics that the child HPA reads.
+//!
+//! ```text
+//! forecast proposal with a count -> total demand, target per pod   --+
+//!                                                                    +-> the HPA algorithm, with the user's metrics
+//! cron windows                   -> a count, target 1 per pod      --+
+//! ```
+//!
+//! The values are those that the metric adapter serves from the status, so the observed lane computes what the child
+//! will: its tolerance applies to forecasts and cron windows too. An HPA counts in thousandths and rounds targets up to
+//! them, and so do forecast proposals here.
+
+use crate::Replicas;
+use crate::forecast::{ForecastReading, Predicted, Refused};
+use crate::hpa::{MetricSpec, Target};
+use crate::observation::Measured;
+use crate::proposal::{Proposal, Reason, Source};
+use crate::quantity::{Format, Quantity};
+
+const MILLI_IN_NANOS: i128 = 1_000_000;
+
+/// A metric that the child HPA reads besides those of the spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedMetric {
+    /// Forecast or cron.
+    pub source: Source,
+    /// Identifier of the metric that is forecast, such as `resource.cpu`; empty for crons.
+    pub name: String,
+    /// Its value and its target.
+    pub amounts: Amounts,
+}
+
+/// The value of a published metric, and what one pod carries of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amounts {
+    /// The total of all pods.
+    pub total: Quantity,
+    /// The target of one pod, in the same unit; above zero.
+    pub per_pod: Quantity,
+}
+
+/// What the count of cron windows is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CronInputs {
+    /// The largest target of the windows that are open.
+    pub open: Option<Replicas>,
+    /// `minReplicas`.
+    pub min: Replicas,
+    /// The count now, if it is known.
+    pub current: Option<Replicas>,
+    /// Whether the spec has metrics besides.
+    pub has_metrics: bool,
+}
+
+// === impl Amounts ===
+
+impl Amounts {
+    /// The amounts of a forecast, to a billionth; `None` if they are no numbers that an HPA can divide.
+    #[must_use]
+    pub fn of(total: f64, per_pod: f64) -> Option<Self> {
+        let (total, per_pod) = (Quantity::nearest(total)?, Quantity::nearest(per_pod)?);
+        (per_pod.nanos() > 0).then_some(Self { total, per_pod })
+    }
+
+    fn of_count(count: Replicas) -> Self {
+        let whole = |n: u32| Quantity::from_milli(i64::from(n) * 1000, Format::DecimalSi);
+        Self {
+            total: whole(count.get()),
+            per_pod: whole(1),
+        }
+    }
+}
+
+// === impl CronInputs ===
+
+impl CronInputs {
+    /// The count that cron windows ask for as a metric: the largest target that is open. With none open it is the
+    /// minimum if there are metrics too, so that they alone decide; otherwise the current count, which is then kept.
+    #[must_use]
+    pub fn count(self) -> Replicas {
+        match (self.open, self.current) {
+            (Some(open), _) => open.max(self.min),
+            (None, Some(current)) if !self.has_metrics => current,
+            (None, _) => self.min,
+        }
+    }
+}
+
+// === impl PublishedMetric ===
+
+impl PublishedMetric {
+    /// The metric of a forecast; `None` while the forecast asks for no count.
+    pub(super) fn of_forecast(proposal: &Proposal) -> Option<Self> {
+        proposal.replicas?;
+        Some(Self {
+            source: Source::Forecast,
+            name: proposal.name.clone(),
+            amounts: Amounts::of(proposal.value?, proposal.target?)?,
+        })
+    }
+
+    /// The metric of the cron windows.
+    pub(super) fn of_crons(crons: CronInputs) -> Self {
+        Self {
+            source: Source::Cron,
+            name: String::new(),
+            amounts: Amounts::of_count(crons.count()),
+        }
+    }
+
+    /// The entry of `spec.metrics`, as the algorithm reads it.
+    pub(super) fn spec(&self) -> MetricSpec {
+        MetricSpec::External {
+            metric: self.name.clone(),
+            selector: None,
+            target: Target::AverageValue(self.amounts.per_pod.milli_value().value),
+        }
+    }
+
+    /// What the child reads.
+    pub(super) fn measured(&self) -> Measured {
+        Measured::Total(vec![self.amounts.total.milli_value().value])
+    }
+}
+
+/// A forecast as an HPA counts with it: its target in thousandths, rounded up. One below a thousandth would be rounded
+/// up by far, so there is no such metric.
+pub(super) fn as_read_by_hpa(reading: &ForecastReading) -> ForecastReading {
+    let rounded = |predicted: Predicted| {
+        let target = Quantity::nearest(predicted.target).filter(|_| predicted.target > 0.0);
+        let Some(target) = target.filter(|target| !target.milli_value().saturated) else {
+            // The proposal says what is wrong with it.
+            return Ok(predicted);
+        };
+        if target.nanos() < MILLI_IN_NANOS {
+            let message = format!(
+                "the target is {target} per pod, and a HorizontalPodAutoscaler has none below 1m: use mode Delegated, or a \
+                 metric in a smaller unit"
+            );
+            return Err(Refused::new(Reason::SmallTarget, message));
+        }
+        let target = base_units(target.milli_value().value);
+        Ok(Predicted {
+            target,
+            ..predicted
+        })
+    };
+    ForecastReading {
+        outcome: reading.outcome.clone().and_then(rounded),
+        ..reading.clone()
+    }
+}
+
+/// Thousandths as the nearest double.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "rounding to the nearest double is the point"
+)]
+pub(super) fn base_units(milli: i64) -> f64 {
+    milli as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_rounded_up_to_thousandths_and_none_is_below_one() {
+        for (target, want) in [
+            (0.1, Ok(0.1)),
+            (0.0125, Ok(0.013)),
+            (0.001, Ok(0.001)),
+            (0.1 * 3.0, Ok(0.3)),
+            (536_870_912.0, Ok(536_870_912.0)),
+            (1e300, Ok(1e300)),
+            (0.000_999, Err(Reason::SmallTarget)),
+            (1e-12, Err(Reason::SmallTarget)),
+            // The proposal refuses these.
+            (0.0, Ok(0.0)),
+            (-1.0, Ok(-1.0)),
+        ] {
+            let reading = ForecastReading {
+                name: "resource.cpu".to_owned(),
+                outcome: Ok(Predicted { value: 1.0, target }),
+                details: None,
+            };
+            let read = as_read_by_hpa(&reading).outcome;
+            let found = read.map(|predicted| predicted.target.to_bits());
+            let want = want.map(f64::to_bits);
+            assert_eq!(found.map_err(|refused| refused.reason), want, "{target}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_exact_to_a_billionth() {
+        for (total, per_pod, want) in [
+            (0.9, 0.1, Some(("900m", "100m"))),
+            (0.1 + 0.2, 0.1 * 3.0, Some(("300m", "300m"))),
+            (1.9, 0.05, Some(("1900m", "50m"))),
+            (0.0, 1.0, Some(("0", "1"))),
+            (
+                1_073_741_824.0,
+                536_870_912.0,
+                Some(("1073741824", "536870912")),
+            ),
+            (1.0 / 3.0, 1e-9, Some(("333333333n", "1n"))),
+            (1.0, 1e-12, None),
+            (1.0, -1.0, None),
+            (f64::NAN, 1.0, None),
+            (f64::INFINITY, 1.0, None),
+        ] {
+            let amounts = Amounts::of(total, per_pod);
+            let found = amounts.map(|found| (found.total.to_string(), found.per_pod.to_string()));
+            let want = want.map(|(total, per_pod)| (total.to_owned(), per_pod.to_owned()));
+            assert_eq!(found, want, "{total} {per_pod}");
+        }
+    }
+
+    #[test]
+    fn crons_ask_for_the_open_window_else_the_minimum_else_the_current_count() {
+        let n = Replicas::new;
+        for (open, current, has_metrics, want) in [
+            (Some(10), Some(7), true, 10),
+            (Some(10), Some(7), false, 10),
+            (Some(1), Some(7), false, 2),
+            (None, Some(7), true, 2),
+            (None, Some(7), false, 7),
+            (None, None, false, 2),
+        ] {
+            let crons = CronInputs {
+                open: open.map(n),
+                min: n(2),
+                current: current.map(n),
+                has_metrics,
+            };
+            assert_eq!(crons.count(), n(want), "{crons:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A cron expression: five fields, each a bit set, and the rule that joins the two day fields.
+//!
+//! This file parses and prints expressions; `occurrence.rs` finds the times they name. A field that is
+//! valid but probably not what was meant, such as `*-5`, is accepted here and reported by `lint.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::field::{Bits, Field, FieldError, Word, words};
+use super::zone::{Zone, ZoneError};
+
+/// Longest expression read, in characters, zone prefix included.
+///
+/// # Source
+/// The limit of the custom resource's schema, repeated here for text from the command line.
+pub const MAX_EXPRESSION_CHARS: usize = 128;
+
+/// A parsed cron expression: the times of day, days and months it names.
+///
+/// The dialect is the one crane's manifests are written in (robfig/cron v3, five fields): minute,
+/// hour, day of month, month, day of week; `*` and `?` mean every value in any field; `a-b`, `/n`,
+/// `a/n` (from `a` to the field's end), lists, three-letter English names; `@hourly` and the like;
+/// a `TZ=` or `CRON_TZ=` prefix. Weekday 7 is Sunday, which robfig refuses.
+///
+/// A day matches when both day fields match; if neither day field is `*`, when either does.
+///
+/// Two expressions are equal when they parse to the same fields and prefix, however written.
+///
+/// # Guarantees
+/// - Parsing takes a bounded number of steps and never panics.
+/// - What [`fmt::Display`] prints parses to an equal expression.
+///
+/// # Examples
+/// ```
+/// use foretide_domain::cron::Expression;
+///
+/// let workdays: Expression = "0 9 ? * mon-fri".parse()?;
+/// assert_eq!(workdays.to_string(), "0 9 * * 1-5");
+/// assert!(!workdays.never_fires());
+/// # Ok::<(), foretide_domain::cron::ExpressionError>(())
+/// ```
+///
+/// # Source
+/// robfig/cron v3.0.1 `ParseStandard`, for what is accepted and what each form means.
+#[derive(Debug, Clone)]
+pub struct Expression {
+    pub(super) minute: Bits,
+    pub(super) hour: Bits,
+    pub(super) day_of_month: Bits,
+    pub(super) month: Bits,
+    pub(super) day_of_week: Bits,
+    zone_name: Option<Box<str>>,
+    text: Box<str>,
+}
+
+/// Why a text is not a cron expression, and what would be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// Only blanks, or nothing after the zone prefix.
+    #[error("expression is empty: expected five fields such as `0 9 * * 1-5`, or `@daily`")]
+    Empty,
+    /// More than [`MAX_EXPRESSION_CHARS`] characters.
+    #[error("expression has {chars} characters: expected at most {MAX_EXPRESSION_CHARS}")]
+    TooLong {
+        /// Characters found.
+        chars: usize,
+    },
+    /// Not five fields.
+    #[error(
+        "expression has {found} fields: expected five \
+         (minute, hour, day of month, month, day of week){}",
+        field_count_hint(*found)
+    )]
+    FieldCount {
+        /// Fields found.
+        found: usize,
+    },
+    /// `@every`, which names an interval and no times.
+    #[error(
+        "`@every` at column {column} names an interval, not times, so a window cannot begin or end \
+         on it: expected times, such as `*/30 * * * *` for each half hour"
+    )]
+    Every {
+        /// Where it starts, in characters from 1.
+        column: usize,
+    },
+    /// An `@` word that is not a known one.
+    #[error(
+        "descriptor `{descriptor}` at column {column} is unknown: expected @yearly, @annually, \
+         @monthly, @weekly, @daily, @midnight or @hourly"
+    )]
+    Descriptor {
+        /// The word as written.
+        descriptor: String,
+        /// Where it starts, in characters from 1.
+        column: usize,
+    },
+    /// A descriptor followed by more fields.
+    #[error(
+        "descriptor `{descriptor}` at column {column} is followed by other fields: remove them"
+    )]
+    DescriptorNotAlone {
+        /// The word as written.
+        descriptor: String,
+        /// Where it starts, in characters from 1.
+        column: usize,
+    },
+    /// The zone of the `TZ=` or `CRON_TZ=` prefix does not exist.
+    #[error("invalid time zone prefix")]
+    Zone(#[source] ZoneError),
+    /// An item of a field is not valid.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+fn field_count_hint(found: usize) -> &'static str {
+    match found {
+        6 => ": seconds are not supported, drop the first field",
+        7 => ": seconds and years are not supported, drop the first and last field",
+        _ => "",
+    }
+}
+
+impl ExpressionError {
+    /// The condition reason of every unusable expression.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Zone(zone) => zone.reason(),
+            _ => "InvalidExpression",
+        }
+    }
+}
+
+/// The zone name of a `TZ=` or `CRON_TZ=` word.
+fn zone_prefix(word: &str) -> Option<&str> {
+    word.strip_prefix("CRON_TZ=")
+        .or_else(|| word.strip_prefix("TZ="))
+}
+
+/// The words after the zone prefix, and the prefix's zone name.
+pub(super) fn split_prefix<'w, 't>(words: &'w [Word<'t>]) -> (Option<&'t str>, &'w [Word<'t>]) {
+    match words.split_first() {
+        Some((first, rest)) => match zone_prefix(first.text) {
+            Some(name) => (Some(name), rest),
+            None => (None, words),
+        },
+        None => (None, words),
+    }
+}
+
+// === impl Expression ===
+
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// [`ExpressionError`], each naming the place and what is accepted there.
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        let chars = text.chars().count();
+        if chars > MAX_EXPRESSION_CHARS {
+            return Err(ExpressionError::TooLong { chars });
+        }
+        let words = words(text);
+        let (zone_name, fields) = split_prefix(&words);
+        if let Some(name) = zone_name {
+            Zone::parse(name, &Zone::utc()).map_err(ExpressionError::Zone)?;
+        }
+        let mut expression = match fields {
+            [] => Err(ExpressionError::Empty),
+            [first, ..] if first.text.starts_with('@') => {
+                Self::from_descriptor(first, fields.len())
+            }
+            [minute, hour, day_of_month, month, day_of_week] => Ok(Self {
+                minute: Field::Minute.parse(minute)?,
+                hour: Field::Hour.parse(hour)?,
+                day_of_month: Field::DayOfMonth.parse(day_of_month)?,
+                month: Field::Month.parse(month)?,
+                day_of_week: Field::DayOfWeek.parse(day_of_week)?,
+                zone_name: None,
+                text: Box::default(),
+            }),
+            _ => Err(ExpressionError::FieldCount {
+                found: fields.len(),
+            }),
+        }?;
+        expression.zone_name = zone_name.map(Box::from);
+        expression.text = Box::from(text);
+        Ok(expression)
+    }
+
+    fn from_descriptor(word: &Word<'_>, words: usize) -> Result<Self, ExpressionError> {
+        if word.text == "@every" {
+            return Err(ExpressionError::Every {
+                column: word.column,
+            });
+        }
+        let column = word.column;
+        let descriptor = || word.text.to_owned();
+        let fields = match word.text {
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            _ => {
+                return Err(ExpressionError::Descriptor {
+                    descriptor: descriptor(),
+                    column,
+                });
+            }
+        };
+        if words > 1 {
+            return Err(ExpressionError::DescriptorNotAlone {
+                descriptor: descriptor(),
+                column,
+            });
+        }
+        Self::parse(fields)
+    }
+
+    /// The text it was read from.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The zone of its `TZ=` or `CRON_TZ=` prefix, which overrides the `timezone` field.
+    #[must_use]
+    pub fn zone_name(&self) -> Option<&str> {
+        self.zone_name.as_deref()
+    }
+
+    /// Whether no date at all matches: an empty field, or days that none of its months has.
+    #[must_use]
+    pub fn never_fires(&self) -> bool {
+        let has_day = |month: u32| match self.days() {
+            Days::Both(of_month, of_week) => of_month.below(longest(month)) && !of_week.is_empty(),
+            Days::Either(of_month, of_week) => {
+                of_month.below(longest(month)) || !of_week.is_empty()
+            }
+        };
+        self.minute.is_empty()
+            || self.hour.is_empty()
+            || !(1..=12).any(|month| self.month.contains(month) && has_day(month))
+    }
+
+    /// Whether both name the same times of every day, however written; zones are not compared.
+    #[must_use]
+    pub fn same_times(&self, other: &Self) -> bool {
+        self.minute.values() == other.minute.values()
+            && self.hour.values() == other.hour.values()
+            && self.month.values() == other.month.values()
+            && self.days().normal_form() == other.days().normal_form()
+    }
+
+    /// Whether both day fields restrict, so that a day matching either of them counts.
+    #[must_use]
+    pub fn joins_days_by_or(&self) -> bool {
+        matches!(self.days(), Days::Either(..))
+    }
+
+    pub(super) fn days(&self) -> Days {
+        if self.day_of_month.is_star() || self.day_of_week.is_star() {
+            Days::Both(self.day_of_month, self.day_of_week)
+        } else {
+            Days::Either(self.day_of_month, self.day_of_week)
+        }
+    }
+
+    fn print_fields(&self) -> String {
+        [
+            Field::Minute.print(self.minute),
+            Field::Hour.print(self.hour),
+            Field::DayOfMonth.print(self.day_of_month),
+            Field::Month.print(self.month),
+            Field::DayOfWeek.print(self.day_of_week),
+        ]
+        .join(" ")
+    }
+}
+
+/// Days in the longest form of a month.
+fn longest(month: u32) -> u32 {
+    match month {
+        2 => 29,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.minute == other.minute
+            && self.hour == other.hour
+            && self.day_of_month == other.day_of_month
+            && self.month == other.month
+            && self.day_of_week == other.day_of_week
+            && self.zone_name == other.zone_name
+    }
+}
+
+impl Eq for Expression {}
+
+impl FromStr for Expression {
+    type Err = ExpressionError;
+
+    fn from_str(text: &str) -> Result<Self, ExpressionError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Expression {
+    /// Prints each field in its shortest usual form, and as it was written where spelling out the
+    /// values would go beyond [`MAX_EXPRESSION_CHARS`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.print_fields();
+        let printed = match &self.zone_name {
+            Some(name) => format!("CRON_TZ={name} {fields}"),
+            None => fields,
+        };
+        if printed.chars().count() <= MAX_EXPRESSION_CHARS {
+            f.write_str(&printed)
+        } else {
+            f.write_str(&self.text)
+        }
+    }
+}
+
+/// How the two day fields join: day of month first, day of week second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Days {
+    /// One of them is `*`: a day matches when both match.
+    Both(Bits, Bits),
+    /// Both restrict: a day matches when either does.
+    Either(Bits, Bits),
+}
+
+impl Days {
+    /// (either, days of month, days of week), equal for fields that select the same days.
+    fn normal_form(self) -> (bool, u64, u64) {
+        let every = (
+            Field::DayOfMonth.every().values(),
+            Field::DayOfWeek.every().values(),
+        );
+        match self {
+            Self::Both(of_month, of_week) => (false, of_month.values(), of_week.values()),
+            Self::Either(of_month, of_week) => match (of_month.values(), of_week.values()) {
+                (m, w) if m == every.0 || w == every.1 => (false, every.0, every.1),
+                (0, w) => (false, every.0, w),
+                (m, 0) => (false, m, every.1),
+                (m, w) => (true, m, w),
+            },
+        }
+    }
+}

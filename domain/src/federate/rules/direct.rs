@@ -1,0 +1,51 @@
+//! Direct mode: divides the count of the fleet over its active members. A member that cannot be changed keeps its last
+//! count, in addition to what is divided here.
+
+use std::collections::BTreeMap;
+
+use crate::Replicas;
+use crate::federate::{Candidate, distribute};
+use crate::workload::Mode;
+
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState};
+
+/// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they
+/// keep theirs, within their budgets.
+pub(super) fn count(fleet: &mut RuleContext<'_>) {
+    if fleet.policy.mode != Mode::Direct {
+        return;
+    }
+    for state in fleet.active_mut() {
+        let kept = state.replicas.clamp(state.min(), state.max());
+        state.count = if state.is_awake() { kept } else { 0 };
+    }
+    if fleet.total.desired.is_some() {
+        divide(fleet);
+    }
+}
+
+fn divide(fleet: &mut RuleContext<'_>) {
+    let awake = || fleet.active().filter(|state| state.is_awake());
+    let previous: BTreeMap<_, _> = awake()
+        .map(|state| (state.name().to_owned(), Replicas::new(state.replicas)))
+        .collect();
+    let candidates: Vec<_> = awake().map(candidate).collect();
+    let count = Replicas::new(fleet.floor);
+    let split = distribute(fleet.policy, count, &candidates, &previous);
+    let awake = fleet.active_mut().filter(|state| state.is_awake());
+    for (state, share) in awake.zip(split.shares) {
+        state.count = share;
+    }
+}
+
+fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
+    let max = state.max().min(state.capacity).max(state.min());
+    let mut candidate = state.candidate(DivisionLimits {
+        max,
+        capacity: state.capacity,
+        priority: None,
+    });
+    candidate.preference.min = Replicas::new(state.min());
+    candidate
+}

@@ -1,0 +1,212 @@
+//! Landing: after an assignment, pods beyond the new budgets stay until enough pods within them are ready, for at most
+//! ten minutes. No more pods are started than the fleet ran before or needs now.
+
+use crate::Replicas;
+use crate::federate::{AssignmentKind, Landing, Reason, WorkloadSource, ledger::LANDING};
+use crate::words::counted;
+use crate::workload::Mode;
+
+use super::fleet::RuleContext;
+use super::member::{MemberRole, MemberState, sum};
+
+/// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number,
+/// because some of the present replicas were started to replace pods that are to end. One whose time has passed, while
+/// nothing was decided, is not in progress: the fleet may be smaller since then.
+pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
+    let in_progress = fleet
+        .ledger
+        .landing
+        .filter(|landing| fleet.now < landing.until);
+    let before = in_progress.and_then(|landing| landing.served);
+    let landing = |until| Landing {
+        until,
+        served: before.or(Some(Replicas::new(served))),
+    };
+    fleet.ledger.landing = fleet.now.checked_add(LANDING).ok().map(landing);
+}
+
+/// Begins a landing for a member that was unreachable during the last one and returns with pods beyond its share.
+fn resume(fleet: &mut RuleContext<'_>) {
+    let is_back = |state: &MemberState<'_>| {
+        let may_end = matches!(state.role, MemberRole::Active | MemberRole::Draining);
+        may_end && state.entry.written > state.entry.max && state.replicas > state.max()
+    };
+    let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != AssignmentKind::Duplicated;
+    if is_due && fleet.members.iter().any(is_back) {
+        let placed = sum(fleet.counted().map(|state| state.placed));
+        begin(fleet, placed);
+    }
+}
+
+/// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum,
+/// and the floor is raised so that the others grow. The floor stays until the pods beyond the budgets have ended: only
+/// then do the autoscalers of the others see the whole load, and keep their pods by themselves.
+///
+/// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
+/// demand is taken over.
+pub(super) fn land(fleet: &mut RuleContext<'_>) {
+    resume(fleet);
+    let Some(Landing { until, served }) = fleet.ledger.landing else {
+        return;
+    };
+    let served = served.map_or_else(
+        || sum(fleet.counted().map(|state| state.placed)),
+        Replicas::get,
+    );
+    exclude_surplus(fleet, served);
+    let goal = needed(fleet, served).min(sum(receivers(fleet).map(MemberState::max)));
+    let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
+    let unmeasured = fleet
+        .active()
+        .any(|state| is_displaced(state) && state.demand.is_none());
+    let has_landed = ready >= goal && !unmeasured;
+    let source = fleet.policy.source;
+    let is_ending = |state: &MemberState<'_>| is_ending(state, source);
+    if fleet.now >= until || has_landed && !fleet.members.iter().any(is_ending) {
+        fleet.ledger.landing = None;
+        return;
+    }
+    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
+    fleet.ledger.landing = Some(Landing {
+        until,
+        served: Some(Replicas::new(served.max(demand))),
+    });
+    let floor = goal.saturating_add(kept_by_others(fleet));
+    fleet.lands = floor > fleet.floor;
+    fleet.floor = fleet.floor.max(floor);
+    if has_landed {
+        return;
+    }
+    let all = fleet.policy.bounds.max;
+    for state in &mut fleet.members {
+        keep(state, goal, all);
+    }
+}
+
+/// Takes the pods that are to end out of the count that Direct mode divides. The rest is at least `served`, MIN and the
+/// demand; without a known demand, nothing is taken out. The decision for the fleet counts these pods, and keeps them
+/// while the new ones are not ready: the members that take over would start as many again with every sync.
+fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
+    let desired = fleet.total.desired;
+    let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);
+    let (Some(desired), Some(demand)) = (desired, demand(fleet)) else {
+        return;
+    };
+    let counted = fleet.counted().filter(|state| may_keep(state));
+    let surplus = sum(counted.map(beyond_share));
+    let demand = Replicas::from_f64_ceil(demand);
+    let needed = demand.max(fleet.policy.bounds.min).get().max(served);
+    let desired = desired.get();
+    let count = desired.saturating_sub(surplus).max(needed).min(desired);
+    fleet.floor = fleet.requested_floor.max(count);
+}
+
+/// The members whose pods serve after the landing.
+fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    let takes_part = |state: &&MemberState<'_>| {
+        state.role == MemberRole::Active || state.role.is_pinned() && state.counted
+    };
+    fleet.members.iter().filter(takes_part)
+}
+
+/// The part of the floor that members scaled by others have to meet; it is no part of the landing.
+fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
+    let others = fleet
+        .members
+        .iter()
+        .filter(|state| state.role.is_pinned() && !state.counted);
+    let kept = sum(others.map(MemberState::min));
+    // In Direct mode the count is divided over members that answer only.
+    if fleet.policy.mode == Mode::Direct {
+        0
+    } else {
+        kept
+    }
+}
+
+/// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
+/// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
+/// would have no pods while members change.
+fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
+    // In Direct mode the count is for members that answer, but lost ones serve as well.
+    let is_partial = fleet.policy.mode == Mode::Direct
+        && fleet
+            .members
+            .iter()
+            .any(|state| state.role == MemberRole::Lost);
+    let desired = fleet.total.desired.filter(|_| !is_partial);
+    let kept = served.min(desired.map_or(served, Replicas::get));
+    let load = if let Some(demand) = demand(fleet) {
+        kept.max(Replicas::from_f64_ceil(demand).get())
+    } else {
+        let displaced = displaced(fleet, |_| true);
+        kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
+    };
+    let requested = fleet.policy.bounds.min.get().max(fleet.floor);
+    load.max(requested.saturating_sub(kept_by_others(fleet)))
+}
+
+/// The demand of the fleet, including pods that are to end and are not counted yet.
+fn demand(fleet: &RuleContext<'_>) -> Option<f64> {
+    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
+    // The demand of counted members is part of the total already.
+    Some(demand + displaced(fleet, |state| !state.counted))
+}
+
+/// The known demand of pods that are to end and never were the fleet's.
+fn displaced(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
+    let displaced = fleet.active().filter(|state| is_displaced(state));
+    let displaced = displaced.filter(|state| is_meant(state));
+    displaced.filter_map(|state| state.demand).sum()
+}
+
+/// Whether a member without a share runs pods that never were the fleet's.
+fn is_displaced(state: &MemberState<'_>) -> bool {
+    let pods = state.member.pods.filter(|_| !state.member.foreign_workload);
+    let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
+    let is_new = state.previous.is_none() && state.max() == 0;
+    runs && (is_new || !state.counted)
+}
+
+/// Whether a member still has pods beyond its share that are to end.
+fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
+    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
+    may_keep(state) && !is_theirs && beyond_share(state) > 0
+}
+
+/// The replicas beyond a member's share, by its own report: what was written for it may be less already.
+fn beyond_share(state: &MemberState<'_>) -> u32 {
+    let reported = state.member.pods.map_or(0, |pods| pods.replicas.get());
+    reported.saturating_sub(state.max())
+}
+
+fn may_keep(state: &MemberState<'_>) -> bool {
+    matches!(state.role, MemberRole::Active | MemberRole::Draining)
+}
+
+/// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
+/// because no other member has to provide them.
+fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
+    let runs = if is_displaced(state) {
+        state
+            .member
+            .pods
+            .map_or(0, |pods| pods.replicas.min(all).get())
+    } else {
+        state.replicas
+    };
+    if !may_keep(state) || runs <= state.max() {
+        return;
+    }
+    state.keep = runs;
+    let max = state.max();
+    // This text replaces that of the assignment, because the maximum to write is what it keeps.
+    state.override_reason(
+        Reason::Landing,
+        format!(
+            "it keeps {} until the fleet has {} ready; its share is {max}",
+            counted(runs, "replica"),
+            counted(goal, "pod")
+        ),
+    );
+}

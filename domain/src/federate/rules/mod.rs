@@ -1,0 +1,227 @@
+//! The rules R0 to R12: when budgets move, and which members sleep.
+//!
+//! | rule | when | what |
+//! |---|---|---|
+//! | R0 Invalid | MIN above MAX, no candidate, no priority at all | nothing is written |
+//! | R1 Unknown | no answer, or an old one | not written; it keeps its share |
+//! | R2 Failed | lost for longer than tolerated | Retain: as R1. Reassign: others get its share (R3) |
+//! | R3 Assign | the spec or the candidates changed | budgets by policy; pods stay until others serve |
+//! | R4 Foreign | another writer or autoscaler controls replicas | not written |
+//! | floors | always | the fleet's floor as shares, within budgets and capacities |
+//! | R5 Blocked | pods unschedulable for longer than the delay | unusable budget goes to members with room |
+//! | R6 Saturated | more needed than the maximum, or an unmet floor | unused budget of others |
+//! | R7 Starved | off by default | one replica of minimum from an idle member |
+//! | R8 Optimize | one member has little headroom, another much | headroom by policy |
+//! | R9 Shrink | an excess for long enough, Prioritized | the lowest tier's maximum, one tier at a time |
+//! | R10 Sleep | all idle at their minimums, and members may sleep | one to zero replicas |
+//! | R11 Wake | awake members cannot run what is needed | one or all sleeping members |
+//! | R12 Clamp | always | `1 <= min <= max`; only changes are written |
+//!
+//! A member whose budget moved cools down, so the first rule that changes it wins. R5 to R9 move budgets only under
+//! Aggregated, `DynamicWeighted` and Prioritized. Nothing here reads a clock: every timer is a value in the ledger.
+
+mod assign;
+mod blocked;
+mod conclude;
+mod conditions;
+mod direct;
+mod fleet;
+mod floor;
+mod landing;
+mod member;
+mod optimize;
+mod participation;
+mod roles;
+mod saturated;
+mod shrink;
+mod sleep;
+mod starved;
+mod taints;
+mod wake;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{
+    Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Policy, Reason,
+    Total,
+};
+use crate::{ReplicaBounds, Replicas};
+use fleet::RuleContext;
+use member::{MemberRole, MemberState};
+pub use participation::Participation;
+
+/// Decides the bounds, floors and replicas of every member at `now`.
+///
+/// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision
+/// returned, even if nothing was written.
+///
+/// ```
+/// use foretide_domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
+/// use foretide_domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, capacity| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods { replicas: Replicas::new(2), ready: Replicas::new(2), ..Pods::default() }),
+///     capacity: Some(Replicas::new(capacity)),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", 15), member("us", 5)];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
+///
+/// let now = Timestamp::from_second(1_800_000_000)?;
+/// let (decision, ledger) = decide(&policy, &Total::default(), &members, &Ledger::default(), now);
+/// let eu = decision.member("eu").expect("eu is a candidate");
+/// assert_eq!((eu.min.get(), eu.max.get()), (3, 15));
+/// assert_eq!(eu.cause(), "its share of the budget by the policy, with a capacity of 15");
+/// # let _ = ledger;
+/// # Ok::<(), jiff::Error>(())
+/// ```
+///
+/// # Guarantees
+/// - The order of the members does not matter.
+/// - A member whose state is unknown is never written, and loses its share only under `Reassign`.
+/// - `1 <= min <= max` for every member with a budget; maximums and what is unassigned add up to MAX within the
+///   members' limits, except for what landing and lost members keep beyond it.
+/// - Applied to its own result with the same observations, it changes nothing.
+#[must_use]
+pub fn decide(
+    policy: &Policy,
+    total: &Total,
+    members: &[Member],
+    ledger: &Ledger,
+    now: Timestamp,
+) -> (FleetDecision, Ledger) {
+    // R1, R2 and R4 are roles: they say which members cannot be changed.
+    let mut fleet = RuleContext::new(policy, total, members, ledger.clone(), now);
+    if let Some((reason, message)) = problem(&fleet) {
+        let ledger = assign::waiting(&fleet, ledger);
+        return (refuse(fleet, reason, message), ledger); // R0
+    }
+    blocked::observe(&mut fleet);
+    assign::assign(&mut fleet); // R3
+    landing::land(&mut fleet);
+    saturated::observe(&mut fleet);
+    floor::share_floor(&mut fleet);
+    if fleet.moves() {
+        blocked::relieve(&mut fleet); // R5
+        saturated::satisfy(&mut fleet); // R6
+        saturated::lift_floor(&mut fleet);
+        starved::observe(&mut fleet);
+        starved::move_minimum(&mut fleet); // R7
+        optimize::optimize(&mut fleet); // R8
+        shrink::shrink(&mut fleet); // R9
+    }
+    sleep::sleep(&mut fleet); // R10
+    wake::wake(&mut fleet); // R11
+    // Again, because the rules have changed budgets and which members are awake.
+    floor::share_floor(&mut fleet);
+    direct::count(&mut fleet);
+    conclude::conclude(fleet) // R12
+}
+
+/// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with the
+/// fleet.
+///
+/// The [`Total`] for [`decide`] is summed over the counted members. With the same arguments both see the same roles.
+///
+/// ```
+/// use foretide_domain::federate::{
+///     AssignmentKind, Ledger, Member, Participation, Pods, Policy, Profile, participation,
+/// };
+/// use foretide_domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, foreign_hpa: Option<&str>| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods::default()),
+///     foreign_hpa: foreign_hpa.map(str::to_owned),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", None), member("us", Some("other"))];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
+/// let by_name = participation(&policy, &members, &Ledger::default(), Timestamp::UNIX_EPOCH);
+/// assert_eq!(by_name["eu"], Participation::Counted);
+/// assert_eq!(by_name["us"], Participation::Excluded);
+/// ```
+#[must_use]
+pub fn participation(
+    policy: &Policy,
+    members: &[Member],
+    ledger: &Ledger,
+    now: Timestamp,
+) -> BTreeMap<String, Participation> {
+    let states = roles::classify(policy, members, &ledger.members, now);
+    states
+        .into_iter()
+        .map(|state| (state.name().to_owned(), state.participation()))
+        .collect()
+}
+
+/// Why nothing can be assigned.
+fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
+    let bounds = fleet.policy.bounds;
+    let takes_part = |role: MemberRole| role == MemberRole::Active || role.is_pinned();
+    if bounds.min > bounds.max {
+        let message = format!(
+            "minReplicas {} is above maxReplicas {}",
+            bounds.min, bounds.max
+        );
+        return Some(("InvalidBounds", message));
+    }
+    if fleet.members.iter().any(|state| takes_part(state.role)) {
+        return None;
+    }
+    if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
+        let message = "no preference gives any member a priority".to_owned();
+        return Some(("NoPriority", message));
+    }
+    let message = "no member can be a candidate: check clusterAffinity, taints, and whether the workload exists in the members";
+    Some(("NoCandidate", message.to_owned()))
+}
+
+/// Whether the affinity selects members, and no preference with a priority matches any of them.
+fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
+    let profiles = fleet.members.iter().map(|state| &state.member.profile);
+    let mut preferences = fleet.policy.effective_preferences(profiles);
+    preferences.retain(|preference| *preference != Err(Dropped::NotSelected));
+    !preferences.is_empty() && preferences.iter().all(Result::is_err)
+}
+
+/// The decision that writes nothing, so that every member keeps its bounds.
+fn refuse(fleet: RuleContext<'_>, reason: &'static str, message: String) -> FleetDecision {
+    let member = |state: MemberState<'_>| {
+        let before = state.member.hpa.or(state.previous);
+        let ReplicaBounds { min, max } = before.unwrap_or_default();
+        let reason = match state.role {
+            MemberRole::Outside(reason) => reason,
+            _ => Reason::Invalid,
+        };
+        MemberDecision {
+            name: state.name().to_owned(),
+            action: Action::Hold,
+            min,
+            max,
+            before,
+            floor: Replicas::ZERO,
+            replicas: None,
+            hold: false,
+            capacity: None,
+            reasons: vec![reason],
+            because: message.clone(),
+        }
+    };
+    FleetDecision {
+        at: fleet.now,
+        members: fleet.members.into_iter().map(member).collect(),
+        order: Vec::new(),
+        after_growth: Vec::new(),
+        unassigned: fleet.ledger.unassigned,
+        unmet_floor: Replicas::ZERO,
+        conditions: vec![conditions::refused(reason, message)],
+    }
+}

@@ -1,0 +1,145 @@
+//! R8: headroom is redistributed by the policy when one member has almost none and another has much. Running pods stay.
+
+use crate::Replicas;
+use crate::federate::{Reason, Surplus, weights};
+use crate::words::counted;
+
+use super::assign::{candidate, store_estimates};
+use super::fleet::RuleContext;
+use super::member::{DivisionLimits, MemberState, sum};
+
+/// Least time between two redistributions, in cooldowns.
+const COOLDOWNS: i32 = 10;
+/// Moves of fewer replicas than this, or of less than one in `PART` of all headroom, are not made. The division depends
+/// on the running replicas, those on floors, and floors on the division: without a threshold the last replica would
+/// oscillate.
+const LEAST: u32 = 2;
+const PART: u32 = 10;
+
+/// Redistributes headroom if it is due.
+pub(super) fn optimize(fleet: &mut RuleContext<'_>) {
+    if is_due(fleet) {
+        divide_headroom(fleet);
+    }
+}
+
+fn is_due(fleet: &RuleContext<'_>) -> bool {
+    let pause = fleet.policy.cooldown.checked_mul(COOLDOWNS);
+    let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
+    let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
+    let with_budget = || fleet.active().filter(|state| state.max() > 0);
+    // Tight: less than a tenth of the maximum is unused. Loose: more than a half.
+    let is_tight =
+        |state: &MemberState<'_>| 10 * u64::from(headroom(state)) < u64::from(state.max());
+    let is_loose =
+        |state: &MemberState<'_>| 2 * u64::from(headroom(state)) > u64::from(state.max());
+    !recently
+        && fleet.ledger.landing.is_none()
+        && !fleet.active().any(disturbed)
+        && with_budget().any(is_tight)
+        && with_budget().any(is_loose)
+}
+
+fn headroom(state: &MemberState<'_>) -> u32 {
+    state.max().saturating_sub(state.replicas)
+}
+
+/// Whether the minimums of running members cover MIN, so that sleeping ones need none.
+fn may_forget_sleepers(fleet: &RuleContext<'_>) -> bool {
+    let runs =
+        |state: &&MemberState<'_>| state.role.is_pinned() || state.is_active() && state.is_awake();
+    let minimums = sum(fleet.members.iter().filter(runs).map(MemberState::min));
+    minimums >= fleet.policy.bounds.min.get()
+}
+
+/// What a member keeps in any case.
+fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
+    let minimum = if state.is_awake() {
+        state.written_min()
+    } else if may_forget {
+        0
+    } else {
+        state.min()
+    };
+    let some = state.max().min(1);
+    let replicas = state.write.unwrap_or(state.replicas);
+    replicas
+        .min(state.max())
+        .max(minimum)
+        .max(state.lower_limit())
+        .max(some)
+}
+
+/// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets
+/// no more than it can run or already had; one with a proved capacity, and every one where members are weighted by
+/// demand, no more than it can run. The rest is unassigned.
+pub(super) fn divide_headroom(fleet: &mut RuleContext<'_>) {
+    let may_forget = may_forget_sleepers(fleet);
+    let base = |state: &MemberState<'_>| base(state, may_forget);
+    let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
+    let unused = fleet
+        .active()
+        .map(|state| state.max().saturating_sub(base(state)));
+    let all = sum(unused).saturating_add(unassigned);
+    let shares = fleet.divide(all, Surplus::Spread, |state| {
+        state.is_active().then(|| limits(fleet, state, base(state)))
+    });
+    let given = sum(shares.iter().copied());
+    let gains = fleet
+        .members
+        .iter()
+        .zip(&shares)
+        .filter(|(state, _)| state.is_active());
+    let gained = sum(gains.map(|(state, share)| (base(state) + share).saturating_sub(state.max())));
+    if gained < LEAST.max(all / PART) {
+        return;
+    }
+    let mut changed = false;
+    for (state, share) in fleet.members.iter_mut().zip(shares) {
+        if !state.is_active() {
+            continue;
+        }
+        let max = base(state).saturating_add(share);
+        if max != state.max() {
+            changed = true;
+            state.set_budget(state.min().max(1).min(max), max);
+            state.entry.moved = Some(now);
+            state.add_reason(Reason::Optimized, || {
+                format!("redistributed {} of headroom", counted(all, "replica"))
+            });
+        }
+    }
+    if changed {
+        fleet.ledger.unassigned = Replicas::new(all - given);
+        fleet.ledger.optimized = Some(now);
+        refresh(fleet);
+    }
+}
+
+fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> DivisionLimits {
+    let room = state.capacity.saturating_sub(base);
+    let max = state.upper_limit().saturating_sub(base);
+    // Demand says nothing about capacity: by demand alone a full member would get headroom for unschedulable pods.
+    let is_bound = state.is_backed_off(fleet.now) || !fleet.weighs_capacity();
+    // A maximum above its capacity may stay, for nodes that are to be added, but does not grow.
+    let kept = if is_bound {
+        0
+    } else {
+        state.max().saturating_sub(base)
+    };
+    DivisionLimits {
+        max: max.min(room.max(kept)),
+        capacity: room,
+        priority: None,
+    }
+}
+
+/// Stores the estimates of this division.
+fn refresh(fleet: &mut RuleContext<'_>) {
+    let candidates: Vec<_> = fleet
+        .active()
+        .map(|state| candidate(state, fleet))
+        .collect();
+    let weights = weights(fleet.policy, &candidates);
+    store_estimates(fleet, &candidates, &weights);
+}

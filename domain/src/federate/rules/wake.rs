@@ -1,0 +1,161 @@
+//! R11: sleeping members with a budget are woken when the awake ones cannot run what is needed.
+
+use std::cmp::Reverse;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::Replicas;
+use crate::federate::{AssignmentKind, Reason, Span};
+
+use super::fleet::RuleContext;
+use super::member::{MemberRole, MemberState, sum};
+
+/// A member that is woken within this many cooldowns was put to sleep too early.
+const SOON_COOLDOWNS: i32 = 10;
+const STAY_AWAKE_SECONDS: u32 = 3_600;
+const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
+
+/// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
+/// not sleep, every member with a budget, at its minimum.
+pub(super) fn wake(fleet: &mut RuleContext<'_>) {
+    let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
+    let wanted = wanted(fleet);
+    let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
+    let soon = soon.unwrap_or(fleet.policy.cooldown);
+    let mut woken = false;
+    for (state, why) in fleet.members.iter_mut().zip(wanted) {
+        if let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) {
+            woken = true;
+            let is_there = state.member.pods.is_some();
+            let first = if may_sleep && is_there {
+                1
+            } else {
+                state.min()
+            };
+            state.write = Some(first.max(1));
+            state.entry.woken = Some(now);
+            extend_stay_awake(state, soon, now);
+            state.add_reason(Reason::Woken, || why.to_owned());
+        }
+    }
+    if woken {
+        fleet.ledger.woken = Some(now);
+    }
+}
+
+/// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long
+/// each time: the estimates that decided its sleep were wrong.
+fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
+    let slept = state.entry.slept.take();
+    if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
+        state.entry.needed = Some(Span::next(
+            state.entry.needed,
+            now,
+            STAY_AWAKE_SECONDS,
+            LONGEST_STAY_AWAKE_SECONDS,
+        ));
+    }
+}
+
+/// Why each member is to be woken if it is asleep; parallel to the members.
+fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
+    let taken_over = taken_over(fleet);
+    let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
+        let lifted = state.reasons.contains(&Reason::FloorLifted);
+        let gained = lifted || taken_over.contains(&at);
+        gained.then_some("it takes over replicas that other members cannot run")
+    };
+    if !fleet.policy.may_sleep() {
+        let all = fleet.members.iter().enumerate();
+        return all
+            .map(|(at, state)| takeover_cause((at, state)).or(Some(always(state))))
+            .collect();
+    }
+    let all = fleet.members.iter().enumerate().map(takeover_cause);
+    let mut wanted: Vec<_> = all.collect();
+    let Some(cause) = cause(fleet) else {
+        return wanted;
+    };
+    if fleet.policy.kind != AssignmentKind::Prioritized {
+        return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
+    }
+    let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
+    let sleepers = fleet.members.iter().enumerate();
+    let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
+    // One at a time, the highest priority first.
+    let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+    if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
+        && let Some(place) = wanted.get_mut(at)
+    {
+        *place = place.or(Some(cause));
+    }
+    wanted
+}
+
+/// Why a member with a budget is awake where members must not sleep.
+const fn always(state: &MemberState<'_>) -> &'static str {
+    match state.member.pods {
+        None => "the hub places the workload there",
+        Some(_) => "the policy does not let members scale to zero",
+    }
+}
+
+/// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods.
+/// Under Prioritized only those of the highest priorities: budget may go further down than the pods do.
+fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
+    let relieved = fleet.members.iter().enumerate();
+    let mut relieved: Vec<_> = relieved
+        .filter(|(_, state)| state.reasons.contains(&Reason::Relief) && state.is_asleep())
+        .collect();
+    if fleet.policy.kind == AssignmentKind::Prioritized {
+        relieved.sort_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+        let blocked = fleet.active().filter(|state| state.blocked);
+        let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
+        relieved.retain(|(_, state)| {
+            let needed = unplaced > 0;
+            unplaced = unplaced.saturating_sub(state.max().min(state.capacity));
+            needed
+        });
+    }
+    relieved.into_iter().map(|(at, _)| at).collect()
+}
+
+fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    fleet.active().filter(|state| state.is_awake())
+}
+
+/// Why a sleeping member is needed.
+fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
+    let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
+    let with_budget = fleet.active().filter(|state| state.max() > 0);
+    let minimums = sum(with_budget.map(MemberState::min));
+    let kept = sum(pinned().map(MemberState::min));
+    let least = fleet
+        .policy
+        .bounds
+        .min
+        .get()
+        .saturating_sub(kept)
+        .min(minimums);
+    let hosts = sum(awake(fleet).map(|state| state.max().min(state.capacity)));
+    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    // Within the tolerance no autoscaler would scale up either.
+    let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
+    if awake(fleet).next().is_none()
+        && pinned().all(|state| state.role == MemberRole::Lost && state.replicas == 0)
+    {
+        Some("no member is awake")
+    } else if sum(awake(fleet).map(MemberState::min)) < least {
+        Some("the minimums of awake members add up to less than minReplicas")
+    } else if fleet.unmet > 0 {
+        Some("awake members cannot run the floor of the fleet")
+    } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
+        Some("awake members cannot run what the demand needs")
+    } else if awake(fleet).any(|state| state.need > 0) {
+        Some("a member needs more than its maximum")
+    } else if awake(fleet).any(|state| state.blocked) {
+        Some("a member has no capacity for its pods")
+    } else {
+        None
+    }
+}

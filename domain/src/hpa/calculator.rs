@@ -1,0 +1,580 @@
+//! One metric's proposal: the count, and the numbers behind it.
+//!
+//! Upstream has four formulas, A to D in the table of [`propose`]; the metric's type and target select
+//! one. Missing data is assumed to work against the change: a missing pod counts as idle when scaling up
+//! and as busy when scaling down.
+//!
+//! Source: upstream `replica_calculator.go` and `computeReplicasForMetric`.
+
+use std::sync::Arc;
+
+use super::{
+    Grouped, MetricContext, MetricKind, MetricSpec, Ratio, Target, pod_requests,
+    ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
+    samples::{group, no_pods, no_ready_pods, resource_of, total},
+};
+use crate::{
+    Reading, Replicas,
+    observation::{Cause, Phase, Pod, Status, Unavailable},
+};
+
+/// What one metric proposes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricProposal {
+    /// The count, not yet stabilized or bounded.
+    pub replicas: Replicas,
+    /// The value as `status.currentMetrics` shows it.
+    pub value: MetricValue,
+    /// The numbers behind the count.
+    pub basis: Basis,
+}
+
+/// A metric's current value; fields that its type does not report are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetricValue {
+    /// Percent of the requests.
+    pub average_utilization: Option<i32>,
+    /// Milli-units per pod.
+    pub average_value: Option<i64>,
+    /// Milli-units in total.
+    pub value: Option<i64>,
+}
+
+/// The numbers behind a proposal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Basis {
+    /// Usage over target, from the samples alone.
+    pub ratio: f64,
+    /// The same with assumed values for missing and unready pods, where any were assumed.
+    pub filled_ratio: Option<f64>,
+    /// The count that the ratio was multiplied by, or would have been.
+    pub base: u32,
+    /// Pods that count.
+    pub ready: u32,
+    /// Pods that are not ready yet.
+    pub unready: u32,
+    /// Pods without a sample.
+    pub missing: u32,
+    /// Pods that are being deleted or have failed.
+    pub ignored: u32,
+    /// Why the current count was kept, if it was.
+    pub held: Option<Held>,
+}
+
+/// Why a metric keeps the current count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The ratio is within the tolerance.
+    WithinTolerance,
+    /// With assumed values for missing and unready pods the direction changed.
+    DirectionFlipped,
+    /// The product would go against the direction of the ratio.
+    AgainstRatio,
+}
+
+/// How many replicas `metric` proposes, given its reading.
+///
+/// | target | metric | count |
+/// |---|---|---|
+/// | A `Utilization` | Resource, `ContainerResource` | `ceil(ratio * pods)`, ratio of sums in whole percents |
+/// | B `AverageValue` | Resource, `ContainerResource`, Pods | `ceil(ratio * pods)`, ratio of the truncated mean |
+/// | C `Value` | Object, External | `ceil(total / target * running and ready pods)` |
+/// | D `AverageValue` | Object, External | `ceil(total / target)` |
+///
+/// A and B first compute the ratio of the ready pods; missing and unready pods then get assumed values
+/// that damp it. Within the tolerance all keep the current count: `spec.replicas` (A to C) or
+/// `status.replicas` (D). At zero replicas C is `ceil(total / target)`.
+///
+/// # Errors
+///
+/// The reading failed or does not match the metric's type; no samples, pods, ready pods
+/// or requests; a target this type of metric cannot use; an unknown metric type.
+///
+/// # Examples
+/// ```
+/// use foretide_domain::hpa::{MetricContext, MetricSpec, Settings, Target, Tolerance, propose};
+/// use foretide_domain::observation::Measured;
+/// use foretide_domain::{Replicas, Scale};
+///
+/// let metric = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let context = MetricContext {
+///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
+///     unseen: Replicas::ZERO,
+///     pods: &[],
+///     tolerance: Tolerance { down: 0.1, up: 0.1 },
+///     settings: &Settings::default(),
+///     now: jiff::Timestamp::UNIX_EPOCH,
+/// };
+/// let proposal = propose(&metric, &Ok(Measured::Total(vec![12_000])), &context)?;
+/// assert_eq!(proposal.replicas, Replicas::new(3));
+/// # Ok::<(), foretide_domain::observation::Unavailable>(())
+/// ```
+pub fn propose(
+    metric: &MetricSpec,
+    reading: &Reading,
+    context: &MetricContext<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    if let MetricSpec::Unknown(kind) = metric {
+        return Err(Unavailable::new(
+            Cause::UnknownType,
+            format!("unknown metric source type {kind:?}"),
+        ));
+    }
+    if metric.target() == Target::Unusable {
+        return Err(unusable_target(metric));
+    }
+    let measured = reading.as_ref().map_err(Clone::clone)?;
+    let total = || total(metric, measured);
+    let grouped = || group(metric, measured, context);
+    match (metric.kind(), metric.target()) {
+        (MetricKind::Object | MetricKind::External, Target::Value(target)) => {
+            by_total(total()?, target, context)
+        }
+        (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
+            Ok(by_total_per_pod(total()?, target, context))
+        }
+        (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
+            by_utilization(metric, &grouped()?, target, context)
+        }
+        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, context),
+        (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
+            Err(unusable_target(metric))
+        }
+    }
+}
+
+fn unusable_target(metric: &MetricSpec) -> Unavailable {
+    let (kind, name) = (metric.kind().as_str(), metric.identifier());
+    Unavailable::new(
+        Cause::UnusableTarget,
+        format!("the target of {name} sets no value that a metric of type {kind} can use"),
+    )
+}
+
+/// Formula A.
+fn by_utilization(
+    metric: &MetricSpec,
+    pods: &Grouped<'_>,
+    target: i32,
+    context: &MetricContext<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    let request = |pod: &&Pod| {
+        let (resource, container) = resource_of(metric);
+        pod_requests(pod, resource, container, context.settings)
+    };
+    // Every listed pod must have a request, including those that do not count.
+    pods.ignored
+        .iter()
+        .try_for_each(|pod| request(pod).map(|_| ()))?;
+    let missing = pods
+        .missing
+        .iter()
+        .map(request)
+        .collect::<Result<Vec<_>, _>>()?;
+    let unready = pods
+        .unready
+        .iter()
+        .map(request)
+        .collect::<Result<Vec<_>, _>>()?;
+    let known = pods
+        .ready
+        .iter()
+        .map(|(pod, sample)| Ok((sample.value, request(pod)?)));
+    let mut known = known.collect::<Result<Vec<_>, _>>()?;
+    let first = utilization_ratio(known.iter().copied(), target).ok_or_else(|| {
+        Unavailable::new(Cause::NoReadyPods, "no metrics returned matched known pods")
+    })?;
+
+    let (replicas, basis) = settle(pods, first, context, |assumed| {
+        // As upstream: 100 % of the request, or the target if that is higher.
+        let percent = i128::from(target.max(100));
+        let busy = |request: i64| narrow(i128::from(request) * percent / 100);
+        match assumed.missing {
+            Some(Assumption::Idle) => known.extend(missing.iter().map(|r| (0, *r))),
+            Some(Assumption::Busy) => known.extend(missing.iter().map(|r| (busy(*r), *r))),
+            None => {}
+        }
+        if assumed.unready_idle {
+            known.extend(unready.iter().map(|r| (0, *r)));
+        }
+        utilization_ratio(known, target)
+    });
+    let value = MetricValue {
+        average_utilization: i32::try_from(first.usage).ok(),
+        average_value: Some(first.raw_average),
+        value: None,
+    };
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
+}
+
+/// Formula B.
+fn by_average(
+    pods: &Grouped<'_>,
+    target: i64,
+    context: &MetricContext<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    let ready = pods.ready.iter().map(|(_, sample)| sample.value);
+    let known = ready.chain(pods.unlisted.iter().map(|sample| sample.value));
+    let first = usage_ratio(known.clone(), target).ok_or_else(no_ready_pods)?;
+    let (replicas, basis) = settle(pods, first, context, |assumed| {
+        let value = if assumed.missing == Some(Assumption::Busy) {
+            target
+        } else {
+            0
+        };
+        let missing = assumed.missing.map_or(0, |_| pods.missing.len());
+        let unready = if assumed.unready_idle {
+            pods.unready.len()
+        } else {
+            0
+        };
+        let filled = std::iter::repeat_n(value, missing).chain(std::iter::repeat_n(0, unready));
+        usage_ratio(known.chain(filled), target)
+    });
+    let value = MetricValue {
+        average_value: Some(first.usage),
+        ..MetricValue::default()
+    };
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
+}
+
+/// What is assumed of pods whose samples cannot be used.
+#[derive(Clone, Copy)]
+struct Assumed {
+    missing: Option<Assumption>,
+    unready_idle: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Assumption {
+    Idle,
+    Busy,
+}
+
+/// The part that A and B share: from the first ratio to a count. Replicas that cannot be observed are taken to be
+/// needed and added to it. `refill` gives the ratio with the assumed values.
+fn settle(
+    pods: &Grouped<'_>,
+    first: Ratio,
+    context: &MetricContext<'_>,
+    refill: impl FnOnce(Assumed) -> Option<Ratio>,
+) -> (Replicas, Basis) {
+    let (replicas, basis) = settle_observed(pods, first, context, refill);
+    (replicas.saturating_add(context.unseen), basis)
+}
+
+fn settle_observed(
+    pods: &Grouped<'_>,
+    first: Ratio,
+    context: &MetricContext<'_>,
+    refill: impl FnOnce(Assumed) -> Option<Ratio>,
+) -> (Replicas, Basis) {
+    let current = context.scale.spec.saturating_sub(context.unseen);
+    let r1 = first.ratio;
+    let basis = counts(pods, r1);
+    let keep = |basis, held| {
+        (
+            current,
+            Basis {
+                held: Some(held),
+                ..basis
+            },
+        )
+    };
+    // As upstream: unready pods damp a scale-up, and do not count for a scale-down.
+    let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
+    if !unready_idle && pods.missing.is_empty() {
+        if context.tolerance.covers(r1) {
+            return keep(basis, Held::WithinTolerance);
+        }
+        return (Replicas::from_f64_ceil(r1 * f64::from(basis.ready)), basis);
+    }
+    let missing = match r1 {
+        _ if pods.missing.is_empty() => None,
+        // Each assumption works against the direction of the ratio, so that a missing sample never causes a change.
+        r if r < 1.0 => Some(Assumption::Busy),
+        r if r > 1.0 => Some(Assumption::Idle),
+        _ => None,
+    };
+    let r2 = refill(Assumed {
+        missing,
+        unready_idle,
+    })
+    .map_or(r1, |filled| filled.ratio);
+    let filled = missing.map_or(0, |_| pods.missing.len())
+        + if unready_idle { pods.unready.len() } else { 0 };
+    let base = count(pods.ready.len() + pods.unlisted.len() + filled);
+    let basis = Basis {
+        filled_ratio: Some(r2),
+        base,
+        ..basis
+    };
+    if context.tolerance.covers(r2) {
+        return keep(basis, Held::WithinTolerance);
+    }
+    if (r1 < 1.0 && r2 > 1.0) || (r1 > 1.0 && r2 < 1.0) {
+        return keep(basis, Held::DirectionFlipped);
+    }
+    let replicas = Replicas::from_f64_ceil(r2 * f64::from(base));
+    if (r2 < 1.0 && replicas > current) || (r2 > 1.0 && replicas < current) {
+        return keep(basis, Held::AgainstRatio);
+    }
+    (replicas, basis)
+}
+
+fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
+    let ready = count(pods.ready.len());
+    Basis {
+        ratio,
+        filled_ratio: None,
+        base: ready,
+        ready,
+        unready: count(pods.unready.len()),
+        missing: count(pods.missing.len()),
+        ignored: count(pods.ignored.len()),
+        held: None,
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Formula C.
+fn by_total(
+    total: i64,
+    target: i64,
+    context: &MetricContext<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    let ratio = as_f64(total) / as_f64(target);
+    let current = context.scale.spec;
+    let mut basis = Basis {
+        ratio,
+        base: 1,
+        ..Basis::default()
+    };
+    let replicas = if current == Replicas::ZERO {
+        Replicas::from_f64_ceil(ratio)
+    } else if context.tolerance.covers(ratio) {
+        basis = Basis {
+            base: current.get(),
+            held: Some(Held::WithinTolerance),
+            ..basis
+        };
+        current
+    } else if context.pods.is_empty() {
+        return Err(no_pods());
+    } else {
+        let is_ready = |pod: &&Arc<Pod>| {
+            pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
+        };
+        let ready = count(context.pods.iter().filter(is_ready).count());
+        basis = Basis {
+            base: ready,
+            ready,
+            ..basis
+        };
+        let serving = ready.saturating_add(context.unseen.get());
+        Replicas::from_f64_ceil(ratio * f64::from(serving))
+    };
+    let value = MetricValue {
+        value: Some(total),
+        ..MetricValue::default()
+    };
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
+}
+
+/// Formula D. The count it compares and keeps is `status.replicas`, as upstream.
+fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> MetricProposal {
+    let running = context.scale.status;
+    let ratio = as_f64(total) / (as_f64(target) * running.as_f64());
+    let within = context.tolerance.covers(ratio);
+    let replicas = if within {
+        running
+    } else {
+        Replicas::from_f64_ceil(as_f64(total) / as_f64(target))
+    };
+    let average_value = match (running, total) {
+        (Replicas::ZERO, _) => None,
+        (_, i64::MAX) => Some(i64::MAX),
+        _ => Some(ceil_i64(as_f64(total) / running.as_f64())),
+    };
+    MetricProposal {
+        replicas,
+        value: MetricValue {
+            average_value,
+            ..MetricValue::default()
+        },
+        basis: Basis {
+            ratio,
+            base: running.get(),
+            held: within.then_some(Held::WithinTolerance),
+            ..Basis::default()
+        },
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the cast saturates, as intended"
+)]
+fn ceil_i64(x: f64) -> i64 {
+    x.ceil() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        Scale,
+        hpa::{Settings, Tolerance},
+        observation::Measured,
+    };
+
+    fn external(target: Target) -> MetricSpec {
+        MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        }
+    }
+
+    fn proposal(
+        metric: &MetricSpec,
+        reading: &Reading,
+        count: u32,
+    ) -> Result<MetricProposal, Cause> {
+        let settings = Settings::default();
+        let count = Replicas::new(count);
+        let context = MetricContext {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            unseen: Replicas::ZERO,
+            pods: &[],
+            tolerance: Tolerance { down: 0.1, up: 0.1 },
+            settings: &settings,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        propose(metric, reading, &context).map_err(|e| e.reason)
+    }
+
+    #[test]
+    fn a_total_needs_pods_only_to_multiply_with_them() {
+        let total = |milli| Ok(Measured::Total(vec![milli]));
+        let count = |metric: &MetricSpec, milli, count| {
+            proposal(metric, &total(milli), count).map(|p| (p.replicas.get(), p.value))
+        };
+        let value = |milli| MetricValue {
+            value: Some(milli),
+            ..MetricValue::default()
+        };
+        let average = |average_value| MetricValue {
+            average_value,
+            ..MetricValue::default()
+        };
+        let (per_pod, whole) = (
+            external(Target::AverageValue(1000)),
+            external(Target::Value(1000)),
+        );
+        for (metric, milli, current, want) in [
+            (&per_pod, 2500, 0, Ok((3, average(None)))),
+            (&per_pod, 2500, 1, Ok((3, average(Some(2500))))),
+            (&per_pod, 2050, 2, Ok((2, average(Some(1025))))),
+            (
+                &per_pod,
+                i64::MAX,
+                2,
+                Ok((i32::MAX.unsigned_abs(), average(Some(i64::MAX)))),
+            ),
+            (&per_pod, -5000, 2, Ok((0, average(Some(-2500))))),
+            (&whole, 1050, 0, Ok((2, value(1050)))),
+            (&whole, 1050, 7, Ok((7, value(1050)))),
+            (&whole, 1200, 7, Err(Cause::NoPods)),
+        ] {
+            assert_eq!(
+                count(metric, milli, current),
+                want,
+                "{metric:?} {milli} at {current}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_metric_that_cannot_be_computed_names_the_cause() {
+        let target = Target::AverageValue(1000);
+        let object = |target| MetricSpec::Object {
+            described: super::super::ObjectRef {
+                api_version: "v1".into(),
+                kind: "Service".into(),
+                name: "web".into(),
+            },
+            metric: "qps".into(),
+            selector: None,
+            target,
+        };
+        let cpu = MetricSpec::Resource {
+            name: "cpu".into(),
+            target,
+        };
+        let total = |values: &[i64]| Ok(Measured::Total(values.to_vec()));
+        let failed = Err(Unavailable::new(Cause::NotRead, "503"));
+        for (metric, reading, want) in [
+            (
+                MetricSpec::Unknown("Sun".into()),
+                total(&[1]),
+                Cause::UnknownType,
+            ),
+            (
+                external(Target::Unusable),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (
+                external(Target::Utilization(5)),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (cpu.clone(), total(&[1]), Cause::NotRead),
+            (
+                cpu.clone(),
+                Ok(Measured::Usage(Vec::new())),
+                Cause::NoSamples,
+            ),
+            (external(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[1, 2]), Cause::NotRead),
+            (
+                external(target),
+                Ok(Measured::Samples(Vec::new())),
+                Cause::NotRead,
+            ),
+            (external(target), failed, Cause::NotRead),
+        ] {
+            assert_eq!(
+                proposal(&metric, &reading, 3),
+                Err(want),
+                "{metric:?} {reading:?}"
+            );
+        }
+    }
+}

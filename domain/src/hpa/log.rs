@@ -1,0 +1,168 @@
+//! What the controller keeps between reconciliations: recommendations and applied changes.
+//!
+//! A log is a value that goes into a reconciliation and comes out of it. Slots of entries that no longer
+//! count are used again, as upstream does, so a log keeps its greatest length and its order is part of
+//! the contract. Age is always measured against `now`; the `outdated` mark only frees slots.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::Replicas;
+
+/// The log of one workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Every recommendation that was computed, before stabilization and bounds. `None`: no log yet, which
+    /// starts with the current count; an empty list does not.
+    pub recommendations: Option<Vec<Recommendation>>,
+    /// Applied changes upwards.
+    pub scale_up: Vec<ScaleEvent>,
+    /// Applied changes downwards.
+    pub scale_down: Vec<ScaleEvent>,
+    /// Whether the last applied change went from above zero to zero.
+    pub scaled_to_zero: bool,
+}
+
+/// Up or down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// More replicas.
+    Up,
+    /// Fewer replicas.
+    Down,
+}
+
+/// One recommendation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recommendation {
+    /// When it was computed.
+    pub at: Timestamp,
+    /// The recommended count.
+    pub replicas: Replicas,
+    /// Whether the child HPA can have computed it too; see [`Log::mark_mirrored`].
+    pub mirrored: bool,
+}
+
+/// One applied change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaleEvent {
+    /// When it was applied.
+    pub at: Timestamp,
+    /// How many replicas were added or removed.
+    pub change: Replicas,
+    /// Whether the slot may be used again. Never consulted for sums.
+    pub outdated: bool,
+}
+
+impl Log {
+    /// The recommendations; none when the log has not started.
+    #[must_use]
+    pub fn recommendations(&self) -> &[Recommendation] {
+        self.recommendations.as_deref().unwrap_or_default()
+    }
+
+    /// The log as a reconciliation begins: a new one starts with the current count.
+    #[must_use]
+    pub fn started(mut self, current: Replicas, now: Timestamp) -> Self {
+        self.recommendations.get_or_insert_with(|| {
+            vec![Recommendation {
+                at: now,
+                replicas: current,
+                mirrored: false,
+            }]
+        });
+        self
+    }
+
+    /// Marks the entries written at `at` as computed by the child HPA too.
+    pub fn mark_mirrored(&mut self, at: Timestamp) {
+        let written = self
+            .recommendations
+            .iter_mut()
+            .flatten()
+            .filter(|r| r.at == at);
+        written.for_each(|r| r.mirrored = true);
+    }
+
+    /// The same log as the child HPA has it: mirrored recommendations only.
+    #[must_use]
+    pub fn mirror(&self) -> Self {
+        let mut mirror = self.clone();
+        mirror
+            .recommendations
+            .iter_mut()
+            .for_each(|all| all.retain(|r| r.mirrored));
+        mirror
+    }
+
+    /// How much was changed in one direction within `period` before `now`. An event of exactly that
+    /// age does not count.
+    #[must_use]
+    pub fn changed(&self, direction: Direction, period: SignedDuration, now: Timestamp) -> i64 {
+        let events = match direction {
+            Direction::Up => &self.scale_up,
+            Direction::Down => &self.scale_down,
+        };
+        let recent = events.iter().filter(|e| now.duration_since(e.at) < period);
+        recent.map(|e| i64::from(e.change.get())).sum()
+    }
+
+    /// The count `period` before `now`, computed backwards from `current`; may be out of range.
+    #[must_use]
+    pub(super) fn replicas_before(
+        &self,
+        current: Replicas,
+        period: SignedDuration,
+        now: Timestamp,
+    ) -> i64 {
+        let up = self.changed(Direction::Up, period, now);
+        let down = self.changed(Direction::Down, period, now);
+        i64::from(current.get())
+            .saturating_sub(up)
+            .saturating_add(down)
+    }
+
+    /// Writes a recommendation into the last slot that `is_free`, or appends it.
+    pub(super) fn write(
+        &mut self,
+        recommended: Replicas,
+        now: Timestamp,
+        is_free: impl Fn(&Recommendation) -> bool,
+    ) {
+        let entry = Recommendation {
+            at: now,
+            replicas: recommended,
+            mirrored: false,
+        };
+        let all = self.recommendations.get_or_insert_default();
+        match all.iter_mut().rfind(|r| is_free(r)) {
+            Some(slot) => *slot = entry,
+            None => all.push(entry),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    #[test]
+    fn a_mirror_holds_what_the_child_can_have_read() {
+        let mut log = Log::default().started(Replicas::new(3), NOW);
+        log.write(Replicas::new(4), NOW, |_| false);
+        log.mark_mirrored(NOW);
+        let later = NOW + SignedDuration::from_secs(15);
+        log.write(Replicas::new(9), later, |_| false);
+        let counts = |log: &Log| {
+            log.recommendations()
+                .iter()
+                .map(|r| r.replicas.get())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (counts(&log), counts(&log.mirror())),
+            (vec![3, 4, 9], vec![3, 4])
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Converts the response of a metrics API to what the calculator reads: samples of pods by group, or one total.
+//!
+//! A pod whose usage lacks a container or the resource has no sample; the calculator decides what is assumed for it.
+//!
+//! Source: upstream `metrics/client.go`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    Grouped, MetricKind, MetricSpec, Sample, Settings, Tolerance, group_pods, ratio::narrow,
+};
+use crate::{
+    Replicas, Scale,
+    observation::{Cause, Measured, Pod, PodSample, PodUsage, Unavailable},
+};
+
+/// What a metric is computed with, besides its spec and its reading.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricContext<'a> {
+    /// The scale subresource.
+    pub scale: Scale,
+    /// How many of its replicas cannot be observed; see [`crate::Observation::unseen`].
+    pub unseen: Replicas,
+    /// The selected pods.
+    pub pods: &'a [Arc<Pod>],
+    /// How far the ratio may be from 1.
+    pub tolerance: Tolerance,
+    /// The controller's flags.
+    pub settings: &'a Settings,
+    /// The instant of the reconciliation.
+    pub now: Timestamp,
+}
+
+/// The resource and container of a metric that has them.
+pub(super) fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
+    match metric {
+        MetricSpec::Resource { name, .. } => (name, None),
+        MetricSpec::ContainerResource {
+            name, container, ..
+        } => (name, Some(container)),
+        _ => ("", None),
+    }
+}
+
+/// The samples of a metric that is read per pod, by group.
+pub(super) fn group<'a>(
+    metric: &MetricSpec,
+    measured: &'a Measured,
+    context: &MetricContext<'a>,
+) -> Result<Grouped<'a>, Unavailable> {
+    let (resource, container) = resource_of(metric);
+    let samples = match (metric.kind(), measured) {
+        (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
+            if usage.is_empty() {
+                return Err(no_samples(metric, "resource"));
+            }
+            let of_pod =
+                |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
+            usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
+        }
+        (MetricKind::Pods, Measured::Samples(samples)) => {
+            if samples.is_empty() {
+                return Err(no_samples(metric, "custom"));
+            }
+            let of_pod = |s: &'a PodSample| {
+                (
+                    &*s.pod,
+                    Sample {
+                        value: s.value,
+                        at: s.at,
+                        window: s.window,
+                    },
+                )
+            };
+            samples.iter().map(of_pod).collect()
+        }
+        _ => return Err(mismatch(metric)),
+    };
+    if context.pods.is_empty() {
+        return Err(no_pods());
+    }
+    let pods = group_pods(
+        context.pods,
+        samples,
+        resource == "cpu",
+        context.settings,
+        context.now,
+    );
+    if pods.ready.is_empty() && pods.unlisted.is_empty() {
+        return Err(no_ready_pods());
+    }
+    Ok(pods)
+}
+
+/// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.
+fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<Sample> {
+    let value = match container {
+        Some(name) => pod
+            .containers
+            .iter()
+            .find(|c| &*c.name == name)?
+            .usage
+            .get(resource)?,
+        None if pod.containers.is_empty() => return None,
+        None => {
+            let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));
+            narrow(usage.try_fold(0_i128, |sum, milli| Some(sum + i128::from(milli?)))?)
+        }
+    };
+    Some(Sample {
+        value,
+        at: pod.at,
+        window: pod.window,
+    })
+}
+
+/// The sum of an external metric's series, or the one value of an object.
+pub(super) fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
+    let Measured::Total(values) = measured else {
+        return Err(mismatch(metric));
+    };
+    match (metric.kind(), values.as_slice()) {
+        (MetricKind::External, []) => Err(no_samples(metric, "external")),
+        (MetricKind::External, all) => Ok(narrow(all.iter().map(|v| i128::from(*v)).sum())),
+        (_, [one]) => Ok(*one),
+        (_, []) => Err(no_samples(metric, "custom")),
+        (_, all) => Err(Unavailable::new(
+            Cause::NotRead,
+            format!(
+                "expected one value for {}, got {}",
+                metric.identifier(),
+                all.len()
+            ),
+        )),
+    }
+}
+
+fn mismatch(metric: &MetricSpec) -> Unavailable {
+    let name = metric.identifier();
+    Unavailable::new(
+        Cause::NotRead,
+        format!("the reading of {name} does not match its metric type"),
+    )
+}
+
+fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {
+    let what = match metric {
+        MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. } => {
+            format!("metrics for resource {name}")
+        }
+        _ => format!("metric {}", metric.identifier()),
+    };
+    Unavailable::new(
+        Cause::NoSamples,
+        format!("unable to get {what}: no metrics returned from {api} metrics API"),
+    )
+}
+
+pub(super) fn no_pods() -> Unavailable {
+    let message = "no pods returned by selector while calculating replica count";
+    Unavailable::new(Cause::NoPods, message)
+}
+
+pub(super) fn no_ready_pods() -> Unavailable {
+    let message = "did not receive metrics for targeted pods (pods might be unready)";
+    Unavailable::new(Cause::NoReadyPods, message)
+}

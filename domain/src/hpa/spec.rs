@@ -1,0 +1,40 @@
+//! The spec of an autoscaler, as far as the algorithm reads it.
+
+use super::{Behavior, MetricKind, MetricSpec, ZeroRule};
+use crate::{ReplicaBounds, Replicas};
+
+/// The spec of an autoscaler. It borrows its parts, so that the same spec with other bounds needs no copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Hpa<'a> {
+    /// `minReplicas` and `maxReplicas`.
+    pub bounds: ReplicaBounds,
+    /// `metrics`, in the spec's order.
+    pub metrics: &'a [MetricSpec],
+    /// `behavior`; `None` is not the same as an empty one.
+    pub behavior: Option<&'a Behavior>,
+}
+
+impl Hpa<'_> {
+    /// Whether any metric can be read without pods: type Object or External.
+    #[must_use]
+    pub fn reads_beyond_pods(&self) -> bool {
+        self.metrics
+            .iter()
+            .any(|m| matches!(m.kind(), MetricKind::Object | MetricKind::External))
+    }
+
+    /// Whether metrics are computed at zero replicas.
+    ///
+    /// `scaled_to_zero`: the last change was this autoscaler's own, from above zero to zero.
+    #[must_use]
+    pub fn computes_at_zero(&self, rule: ZeroRule, scaled_to_zero: bool) -> bool {
+        let min_is_zero = self.bounds.min == Replicas::ZERO;
+        match rule {
+            ZeroRule::Never => false,
+            ZeroRule::WhenScaledToZero => {
+                scaled_to_zero && (!min_is_zero || self.reads_beyond_pods())
+            }
+            ZeroRule::WhenMinIsZero => min_is_zero,
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! One source's proposal: a count with the numbers behind it, or the reason why there is none.
+//!
+//! All three sources use this type, so that status, log and command line show them side by side. Comparing
+//! proposals is left to [`autoscale`](super::autoscale).
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Replicas;
+use super::cron::{ExpressionError, WindowError, WindowProblem};
+use super::lead_time::LeadTime;
+use super::observation::Cause;
+
+/// Where a proposal comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A metric as it is now.
+    Observed,
+    /// The forecast of a metric.
+    Forecast,
+    /// A cron window.
+    Cron,
+}
+
+impl Source {
+    /// The word used in status, labels and command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Forecast => "forecast",
+            Self::Cron => "cron",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What one source proposes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// Where it comes from.
+    pub source: Source,
+    /// Identifier of the metric (`resource.cpu`) or name of the cron.
+    pub name: String,
+    /// The count; `None` if the source proposes nothing, which is not the same as zero.
+    pub replicas: Option<Replicas>,
+    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), a
+    /// forecast in total.
+    pub value: Option<f64>,
+    /// The value to hold, in the same unit.
+    pub target: Option<f64>,
+    /// The unit of value and target.
+    pub unit: Unit,
+    /// Why there is this proposal, or none.
+    pub reason: Reason,
+    /// The reason for people; empty where the numbers are enough.
+    pub message: String,
+    /// Where a forecast comes from; only with a count.
+    pub details: Option<ForecastDetails>,
+}
+
+/// The unit of a proposal's value and target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// CPU cores.
+    Cores,
+    /// Bytes.
+    Bytes,
+    /// Percent of what the pods request.
+    Percent,
+    /// The metric's own unit.
+    #[default]
+    Plain,
+}
+
+impl Unit {
+    /// The unit of a metric by its identifier: what the resource name says about it.
+    #[must_use]
+    pub fn of_metric(identifier: &str) -> Self {
+        let mut parts = identifier.split('.');
+        match (parts.next(), parts.next()) {
+            (Some("resource" | "container-resource"), Some("cpu")) => Self::Cores,
+            (Some("resource" | "container-resource"), Some("memory" | "ephemeral-storage")) => {
+                Self::Bytes
+            }
+            _ => Self::Plain,
+        }
+    }
+
+    /// A value with its unit, for people.
+    ///
+    /// ```
+    /// use foretide_domain::proposal::Unit;
+    ///
+    /// assert_eq!(Unit::of_metric("resource.cpu").amount(0.54), "0.54 cores");
+    /// assert_eq!(Unit::Percent.amount(47.0), "47 %");
+    /// assert_eq!(Unit::Bytes.amount(1_610_612_736.0), "1.5 GiB");
+    /// ```
+    #[must_use]
+    pub fn amount(self, value: f64) -> String {
+        match self {
+            Self::Cores => format!("{} cores", number(value)),
+            Self::Percent => format!("{} %", number(value)),
+            Self::Bytes | Self::Plain => self.plain(value),
+        }
+    }
+
+    /// A value without its unit, for where another value has just named it; bytes keep theirs.
+    pub(super) fn plain(self, value: f64) -> String {
+        const STEPS: [(f64, &str); 4] = [
+            (1_099_511_627_776.0, "TiB"),
+            (1_073_741_824.0, "GiB"),
+            (1_048_576.0, "MiB"),
+            (1024.0, "KiB"),
+        ];
+        if self != Self::Bytes {
+            return number(value);
+        }
+        match STEPS.iter().find(|(size, _)| value >= *size) {
+            Some((size, name)) => format!("{} {name}", number(value / size)),
+            None => format!("{} B", number(value)),
+        }
+    }
+}
+
+/// At most three decimals, none of them a trailing zero.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Where a forecast comes from, and how accurate it has been.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForecastDetails {
+    /// The algorithm.
+    pub method: &'static str,
+    /// The quantile in use, if the algorithm forecasts one.
+    pub quantile: Option<f64>,
+    /// The span from the end of the history that the forecast covers, if it is not the prediction window.
+    pub window: Option<SignedDuration>,
+    /// The fraction of the last three days' forecasts that were not below the demand, if it is measured.
+    pub coverage: Option<f64>,
+    /// How much better those forecasts were than the last value repeated: 0 is no better, 1 is perfect.
+    pub skill: Option<f64>,
+    /// The first sample that the algorithm learned from, if it reports that.
+    pub learnt_from: Option<Timestamp>,
+    /// Where the history ends.
+    pub known_until: Timestamp,
+    /// The lead time in use: how long added capacity needs before it serves.
+    pub lead_time: LeadTime,
+    /// The percentage of the last day's readings at the workload's limits.
+    pub censored_percent: f64,
+    /// The most important remark, if there is one.
+    pub remark: Option<Reason>,
+    /// All remarks, for people; empty if there are none.
+    pub notes: String,
+}
+
+words! {
+    /// Why a proposal is there or absent: a closed set, stable across versions. The order is that of the documentation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        // There is a proposal.
+        /// The metric was read.
+        ValidMetricFound,
+        /// The forecast was computed.
+        ForecastReady,
+        /// The forecast is within the tolerance of its last proposal, which therefore stays.
+        WithinTolerance,
+        /// There is less than a day of history: no day to compare with yet.
+        WarmingUp,
+        /// The level moved by more than a factor of two, and was learned again.
+        LevelShift,
+        /// The forecast is no better than the last value repeated, which is used instead.
+        NoSkill,
+        /// The arithmetic failed; the last value repeated is used instead.
+        NumericalFallback,
+        /// The history is constant; so is the forecast.
+        Constant,
+        /// The workload was at its limits for much of the last day: the true demand may be higher.
+        Censored,
+        /// The cron window is open.
+        WindowActive,
+
+        // No observed proposal: the cause, as the observation gives it.
+        /// The request to the metrics API failed, or its response could not be read.
+        MetricNotRead,
+        /// The metrics API returned no samples.
+        NoSamples,
+        /// The metrics API returned only samples that are too old to count.
+        StaleSamples,
+        /// The selector selects no pod.
+        NoPods,
+        /// No pod that counts has a sample.
+        NoReadyPods,
+        /// A container does not request the resource: a utilization has no base.
+        MissingRequest,
+        /// A pod lacks the container that the metric names.
+        MissingContainer,
+        /// The metric's target gives no value that its type can use.
+        UnusableTarget,
+        /// The metric has a type this version does not know.
+        UnknownMetricType,
+        /// The observed lane computed nothing: the count was outside the bounds, or zero.
+        NotComputed,
+
+        // No forecast.
+        /// No forecast has been computed yet.
+        Pending,
+        /// The history has fewer samples than a forecast needs.
+        InsufficientHistory,
+        /// The last sample is too old.
+        StaleHistory,
+        /// The newest samples are the first ones after an outage: they may cover only some of the pods.
+        HistoryWarmingUp,
+        /// Too many samples are missing.
+        TooManyGaps,
+        /// The history is zero throughout.
+        ZeroSeries,
+        /// The history has no period that the algorithm could use.
+        NotPeriodic,
+        /// The query returned no samples.
+        NoData,
+        /// The query failed.
+        QueryError,
+        /// The files with the credentials for Prometheus cannot be used.
+        CredentialsUnreadable,
+        /// Prometheus, or a proxy before it, refused the credentials (401).
+        Unauthorized,
+        /// Prometheus, or a proxy before it, accepted the credentials and does not permit the query (403).
+        Forbidden,
+        /// The certificate of Prometheus is not trusted, or it does not trust ours.
+        TlsFailed,
+        /// The query was refused: it selects series outside the object's namespace, or is not valid.
+        QueryRefused,
+        /// The history covers only a part of the members: its total would be too small.
+        PartialHistory,
+        /// The forecast has expired: its history ended too long ago.
+        Expired,
+        /// The series changed its unit or its identity: older samples are not comparable.
+        SeriesChanged,
+        /// The algorithm gave no finite number.
+        NumericalFailure,
+        /// The metric cannot be forecast: its target is not an amount per pod.
+        NotForecastable,
+        /// The target is below a thousandth, which the target of an HPA's metric cannot be (mode Metric).
+        SmallTarget,
+
+        // No cron proposal.
+        /// The window is closed.
+        NoActiveWindow,
+        /// The window starts and ends at the same instant.
+        ZeroLength,
+        /// The schedule names no instant that exists.
+        NeverFires,
+        /// A start or an end is not an expression.
+        InvalidExpression,
+        /// The time zone is unknown.
+        InvalidTimeZone,
+        /// The cron cannot be used for another cause: its name, its replicas.
+        InvalidCron,
+
+        // A part of the spec.
+        /// A field holds a value that cannot be used.
+        InvalidSpec,
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<Cause> for Reason {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::NotRead => Self::MetricNotRead,
+            Cause::NoSamples => Self::NoSamples,
+            Cause::StaleSamples => Self::StaleSamples,
+            Cause::NoPods => Self::NoPods,
+            Cause::NoReadyPods => Self::NoReadyPods,
+            Cause::MissingRequest => Self::MissingRequest,
+            Cause::MissingContainer => Self::MissingContainer,
+            Cause::UnusableTarget => Self::UnusableTarget,
+            Cause::UnknownType => Self::UnknownMetricType,
+        }
+    }
+}
+
+impl From<&WindowError> for Reason {
+    fn from(error: &WindowError) -> Self {
+        match error {
+            WindowError::Expression {
+                source: ExpressionError::Zone(_),
+                ..
+            }
+            | WindowError::Zone { .. } => Self::InvalidTimeZone,
+            WindowError::Expression { .. } => Self::InvalidExpression,
+        }
+    }
+}
+
+impl From<WindowProblem> for Reason {
+    fn from(problem: WindowProblem) -> Self {
+        match problem {
+            WindowProblem::ZeroLength => Self::ZeroLength,
+            WindowProblem::StartNeverFires | WindowProblem::EndNeverFires => Self::NeverFires,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_upper_camel_case_word() {
+        let words: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+        for word in words {
+            assert!(word.starts_with(|c: char| c.is_ascii_uppercase()), "{word}");
+            assert!(word.chars().all(|c| c.is_ascii_alphabetic()), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_cause_is_the_same_word() {
+        for cause in [
+            Cause::NotRead,
+            Cause::NoSamples,
+            Cause::StaleSamples,
+            Cause::NoPods,
+            Cause::NoReadyPods,
+            Cause::MissingRequest,
+            Cause::MissingContainer,
+            Cause::UnusableTarget,
+            Cause::UnknownType,
+        ] {
+            assert_eq!(Reason::from(cause).as_str(), cause.as_str());
+        }
+    }
+}

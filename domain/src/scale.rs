@@ -1,0 +1,197 @@
+//! Replica counts, their bounds, and the object that is scaled.
+//!
+//! Every count in the domain is a [`Replicas`], so an overflow or a negative number cannot reach the
+//! API.
+//!
+//! ```
+//! use foretide_domain::{ReplicaBounds, Replicas};
+//!
+//! let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
+//! assert_eq!(bounds.clamp(Replicas::from_f64_ceil(10.2)), Replicas::new(10));
+//! ```
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A number of pods: never negative, and never more than the API's signed 32-bit field can hold.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(from = "u32", into = "u32")]
+pub struct Replicas(u32);
+
+impl Replicas {
+    /// No pods at all.
+    pub const ZERO: Self = Self(0);
+    /// The largest count the API can carry: `i32::MAX`.
+    pub const MAX: Self = Self(i32::MAX.unsigned_abs());
+
+    /// The count `n`, capped at [`Replicas::MAX`].
+    #[must_use]
+    pub const fn new(n: u32) -> Self {
+        if n > Self::MAX.0 { Self::MAX } else { Self(n) }
+    }
+
+    /// The count as a plain number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The sum, capped at [`Replicas::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self::new(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, at least zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// The count the API wrote; a negative one is zero.
+    #[must_use]
+    pub const fn from_i32(n: i32) -> Self {
+        if n < 0 {
+            Self::ZERO
+        } else {
+            Self(n.unsigned_abs())
+        }
+    }
+
+    /// The count as the API writes it.
+    #[must_use]
+    pub const fn as_i32(self) -> i32 {
+        // `new` keeps the value within i32, so the cast cannot wrap.
+        self.0.cast_signed()
+    }
+
+    /// The count as a double, exactly.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0)
+    }
+
+    /// `ceil(x)`, saturating at both ends; `NaN` is zero.
+    #[must_use]
+    pub fn from_f64_ceil(x: f64) -> Self {
+        Self::from_f64_trunc(x.ceil())
+    }
+
+    /// `trunc(x)`, saturating at both ends; `NaN` is zero.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast saturates, which is the contract"
+    )]
+    pub fn from_f64_trunc(x: f64) -> Self {
+        Self::from_i32(x as i32)
+    }
+
+    /// How far apart two counts are.
+    #[must_use]
+    pub const fn distance(self, other: Self) -> Self {
+        Self(self.0.abs_diff(other.0))
+    }
+}
+
+impl From<u32> for Replicas {
+    fn from(n: u32) -> Self {
+        Self::new(n)
+    }
+}
+
+impl From<Replicas> for u32 {
+    fn from(count: Replicas) -> Self {
+        count.get()
+    }
+}
+
+impl fmt::Display for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The smallest and the largest count that is allowed. By default both are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaBounds {
+    /// `minReplicas`.
+    pub min: Replicas,
+    /// `maxReplicas`.
+    pub max: Replicas,
+}
+
+impl ReplicaBounds {
+    /// The bounds `min..=max`.
+    #[must_use]
+    pub const fn new(min: Replicas, max: Replicas) -> Self {
+        Self { min, max }
+    }
+
+    /// `n` moved into the bounds; if `max` is below `min`, the result is `min`.
+    #[must_use]
+    pub fn clamp(self, n: Replicas) -> Replicas {
+        n.min(self.max).max(self.min)
+    }
+
+    /// Whether `min <= n <= max`.
+    #[must_use]
+    pub fn contains(self, n: Replicas) -> bool {
+        self.min <= n && n <= self.max
+    }
+}
+
+/// The object that is scaled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScaleTarget {
+    /// Group and version, such as `apps/v1`.
+    pub api_version: String,
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl fmt::Display for ScaleTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_saturates_instead_of_wrapping() {
+        for (x, want) in [
+            (0.0, 0),
+            (-0.5, 0),
+            (-7.0, 0),
+            (0.1, 1),
+            (3.0, 3),
+            (3.000_000_1, 4),
+            (2_147_483_647.0, 2_147_483_647),
+            (1e30, 2_147_483_647),
+            (f64::INFINITY, 2_147_483_647),
+            (f64::NEG_INFINITY, 0),
+            (f64::NAN, 0),
+        ] {
+            assert_eq!(Replicas::from_f64_ceil(x), Replicas::new(want), "ceil({x})");
+        }
+        assert_eq!(Replicas::new(u32::MAX).as_i32(), i32::MAX);
+        assert_eq!(Replicas::from_i32(-1), Replicas::ZERO);
+    }
+
+    #[test]
+    fn crossed_bounds_obey_the_minimum() {
+        let crossed = ReplicaBounds::new(Replicas::new(5), Replicas::new(3));
+        assert_eq!(crossed.clamp(Replicas::new(4)), Replicas::new(5));
+        assert!(!crossed.contains(Replicas::new(4)));
+    }
+}

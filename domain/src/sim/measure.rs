@@ -1,0 +1,113 @@
+//! Simulated readings of a metrics API: the demand, divided equally over the pods that served it, exact and without
+//! delay.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    Reading,
+    hpa::MetricSpec,
+    observation::{
+        Cause, ContainerUsage, Measured, Pod, PodSample, PodUsage, Requests, Unavailable,
+    },
+};
+
+/// The span that a measurement covers.
+const MEASURED_OVER: SignedDuration = SignedDuration::from_mins(1);
+
+/// The reading of a metric whose total is `demand`, served by `pods`.
+///
+/// # Units
+/// `demand` is in the metric's base unit; readings are in milli-units.
+///
+/// # Errors
+/// [`Cause::NoSamples`] without a demand.
+pub fn reading(
+    metric: &MetricSpec,
+    demand: Option<f64>,
+    pods: &[Arc<Pod>],
+    at: Timestamp,
+) -> Reading {
+    let Some(demand) = demand else {
+        let message = "the history has no recent value";
+        return Err(Unavailable::new(Cause::NoSamples, message));
+    };
+    let total = thousand_times(demand);
+    let each = pods.iter().zip(shares(total, pods.len()));
+    let used = |resource: &str, container: Option<&str>| {
+        let each = pods.iter().zip(shares(total, pods.len()));
+        let usage = each.map(|(pod, share)| usage(pod, resource, container, share, at));
+        Measured::Usage(usage.collect())
+    };
+    Ok(match metric {
+        MetricSpec::Resource { name, .. } => used(name, None),
+        MetricSpec::ContainerResource {
+            name, container, ..
+        } => used(name, Some(container)),
+        MetricSpec::Pods { .. } => Measured::Samples(
+            each.map(|(pod, value)| PodSample {
+                pod: Arc::clone(&pod.name),
+                value,
+                at,
+                window: MEASURED_OVER,
+            })
+            .collect(),
+        ),
+        MetricSpec::Object { .. } | MetricSpec::External { .. } | MetricSpec::Unknown(_) => {
+            Measured::Total(vec![total])
+        }
+    })
+}
+
+/// One pod's usage of a resource, all of it in the container that counts.
+fn usage(
+    pod: &Pod,
+    resource: &str,
+    container: Option<&str>,
+    share: i64,
+    at: Timestamp,
+) -> Arc<PodUsage> {
+    let counts = |index: usize, name: &str| container.map_or(index == 0, |wanted| wanted == name);
+    let containers = pod.containers.iter().enumerate().map(|(index, container)| {
+        let milli = if counts(index, &container.name) {
+            share
+        } else {
+            0
+        };
+        ContainerUsage {
+            name: Arc::clone(&container.name),
+            usage: Requests::from_iter([(resource, milli)]),
+        }
+    });
+    Arc::new(PodUsage {
+        pod: Arc::clone(&pod.name),
+        at,
+        window: MEASURED_OVER,
+        containers: containers.collect(),
+    })
+}
+
+/// Whole parts that sum up to the total.
+fn shares(total: i64, parts: usize) -> impl Iterator<Item = i64> {
+    let parts = i64::try_from(parts).unwrap_or(i64::MAX).max(1);
+    let (share, rest) = (total / parts, total % parts);
+    (0..parts).map(move |index| share + i64::from(index < rest))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+fn thousand_times(value: f64) -> i64 {
+    (value * 1000.0).round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_equal_and_sum_up() {
+        assert_eq!(shares(10, 4).collect::<Vec<_>>(), [3, 3, 2, 2]);
+        assert_eq!(shares(9, 3).collect::<Vec<_>>(), [3, 3, 3]);
+        assert_eq!(shares(5, 0).collect::<Vec<_>>(), [5]);
+    }
+}

@@ -1,0 +1,333 @@
+//! A simulated workload on a virtual clock: the controller's own decisions, minute by minute over a recorded history.
+//!
+//! ```text
+//!  Recording --the past only--> forecaster --+
+//!      |                                     v
+//!      +--demand of the last minute--> decide() --count--> SimulatedPods (pods take time to start)
+//!      |                                                     |
+//!      +--demand of the next minute-------------------> enough of them? --> Score
+//! ```
+//!
+//! Pure: no I/O and no clock. Pods are simulated in [`SimulatedPods`], readings in [`measure`]; every decision is
+//! [`decide`]'s. The workload acts in Direct mode, in which the controller reaches the same counts as in Delegated
+//! mode.
+
+pub mod measure;
+mod metric_forecaster;
+mod pods;
+mod recording;
+mod score;
+
+use foretide_models::{Forecast, Forecaster, Prediction};
+use jiff::{SignedDuration, Timestamp};
+
+pub use pods::{PodTemplate, SimulatedPods};
+pub use recording::Recording;
+pub use score::{Score, TOLERATED};
+
+use self::metric_forecaster::MetricForecaster;
+use crate::{
+    Observation, Replicas, Scale,
+    autoscale::action::Action,
+    autoscale::history::History,
+    autoscale::{Decision, Inputs, decide},
+    demand,
+    forecast::Refused,
+    hpa::{MetricSpec, Settings},
+    lead_time::LeadTime,
+    workload::{Mode, Strategy, Workload},
+};
+
+/// The period of decisions, and of the evaluation.
+pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// A metric and the demand that was recorded of it.
+#[derive(Clone, Debug)]
+pub struct RecordedMetric {
+    /// The metric.
+    pub metric: MetricSpec,
+    /// Its total demand.
+    pub recording: Recording,
+}
+
+/// What all runs of a simulation share.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// One per metric of the workload, in its order.
+    pub metrics: Vec<RecordedMetric>,
+    /// What the pods are like.
+    pub template: PodTemplate,
+    /// How long a pod takes from being asked for to serving.
+    pub start_up: SignedDuration,
+    /// The first decision.
+    pub begin: Timestamp,
+}
+
+/// A forecaster that was built from a spec, or why it could not be.
+pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
+
+/// One run of a workload in an environment.
+#[derive(Debug)]
+pub struct Run<'a> {
+    environment: &'a Environment,
+    workload: Workload,
+    forecasters: Vec<MetricForecaster<'a>>,
+    targets: Vec<Option<f64>>,
+    settings: Settings,
+    pods: SimulatedPods,
+    history: History,
+    now: Timestamp,
+}
+
+/// One minute of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Minute {
+    /// When it began: the instant of the decision.
+    pub at: Timestamp,
+    /// What had to be served in it; `None` where nothing was recorded, or nothing has a target per replica.
+    pub load: Option<Load>,
+    /// How many replicas were asked for.
+    pub asked: Replicas,
+    /// How many served.
+    pub ready: Replicas,
+    /// How many replicas the forecast in force asked for, before rounding.
+    pub forecast_replicas: Option<f64>,
+    /// Whether the count was changed.
+    pub changed: bool,
+}
+
+/// The demand of a minute; of several metrics the one that needs the most replicas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// The index of the metric in the environment.
+    pub track: usize,
+    /// The total, in the metric's base unit.
+    pub demand: f64,
+    /// What one replica carries, in the same unit.
+    pub target: f64,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// How many replicas carry it at their target: `demand / target`.
+    #[must_use]
+    pub fn replicas(&self) -> f64 {
+        self.demand / self.target
+    }
+}
+
+// === impl Environment ===
+
+impl Environment {
+    /// What a replica of the template carries of each metric; `None` for a metric without a target per replica.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Option<f64>> {
+        let one = [self.template.serving("one", self.begin)];
+        let target = |recorded: &RecordedMetric| demand::target(&recorded.metric, &one, None).ok();
+        self.metrics.iter().map(target).collect()
+    }
+
+    /// The demand of the minute that begins at `at`.
+    fn load(&self, targets: &[Option<f64>], at: Timestamp) -> Option<Load> {
+        let end = at.checked_add(MINUTE).ok()?;
+        let metrics = self.metrics.iter().zip(targets).enumerate();
+        let loads = metrics.filter_map(|(track, (of, target))| {
+            Some(Load {
+                track,
+                demand: of.recording.minute_to(end)?,
+                target: (*target)?,
+            })
+        });
+        loads.max_by(|a, b| a.replicas().total_cmp(&b.replicas()))
+    }
+
+    /// As many pods as the demand before the first decision needs, within the bounds and at least one.
+    fn first_count(&self, workload: &Workload) -> Replicas {
+        let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
+        let load = self.load(&self.targets(), before);
+        let needed = load.map_or(0.0, |load| load.replicas());
+        let needed = Replicas::from_f64_ceil(needed).max(Replicas::new(1));
+        workload.bounds.clamp(needed)
+    }
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    /// A run at the beginning of its environment.
+    ///
+    /// A workload in Preview is scaled, too. `forecasters` belong to the metrics, in their order; without a prediction
+    /// in the workload they are not used. The lead time is the start-up of the environment, as if measured, unless
+    /// [`with_lead_time`](Self::with_lead_time) sets another one.
+    #[must_use]
+    pub fn new(
+        environment: &'a Environment,
+        workload: Workload,
+        forecasters: Vec<BuiltForecaster>,
+    ) -> Self {
+        let workload = acting(workload);
+        let lead_time = LeadTime::of(None, Some(environment.start_up));
+        let window = workload.prediction.as_ref().map(|p| p.window);
+        let metrics = environment.metrics.iter().zip(forecasters);
+        let forecasters = window.map_or_else(Vec::new, |window| {
+            let begin = environment.begin;
+            let all = metrics.map(|(recorded, built)| {
+                MetricForecaster::new(recorded, built, window, lead_time, begin)
+            });
+            all.collect()
+        });
+        let pods = SimulatedPods::new(
+            &workload.target.name,
+            environment.template.clone(),
+            environment.start_up,
+            environment.first_count(&workload),
+            environment.begin,
+        );
+        Self {
+            environment,
+            workload,
+            forecasters,
+            targets: environment.targets(),
+            settings: Settings::default(),
+            pods,
+            history: History::default(),
+            now: environment.begin,
+        }
+    }
+
+    /// The same run with this lead time of the forecasters.
+    #[must_use]
+    pub fn with_lead_time(mut self, lead_time: LeadTime) -> Self {
+        for forecaster in &mut self.forecasters {
+            forecaster.with_lead_time(lead_time);
+        }
+        self
+    }
+
+    /// The same run with forecasts of at least this length, for drawing; decisions stay the same.
+    #[must_use]
+    pub fn with_forecast_span(mut self, ahead: SignedDuration) -> Self {
+        for forecaster in &mut self.forecasters {
+            forecaster.set_least_length(ahead);
+        }
+        self
+    }
+
+    /// The decision of the next minute, and its result.
+    pub fn minute(&mut self) -> (Minute, Decision) {
+        let now = self.now;
+        self.pods.advance(now);
+        let seen = self.seen();
+        let (decision, history) = decide(&self.workload, &seen, &self.history, &self.settings, now);
+        self.history = history;
+        let before = self.pods.count();
+        self.act(decision.action);
+        let minute = Minute {
+            at: now,
+            load: self.environment.load(&self.targets, now),
+            asked: self.pods.count(),
+            ready: self.pods.ready(),
+            forecast_replicas: forecast_replicas(&seen),
+            changed: self.pods.count() != before,
+        };
+        self.now = now.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
+        (minute, decision)
+    }
+
+    /// The forecast of the first metric that was made last.
+    #[must_use]
+    pub fn forecast(&self) -> Option<&Forecast> {
+        self.forecasters.first().and_then(MetricForecaster::latest)
+    }
+
+    /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
+    /// that asked for the most.
+    ///
+    /// `None` for every minute but the last decided one, and if no forecast was in force.
+    #[must_use]
+    pub fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
+        let all = self.forecasters.iter().zip(&self.targets);
+        let all = all.filter_map(|(forecaster, target)| {
+            let (made, target) = (forecaster.forecast_for(at)?, (*target)?);
+            Some(Prediction {
+                at,
+                value: made.value / target,
+                upper: made.upper.map(|upper| upper / target),
+            })
+        });
+        let highest = |p: &Prediction| p.upper.unwrap_or(p.value);
+        all.max_by(|a, b| highest(a).total_cmp(&highest(b)))
+    }
+
+    /// The observation at the beginning of the minute: the demand of the previous minute, over the pods that served it.
+    fn seen(&mut self) -> Inputs {
+        let now = self.now;
+        let count = self.pods.count();
+        let since = now.checked_sub(MINUTE).unwrap_or(now);
+        let served = self.pods.serving_since(since);
+        let readings = self.environment.metrics.iter().map(|recorded| {
+            let demand = recorded.recording.minute_to(now);
+            measure::reading(&recorded.metric, demand, served, now)
+        });
+        let observation = Observation {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            readings: readings.collect(),
+            unseen: Replicas::ZERO,
+            pods: self.pods.pods().to_vec(),
+        };
+        let pods = &observation.pods;
+        let containers = &self.environment.template.containers;
+        let forecasts = self.forecasters.iter_mut();
+        Inputs {
+            forecasts: forecasts
+                .map(|forecaster| forecaster.reading(pods, containers, now))
+                .collect(),
+            observation,
+            child: None,
+            share: None,
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let (Action::Scale { to, .. } | Action::Pin { to }) = action else {
+            return;
+        };
+        let from = self.pods.count();
+        let behavior = self.workload.behavior.as_ref();
+        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, self.now);
+        self.pods.scale_to(to, self.now);
+    }
+}
+
+/// The same workload in strategy Auto and mode Direct.
+fn acting(mut workload: Workload) -> Workload {
+    workload.strategy = Strategy::Auto;
+    workload.mode = Mode::Direct;
+    workload
+}
+
+/// The same workload without forecasts and cron windows: what a plain autoscaler does.
+#[must_use]
+pub fn plain(mut workload: Workload) -> Workload {
+    workload.prediction = None;
+    workload.windows.clear();
+    workload.problems.clear();
+    workload
+}
+
+/// The most replicas that a forecast asks for.
+fn forecast_replicas(seen: &Inputs) -> Option<f64> {
+    let predicted = seen
+        .forecasts
+        .iter()
+        .filter_map(|f| f.outcome.as_ref().ok());
+    let pods = predicted.filter_map(|predicted| predicted.pods().ok());
+    pods.reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,478 @@
+//! Properties of a simulation, on generated demand.
+
+use std::sync::Arc;
+
+use foretide_models::{ForecastError, Forecaster, Peak, Sample, Series};
+
+use super::*;
+use crate::{
+    ReplicaBounds, ScaleTarget,
+    cron::{Window, WindowText, Zone},
+    hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules, Target},
+    observation::Container,
+    proposal::Source,
+    workload::Prediction,
+};
+
+mod poison;
+
+/// Minute `index` of every test.
+fn at(index: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + index * 60).unwrap()
+}
+
+fn n(count: u32) -> Replicas {
+    Replicas::new(count)
+}
+
+/// One queue, ten of it per replica.
+fn queue() -> MetricSpec {
+    MetricSpec::External {
+        metric: "queue".into(),
+        selector: None,
+        target: Target::AverageValue(10_000),
+    }
+}
+
+fn workload() -> Workload {
+    Workload {
+        target: ScaleTarget {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        },
+        bounds: ReplicaBounds::new(n(1), n(1000)),
+        strategy: Strategy::Auto,
+        mode: Mode::Delegated,
+        specific_replicas: None,
+        metrics: vec![queue()],
+        behavior: None,
+        windows: Vec::new(),
+        prediction: None,
+        problems: Vec::new(),
+    }
+}
+
+/// An environment in which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
+/// minute 0.
+fn environment(demand: &[f64], start_up: i64) -> Environment {
+    let sample = |(value, index): (&f64, i64)| Sample {
+        at: at(index + 1),
+        value: *value,
+    };
+    Environment {
+        metrics: vec![RecordedMetric {
+            metric: queue(),
+            recording: Recording::new(demand.iter().zip(0..).map(sample).collect()),
+        }],
+        template: PodTemplate {
+            containers: Arc::new([Container {
+                name: "app".into(),
+                requests: [("cpu", 200)].into_iter().collect(),
+            }]),
+            pod_level: None,
+        },
+        start_up: SignedDuration::from_mins(start_up),
+        begin: at(1),
+    }
+}
+
+fn run(
+    environment: &Environment,
+    workload: Workload,
+    forecasters: Vec<BuiltForecaster>,
+) -> Vec<Minute> {
+    let minutes = environment.metrics[0].recording.samples().len() - 1;
+    let mut run = Run::new(environment, workload, forecasters);
+    (0..minutes).map(|_| run.minute().0).collect()
+}
+
+fn score(minutes: &[Minute]) -> Score {
+    let mut score = Score::default();
+    for minute in minutes {
+        score.add_minute(minute);
+    }
+    score
+}
+
+/// Demand that rises, falls and jumps, with a noise of its own.
+fn lively(minutes: u32) -> Vec<f64> {
+    let demand = |i: u32| {
+        let i = f64::from(i);
+        let jump = if i % 97.0 < 20.0 { 40.0 } else { 0.0 };
+        100.0 + 60.0 * (i / 70.0).sin() + 15.0 * (i * 12.9898).sin() + jump
+    };
+    (0..minutes).map(demand).collect()
+}
+
+/// Scaling up without limit, down after five minutes: the rules by which forecasters are replayed.
+fn unlimited() -> Behavior {
+    let policy = ScalingPolicy {
+        kind: PolicyKind::Percent,
+        value: 1_000_000,
+        period: SignedDuration::from_secs(15),
+    };
+    let rules = ScalingRules {
+        policies: Some(vec![policy]),
+        select: Some(PolicySelect::Max),
+        ..ScalingRules::default()
+    };
+    Behavior {
+        scale_up: rules.clone(),
+        scale_down: ScalingRules {
+            window: Some(SignedDuration::from_mins(5)),
+            ..rules
+        },
+    }
+}
+
+/// The replay's own rules for a plain autoscaler, written down a second time: counts asked for and serving.
+fn replayed(demand: &[f64], start_up: usize) -> Vec<(u32, u32)> {
+    let pods = |demand: f64| Replicas::from_f64_ceil(demand / 10.0 - 1e-9).get().max(1);
+    let (mut current, mut recommended) = (pods(demand[0]), Vec::new());
+    let (first, mut asked) = (current, Vec::new());
+    demand[1..]
+        .iter()
+        .zip(demand)
+        .map(|(_, seen)| {
+            let ratio = seen / (f64::from(current) * 10.0);
+            let proposal = if (ratio - 1.0).abs() <= 0.1 {
+                current
+            } else {
+                pods(*seen)
+            };
+            recommended.push(proposal);
+            let held = recommended.iter().rev().take(5).max().copied().unwrap();
+            current = if proposal >= current {
+                proposal
+            } else {
+                current.min(held)
+            };
+            asked.push(current);
+            let recent = asked.iter().rev().take(start_up + 1);
+            let before = (asked.len() <= start_up).then_some(&first);
+            (current, *recent.chain(before).min().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn a_plain_autoscaler_asks_for_what_the_rules_of_the_replay_ask_for() {
+    let demand = lively(600);
+    for start_up in [0_u32, 2, 5] {
+        let workload = Workload {
+            behavior: Some(unlimited()),
+            ..workload()
+        };
+        let minutes = run(&environment(&demand, start_up.into()), workload, Vec::new());
+        let counts: Vec<_> = minutes
+            .iter()
+            .map(|m| (m.asked.get(), m.ready.get()))
+            .collect();
+        assert_eq!(
+            counts,
+            replayed(&demand, start_up as usize),
+            "start-up {start_up} min"
+        );
+    }
+}
+
+#[test]
+fn the_score_is_that_of_the_replay() {
+    let demand = lively(600);
+    let minutes = run(&environment(&demand, 3), workload(), Vec::new());
+    let score = score(&minutes);
+    let served = demand[1..].iter().zip(&minutes);
+    let under = served
+        .clone()
+        .filter(|(d, m)| **d > 1.1 * m.ready.as_f64() * 10.0);
+    let missing = served
+        .clone()
+        .map(|(d, m)| (d / 10.0 - 1.1 * m.ready.as_f64()).max(0.0));
+    assert_eq!(score.minutes, 599);
+    assert!(score.under > 10, "{score:?}");
+    assert_eq!(score.under as usize, under.count());
+    assert!((score.missing - missing.sum::<f64>()).abs() < 1e-6);
+    let asked: u64 = minutes.iter().map(|m| u64::from(m.asked.get())).sum();
+    assert_eq!(score.replica_minutes, asked);
+    assert!((score.replica_hours() * 60.0 - f64::from(u32::try_from(asked).unwrap())).abs() < 1e-6);
+    let first = environment(&demand, 3).first_count(&workload());
+    let before = [first].into_iter().chain(minutes.iter().map(|m| m.asked));
+    let changes = before
+        .zip(&minutes)
+        .filter(|(before, m)| *before != m.asked);
+    assert_eq!(score.actions as usize, changes.count());
+    let missing_replicas = minutes
+        .iter()
+        .filter(|m| m.is_under_provisioned())
+        .map(Minute::missing_replicas);
+    assert_eq!(
+        score.worst.map(|m| m.missing_replicas()),
+        missing_replicas.reduce(f64::max)
+    );
+}
+
+#[test]
+fn a_pod_serves_after_its_start_up_and_a_jump_is_observed_a_minute_late() {
+    let mut demand = vec![20.0; 4];
+    demand.extend([40.0; 6]);
+    let minutes = run(&environment(&demand, 2), workload(), Vec::new());
+    // Minute 4 is the first to need 4; minute 5 has seen it and asks; minute 7 has the pods.
+    let seen: Vec<_> = minutes
+        .iter()
+        .map(|m| (m.asked.get(), m.ready.get(), m.is_under_provisioned()))
+        .collect();
+    let (calm, late, asked, served) = ((2, 2, false), (2, 2, true), (4, 2, true), (4, 4, false));
+    assert_eq!(
+        seen,
+        [calm, calm, calm, late, asked, asked, served, served, served]
+    );
+    let worst = score(&minutes).worst.unwrap();
+    assert_eq!((worst.at, worst.needed()), (at(4), Some(n(4))));
+}
+
+#[test]
+fn decisions_are_those_of_decide_driven_by_hand() {
+    let demand = lively(200);
+    let environment = environment(&demand, 2);
+    let mut run = Run::new(&environment, workload(), Vec::new());
+    let direct = Workload {
+        mode: Mode::Direct,
+        ..workload()
+    };
+    let mut count = environment.first_count(&direct);
+    let mut history = History::default();
+    for index in 1..200_u32 {
+        let now = at(index.into());
+        let total = measure::reading(&queue(), Some(demand[index as usize - 1]), &[], now);
+        let seen = Inputs {
+            observation: Observation {
+                scale: Scale {
+                    spec: count,
+                    status: count,
+                },
+                unseen: Replicas::ZERO,
+                pods: Vec::new(),
+                readings: vec![total],
+            },
+            forecasts: Vec::new(),
+            child: None,
+            share: None,
+        };
+        let (expected, next) = decide(&direct, &seen, &history, &Settings::default(), now);
+        let (minute, decision) = run.minute();
+        assert_eq!(decision.message(), expected.message(), "minute {index}");
+        assert_eq!(decision.action, expected.action, "minute {index}");
+        history = match expected.action {
+            Action::Scale { from, to } => next.applied(None, from, to, now),
+            _ => next,
+        };
+        count = expected.desired;
+        assert_eq!(minute.asked, count, "minute {index}");
+    }
+}
+
+#[test]
+fn a_preview_is_simulated_in_strategy_auto() {
+    let demand = lively(120);
+    let environment = environment(&demand, 2);
+    let preview = Workload {
+        strategy: Strategy::Preview,
+        specific_replicas: Some(n(3)),
+        ..workload()
+    };
+    let effective = run(&environment, workload(), Vec::new());
+    assert!(score(&effective).actions > 0);
+    assert_eq!(run(&environment, preview, Vec::new()), effective);
+}
+
+#[test]
+fn a_cron_window_raises_the_count_but_not_that_of_the_plain_hpa() {
+    let demand = [20.0; 60];
+    let environment = environment(&demand, 0);
+    let text = WindowText {
+        name: "lunch",
+        start: "10 * * * *",
+        end: "20 * * * *",
+        timezone: "",
+        target_replicas: 9,
+    };
+    let with_cron = Workload {
+        windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
+        ..workload()
+    };
+    let minutes = run(&environment, with_cron.clone(), Vec::new());
+    let at_nine: Vec<_> = minutes
+        .iter()
+        .filter(|m| m.asked == n(9))
+        .map(|m| m.at)
+        .collect();
+    // Nine from the tenth minute on; after the window, the scale-down window holds them for five minutes.
+    assert_eq!(at_nine.first(), Some(&at(10)));
+    assert!(
+        at_nine
+            .last()
+            .is_some_and(|last| (at(19)..=at(26)).contains(last)),
+        "{at_nine:?}"
+    );
+    let plain = run(&environment, plain(with_cron), Vec::new());
+    assert!(plain.iter().all(|m| m.asked == n(2)));
+}
+
+#[test]
+fn a_minute_without_a_sample_is_not_evaluated_and_lowers_nothing() {
+    let mut environment = environment(&[50.0; 40], 0);
+    let known = |sample: &&Sample| !(at(10)..at(25)).contains(&sample.at);
+    let samples = environment.metrics[0]
+        .recording
+        .samples()
+        .iter()
+        .filter(known);
+    environment.metrics[0].recording = Recording::new(samples.copied().collect());
+    let mut run = Run::new(&environment, workload(), Vec::new());
+    let minutes: Vec<_> = (0..39).map(|_| run.minute().0).collect();
+    let score = score(&minutes);
+    // A value stands for five minutes: those that end from minute 14 to 24 have none.
+    assert_eq!((score.unknown, score.minutes), (11, 28));
+    assert!(minutes.iter().all(|m| m.asked == n(5)));
+}
+
+/// Forecasts a fixed value once it has enough samples, and records the newest sample of each call.
+#[derive(Debug)]
+struct Oracle {
+    needs: usize,
+    value: f64,
+    shown: Arc<std::sync::Mutex<Vec<Timestamp>>>,
+}
+
+impl Forecaster for Oracle {
+    fn name(&self) -> &'static str {
+        "oracle"
+    }
+
+    fn history_length(&self) -> SignedDuration {
+        SignedDuration::from_mins(30)
+    }
+
+    fn sample_interval(&self) -> SignedDuration {
+        MINUTE
+    }
+
+    fn forecast(
+        &mut self,
+        seen: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
+        let last = seen.last().map_or(seen.start(), |sample| sample.at);
+        self.shown.lock().unwrap().push(last);
+        if seen.len() < self.needs {
+            return Err(ForecastError::ZeroSeries);
+        }
+        let path = vec![self.value; usize::try_from(horizon.as_secs() / 60).unwrap()];
+        let until = seen.end() + SignedDuration::from_mins(10);
+        let peak = Peak {
+            window: MINUTE,
+            value: self.value,
+            quantile: 0.9,
+        };
+        Forecast::new("oracle", seen.end(), MINUTE, path, until)?.with_peak(peak)
+    }
+}
+
+/// Forecasts for each slot the number of minutes up to its start, with twice that as the upper bound.
+#[derive(Debug)]
+struct Counting;
+
+impl Forecaster for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn history_length(&self) -> SignedDuration {
+        SignedDuration::from_mins(30)
+    }
+
+    fn sample_interval(&self) -> SignedDuration {
+        MINUTE
+    }
+
+    fn forecast(
+        &mut self,
+        seen: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
+        let first = u32::try_from(seen.end().duration_since(at(0)).as_mins()).unwrap();
+        let length = u32::try_from(horizon.as_mins()).unwrap();
+        let path: Vec<f64> = (first..first + length).map(f64::from).collect();
+        let upper = path.iter().map(|value| value * 2.0).collect();
+        let until = seen.end() + SignedDuration::from_mins(10);
+        Forecast::new("counting", seen.end(), MINUTE, path, until)?.with_upper(upper)
+    }
+}
+
+#[test]
+fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
+    let environment = environment(&[20.0; 40], 3);
+    let predicting = Workload {
+        prediction: Some(Prediction {
+            window: MINUTE,
+            algorithm: "counting".into(),
+        }),
+        ..workload()
+    };
+    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(Counting))]);
+    for minute in 1..30 {
+        let at = run.minute().0.at;
+        let forecast_for = run.forecast_for(at).map(|p| (p.at, p.value, p.upper));
+        // Ten per replica; the value of a minute stands at its end.
+        let value = f64::from(minute + 1) / 10.0;
+        let expected = (minute > 3).then_some((at, value, Some(value * 2.0)));
+        assert_eq!(forecast_for, expected, "minute {minute}");
+    }
+}
+
+#[test]
+fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
+    let demand = [20.0; 60];
+    let environment = environment(&demand, 2);
+    let predicting = Workload {
+        prediction: Some(Prediction {
+            window: MINUTE,
+            algorithm: "oracle".into(),
+        }),
+        ..workload()
+    };
+    let shown = Arc::default();
+    let oracle = Oracle {
+        needs: 20,
+        value: 70.0,
+        shown: Arc::clone(&shown),
+    };
+    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(oracle))]);
+    let mut score = Score::default();
+    let counts: Vec<u32> = (1..60)
+        .map(|_| {
+            let (minute, decision) = run.minute();
+            score.add(&minute, &decision);
+            let forecasts = decision
+                .proposals
+                .iter()
+                .filter(|p| p.source == Source::Forecast);
+            assert_eq!(forecasts.count(), 1);
+            minute.asked.get()
+        })
+        .collect();
+    // Asked every four minutes from the first one on, each time shown the sample of that very instant at most.
+    let expected: Vec<_> = (0..15).map(|turn| at(1 + 4 * turn)).collect();
+    assert_eq!(*shown.lock().unwrap(), expected);
+    // Twenty samples are there in minute 20; the turn after that is minute 21.
+    assert_eq!(counts.iter().position(|count| *count == 7), Some(20));
+    assert_eq!(counts[..20], [2; 20]);
+    let absent: Vec<_> = score
+        .absent
+        .iter()
+        .map(|((_, reason), a)| (*reason, a.minutes))
+        .collect();
+    assert_eq!(absent, [("ZeroSeries", 20)]);
+}

@@ -1,0 +1,44 @@
+//! Words in statuses, conditions, events and metric labels: enums whose variants are words of the API, counted nouns,
+//! and quotations.
+
+use std::fmt;
+
+/// A count and its noun, such as `1 replica` and `2 replicas`; the plural of the noun ends with an s.
+#[must_use]
+pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
+    let ending = if n == N::from(1) { "" } else { "s" };
+    format!("{n} {noun}{ending}")
+}
+
+/// The beginning of a text from outside, of at most `most` characters, short enough to be quoted in a message.
+#[must_use]
+pub fn excerpt(text: &str, most: usize) -> String {
+    let cut = text.char_indices().nth(most);
+    let beginning = cut.and_then(|(cut, _)| text.get(..cut));
+    beginning.map_or_else(|| text.to_owned(), |beginning| format!("{beginning}..."))
+}
+
+/// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the
+/// name of the variant unless another word follows it after `=`.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $($(#[$of_variant:meta])+ $variant:ident $(= $word:literal)?,)+ }
+    ) => {
+        $(#[$meta])*
+        pub enum $name { $($(#[$of_variant])+ $variant,)+ }
+
+        impl $name {
+            /// Every variant, in the order of the declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The word of the API.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => words!(@ $variant $($word)?),)+ }
+            }
+        }
+    };
+    (@ $variant:ident) => { stringify!($variant) };
+    (@ $variant:ident $word:literal) => { $word };
+}
