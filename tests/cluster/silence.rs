@@ -49,8 +49,8 @@ fn autoscaler(name: &str, metric: &str, more: &Value) -> Value {
 }
 
 /// Waits until every Deployment has this many ready pods.
-async fn all_have(world: &World, limit: Duration, count: i32) {
-    eventually(limit, &format!("all have {count} replicas"), || async {
+async fn all_have(world: &World, count: i32) {
+    eventually(TIMEOUT, &format!("all have {count} replicas"), || async {
         let listed = world.deployments().list(&ListParams::default()).await;
         let listed = listed.map_err(|error| error.to_string())?;
         let wanted = listed.iter().filter(|one| {
@@ -107,7 +107,7 @@ async fn an_api_server_that_is_silent() {
     )
     .await;
     world.cluster.resume(Component::KubeApiserver).unwrap();
-    all_have(&world, 2 * PERIOD, 4).await;
+    all_have(&world, 4).await;
     controller.further_syncs(OBJECTS as u64).await;
 
     // Each was written once, from 2 to 4: its first version, and another one.
@@ -241,12 +241,11 @@ async fn a_prometheus_that_hangs_leaves_the_forecasts_of_the_other_fresh() {
 
     shared.pause().unwrap();
     let hung = clock.now();
-    // Two refreshes of the fleet's forecast and more, each from samples that are newer than the hang: ten seconds, at most
-    // five until the next refresh and two until the sync that shows it. The rest is for a machine that stalls.
+    // Two refreshes of the fleet's forecast and more, each from samples that are newer than the hang.
     for minutes in [10, 20, 30] {
         let newer = hung + SignedDuration::from_mins(minutes);
         let what = format!("a forecast from samples {minutes} minutes after the hang");
-        eventually(Duration::from_secs(30), &what, || async {
+        eventually(TIMEOUT, &what, || async {
             let known = until(SHOP);
             known
                 .filter(|known| *known >= newer)
@@ -254,16 +253,21 @@ async fn a_prometheus_that_hangs_leaves_the_forecasts_of_the_other_fresh() {
         })
         .await;
     }
-    // The last forecast of the others expires meanwhile, or is shown with the age that it had at the last sync, up to
-    // two periods ago.
+    // The last forecast of the others expires meanwhile, or is shown with the age that it had at the last sync.
     let newest = hung + SignedDuration::from_mins(5);
-    for n in 0..STALE {
-        let known = until(&name(n));
-        assert!(
-            known.is_none_or(|known| known < newest),
-            "{known:?}: {hung} was the last sample"
-        );
-    }
+    eventually(
+        TIMEOUT,
+        "the others have no sample after the hang",
+        || async {
+            let newer = (0..STALE).filter_map(|n| until(&name(n)));
+            let newer: Vec<_> = newer.filter(|known| *known >= newest).collect();
+            newer
+                .is_empty()
+                .then_some(())
+                .ok_or(format!("{newer:?}, hung at {hung}"))
+        },
+    )
+    .await;
     shared.resume().unwrap();
     let newer = clock.now();
     eventually(TIMEOUT, "the others are forecast again", || async {

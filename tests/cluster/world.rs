@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Debug,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
@@ -18,7 +19,6 @@ use foretide::{
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::{cron::Zone, hpa::Settings};
-use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::SubjectAccessReview,
@@ -26,16 +26,15 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource,
-    api::PostParams,
-    runtime::{WatchStreamExt, watcher},
+    api::{PostParams, WatchParams},
 };
-use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
+use rig::{AuditEvent, Change, Cluster, ClusterOptions, HpaFlags, eventually, follow};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinHandle};
 
 /// How long a step of a scenario may take at most.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 /// The user name of our requests at the API server.
 pub(crate) const CONTROLLER_USER: &str =
     "system:serviceaccount:foretide-system:foretide-controller";
@@ -89,14 +88,13 @@ impl Counts {
     {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&seen);
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(objects, only).applied_objects());
-            while let Some(event) = events.next().await {
-                let counted = event.ok().and_then(|object| count(&object));
-                seen.lock().unwrap().extend(counted);
+        let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let task = tokio::spawn(follow(objects, only, move |change| {
+            if let Change::Present(object) = change {
+                seen.lock().unwrap().extend(count(&object));
             }
-        });
+            ControlFlow::Continue(())
+        }));
         let counts = Self { all, task };
         eventually(TIMEOUT, &format!("a first count of {name}"), || async {
             counts.all().first().copied().ok_or("nothing seen yet")

@@ -80,6 +80,23 @@ const RULES: &[Rule] = &[
         reason: "adapters do not depend on their callers",
     },
     Rule {
+        places: &["src/adapters"],
+        except: &[
+            "src/adapters/api_server/client.rs",
+            "src/adapters/api_server/response.rs",
+            "src/adapters/kube/watch.rs",
+        ],
+        modules: &[],
+        text: &[
+            "response::text",
+            "response::events",
+            "headers_and_text",
+            "kube::Api",
+            "Api::",
+        ],
+        reason: "only `Calls` sends requests to an API server, and each of its writes asks the gate; watches only read",
+    },
+    Rule {
         places: &["src"],
         except: &[
             "src/adapters",

@@ -3,17 +3,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures::{StreamExt, future::join_all};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    runtime::{WatchStreamExt, reflector, watcher},
-};
-use rig::{Cluster, FakeMetrics, MetricsApi, PodUsage};
+use kube::{Api, ResourceExt, api::WatchParams};
+use rig::{Change, Cluster, FakeMetrics, MetricsApi, PodUsage, follow};
 use tokio::task::JoinHandle;
 
 use super::world::SHOP;
@@ -49,7 +47,7 @@ pub(crate) struct Load {
 struct Site {
     name: String,
     metrics: FakeMetrics,
-    pods: reflector::Store<Pod>,
+    pods: Arc<Mutex<BTreeMap<String, Pod>>>,
     watching: JoinHandle<()>,
 }
 
@@ -104,10 +102,19 @@ impl Site {
     async fn open(name: &str, cluster: &Cluster) -> Self {
         let metrics = FakeMetrics::start(cluster, &[MetricsApi::Resource]).await;
         let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
-        let (store, writer) = reflector::store();
-        let only = watcher::Config::default().labels(&format!("app={SHOP}"));
-        let events = reflector(writer, watcher(pods, only).default_backoff());
-        let watching = tokio::spawn(events.for_each(|_| std::future::ready(())));
+        let store = Arc::<Mutex<BTreeMap<String, Pod>>>::default();
+        let stored = Arc::clone(&store);
+        let only = WatchParams::default().labels(&format!("app={SHOP}"));
+        let watching = tokio::spawn(follow(pods, only, move |change| {
+            let mut stored = stored.lock().unwrap();
+            match change {
+                Change::Begun => stored.clear(),
+                Change::Present(pod) => drop(stored.insert(pod.name_any(), pod)),
+                Change::Deleted(pod) => drop(stored.remove(&pod.name_any())),
+                Change::Listed => {}
+            }
+            ControlFlow::Continue(())
+        }));
         Self {
             name: name.to_owned(),
             metrics: metrics.unwrap(),
@@ -118,9 +125,9 @@ impl Site {
 
     /// The pods that `wanted` accepts.
     fn pods(&self, wanted: fn(&Pod) -> bool) -> Vec<String> {
-        let pods = self.pods.state().into_iter();
-        let pods = pods.filter(|pod| wanted(pod));
-        pods.map(|pod| pod.name_any()).collect()
+        let pods = self.pods.lock().unwrap();
+        let wanted = pods.iter().filter(|(_, pod)| wanted(pod));
+        wanted.map(|(name, _)| name.clone()).collect()
     }
 
     /// The pods that receive load.

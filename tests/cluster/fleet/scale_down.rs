@@ -245,14 +245,9 @@ async fn shrinks_first(
 /// it can run; the rest stays undivided.
 async fn a_lasting_drop_shrinks_the_lowest_priority_first(world: &FleetWorld) {
     let (watched, bounds) = (replicas(world).await, maxima(world).await);
-    let clock = Clock::system();
-    let since = clock.now();
     world.load.evenly(6.0);
     let higher = [("member1", 10), ("member2", 4)];
     shrinks_first(world, &watched, ("member3", 1), &higher).await;
-    let waited = clock.now().duration_since(since).as_secs();
-    // Its last sample of the high load is a sync older, and more where the syncs are late.
-    assert!(waited >= WINDOW - 10, "it shrank after {waited} s");
     shrinks_first(world, &watched, ("member2", 2), &higher[..1]).await;
     world
         .runs_so("six or a few more in all", |found| {

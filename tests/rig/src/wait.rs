@@ -8,6 +8,11 @@ use crate::{Error, Result};
 /// The polling interval.
 const PAUSE: Duration = Duration::from_millis(150);
 
+/// Waits before something is tried again.
+pub(crate) async fn pause() {
+    tokio::time::sleep(PAUSE).await;
+}
+
 /// Waits until `check` returns `Ok`, and returns its value. `Err` means "not yet, because".
 ///
 /// # Panics
@@ -55,7 +60,7 @@ where
                     Ok(value) => break value,
                     Err(reason) => last = reason.to_string(),
                 }
-                tokio::time::sleep(PAUSE).await;
+                pause().await;
             }
         };
         let outcome = tokio::time::timeout(deadline, polling).await;

@@ -1,7 +1,11 @@
 //! Tests of the rig's cluster: it is complete, its methods do what they document, and a failure leaves the dump that a
 //! user needs.
 
-use std::time::Duration;
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -10,12 +14,12 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, WatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rig::{
-    Cluster, ClusterOptions, Component, FakeMetrics, HpaFlags, MetricsApi, NodeSize, PodUsage,
-    Reading, eventually,
+    Change, Cluster, ClusterOptions, Component, FakeMetrics, HpaFlags, MetricsApi, NodeSize,
+    PodUsage, Reading, eventually, follow,
 };
 use serde_json::{Value, json};
 
@@ -121,6 +125,35 @@ async fn full_nodes_leave_pods_pending_and_the_api_server_restarts_with_its_data
     // Some run before the last ones are created.
     exist(cluster.client(), &namespace, 7).await;
     running_pods(cluster.client(), &namespace, 5).await;
+    let followed = Arc::<Mutex<Vec<String>>>::default();
+    let found = Arc::clone(&followed);
+    let following = tokio::spawn(follow(
+        deployments.clone(),
+        WatchParams::default(),
+        move |change| {
+            let mut found = found.lock().unwrap();
+            found.push(match change {
+                Change::Begun => "begun".to_owned(),
+                Change::Present(one) => format!("{}", one.spec.unwrap().replicas.unwrap()),
+                Change::Listed => "listed".to_owned(),
+                Change::Deleted(_) => "deleted".to_owned(),
+            });
+            if found.ends_with(&["deleted".to_owned()]) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        },
+    ));
+    let begun_and_listed = async |times: usize| {
+        eventually(SOON, "the deployments are followed", || async {
+            let found = followed.lock().unwrap().join(" ");
+            let listed = found.matches("begun 7 listed").count();
+            (listed == times).then_some(()).ok_or(found)
+        })
+        .await;
+    };
+    begun_and_listed(1).await;
 
     cluster.stop_apiserver();
     assert!(deployments.get("web").await.is_err());
@@ -135,6 +168,12 @@ async fn full_nodes_leave_pods_pending_and_the_api_server_restarts_with_its_data
         .await
         .unwrap();
     running_pods(cluster.client(), &namespace, 7).await;
+
+    // A watch that is cut off begins again, and shows what is there again.
+    begun_and_listed(2).await;
+    let deletion = DeleteParams::default();
+    deployments.delete("web", &deletion).await.unwrap();
+    following.await.unwrap();
 }
 
 /// Without nodes and scheduler: quicker to start.
