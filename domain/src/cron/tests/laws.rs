@@ -482,7 +482,7 @@ fn the_oracle_and_the_parser_agree_on_generated_sets() {
 }
 
 #[test]
-#[ignore = "minutes: every zone, every clock change of nine years"]
+#[ignore = "a minute or two, every zone, every clock change of nine years: `just nightly`"]
 fn activity_is_right_at_every_clock_change_of_every_zone() {
     let names: BTreeSet<String> = jiff::tz::TimeZoneDatabase::bundled()
         .available()

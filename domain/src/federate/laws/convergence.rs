@@ -506,15 +506,15 @@ fn more_simulated_fleets_converge_and_serve_their_demand() {
     report(750..1_500, VariantSelection::Few);
 }
 
-/// `CARGO_PROFILE_DEV_OPT_LEVEL=2 cargo test -p foretide --lib -- --ignored ten_thousand`.
+/// `cargo test --workspace --lib -- --ignored ten_thousand`.
 #[test]
-#[ignore = "minutes, even in an optimized build"]
+#[ignore = "a minute or two: `just nightly`"]
 fn ten_thousand_simulated_fleets_converge_and_serve_their_demand() {
     report(1_000..6_000, VariantSelection::All);
 }
 
 #[test]
-#[ignore = "minutes, even in an optimized build"]
+#[ignore = "a minute or two: `just nightly`"]
 fn the_other_half_of_ten_thousand_simulated_fleets() {
     report(6_000..11_000, VariantSelection::All);
 }
