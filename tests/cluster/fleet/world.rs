@@ -43,7 +43,7 @@ pub(crate) const ACCOUNT: &str = "foretide-hub";
 /// The name of the hub as a member.
 pub(crate) const HOME: &str = "home";
 /// A fleet of three needs 3 GB of memory, so only this many run at a time.
-static SLOTS: Semaphore = Semaphore::const_new(2);
+static SLOTS: Semaphore = Semaphore::const_new(3);
 
 /// Lowest and highest number of replicas of a member's HPA.
 pub(crate) type Bounds = (i32, i32);

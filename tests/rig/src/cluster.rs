@@ -14,6 +14,7 @@ use kube::Client;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    sync::Semaphore,
 };
 
 use crate::{
@@ -21,15 +22,18 @@ use crate::{
     layout::Layout,
     place::say,
     process::{Child, is_free},
+    stopwatch,
     wait::within,
 };
 
 /// The time that a component may take to be ready on a busy machine.
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_mins(3);
 /// The most attempts to start a cluster of which a part exits during the start.
 const STARTS: u32 = 3;
 /// After how long a request without an answer is sent again.
 const ANSWER: Duration = Duration::from_secs(5);
+/// A start takes all that two cores can do for some seconds; beside many others, none would be in time.
+static STARTING: Semaphore = Semaphore::const_new(2);
 
 /// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
 /// that happens while its test panics, its state and logs are kept in `target/rig/failures`.
@@ -63,7 +67,9 @@ impl Cluster {
             .components
             .extend([Component::Etcd, Component::KubeApiserver]);
         options.components.retain(|part| part.in_cluster());
+        stopwatch::begin();
         let binaries = binaries().await?;
+        let _turn = STARTING.acquire().await;
         let mut left = STARTS;
         loop {
             left -= 1;

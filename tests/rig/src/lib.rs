@@ -88,6 +88,7 @@ mod prometheus;
 mod relay;
 mod scraping;
 mod skewed;
+mod stopwatch;
 mod tenants;
 mod tls_server;
 mod wait;
