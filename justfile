@@ -9,13 +9,19 @@ quick: format
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace --lib
 
-# Everything that CI runs. Installs its tools below target/tools.
+# Everything that CI runs. Keeps its tools in ~/.cache/foretide-ci.
 ci:
     .ci/run
 
-# All tests. The first run builds a Kubernetes control plane from source.
+# All tests of a change. The first run builds a Kubernetes control plane from source.
 test:
     cargo test --workspace
+
+# What takes long and seldom finds anything: the images, ten thousand fleets, every clock change of every zone, Helm 3,
+# and whether a test notices each safeguard that is removed. An hour or two.
+nightly: image image-arm64 sabotage
+    cargo test --workspace --lib -- --ignored
+    cargo test -p foretide --test cluster -- --ignored helm_3
 
 # The unit tests whose names contain a word, such as `just unit cron`.
 unit word:
@@ -24,11 +30,6 @@ unit word:
 # One scenario on a real control plane, with its log.
 scenario name:
     cargo test -p foretide --test cluster -- --nocapture {{ name }}
-
-# The properties of fleets over ten thousand random ones; `test` takes some of them.
-fleets:
-    # Optimized they take two minutes instead of an hour. Only the library is built again.
-    cargo test -p foretide --lib --config profile.dev.package.foretide.opt-level=2 -- --ignored ten_thousand
 
 # Removes one safeguard after the other and checks that a test notices. Some minutes.
 sabotage *patches:
@@ -55,12 +56,15 @@ lint:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
-# Each package by itself, so that none depends on a feature that another one enables.
+# Each library by itself, so that none depends on a feature that another package enables; `image` builds the binary so.
 check-each:
     cargo check -p foretide-models
+    cargo check -p foretide-domain
     cargo check -p foretide-crds
-    cargo check -p foretide
-    cargo check -p rig
+
+# After `test`: the README's two commands share one build.
+one-build:
+    python3 .ci/one_build.py
 
 # No dependency needs a newer Rust than `rust-version`. For our own code, `lint` checks it (incompatible_msrv).
 msrv:
@@ -95,7 +99,7 @@ hostile-tenant minutes="10":
 
 # An example, played beside a plain HPA.
 demo:
-    cargo run --release -- demo
+    cargo run -- demo
 
 # A plan of the example, without a cluster.
 plan:
@@ -111,4 +115,4 @@ image-arm64:
 
 # A local cluster with a load.
 up:
-    cargo run -p rig -- up --history examples/history/php-apache-cpu.csv
+    cargo run --bin rig -- up --history examples/history/php-apache-cpu.csv

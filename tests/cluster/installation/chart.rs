@@ -74,30 +74,20 @@ fn assert_equal(one: &Objects, other: &Objects, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_chart_installs_what_kustomize_installs_with_helm_3_and_helm_4() {
+async fn the_chart_installs_what_kustomize_installs() {
     let terminal = Terminal::open("chart", Helm::Four);
-    let helm_3 = Terminal::open("chart-helm-3", Helm::Three);
-    let versions = [&terminal, &helm_3].map(|at| at.run("helm version --short"));
-    let [four, three] = versions;
-    let versions = (four.await, three.await);
-    assert!(
-        versions.0.starts_with("v4.") && versions.1.starts_with("v3."),
-        "{versions:?}"
-    );
 
     let mut kustomize = objects(&terminal.run("kubectl kustomize deploy").await);
     let namespace = ["Namespace", "", SYSTEM].map(str::to_owned);
     assert!(kustomize.remove(&namespace).is_some());
     let by_default = rendered(&terminal, "").await;
     assert_equal(&by_default, &kustomize, "the defaults");
-    assert_equal(&rendered(&helm_3, "").await, &by_default, "Helm 3");
 
     for folder in FOLDERS {
         kustomize.extend(objects(&terminal.run(folder).await));
     }
     let with_all = rendered(&terminal, ALL).await;
     assert_equal(&with_all, &kustomize, "with everything on");
-    assert_equal(&rendered(&helm_3, ALL).await, &with_all, "Helm 3, all on");
 
     // With another adapter behind ours.
     terminal
@@ -112,11 +102,25 @@ async fn the_chart_installs_what_kustomize_installs_with_helm_3_and_helm_4() {
     let with_upstream = rendered(&terminal, options).await;
     assert_equal(&with_upstream, &of_kustomize, "with an upstream adapter");
 
-    for terminal in [&terminal, &helm_3] {
-        terminal
-            .run("helm lint --strict deploy/helm/foretide")
-            .await;
+    terminal
+        .run("helm lint --strict deploy/helm/foretide")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "builds Helm 3: `just nightly`"]
+async fn helm_3_renders_what_helm_4_renders() {
+    let four = Terminal::open("chart-helm-4", Helm::Four);
+    let three = Terminal::open("chart-helm-3", Helm::Three);
+    for (helm, version) in [(&four, "v4."), (&three, "v3.")] {
+        let found = helm.run("helm version --short").await;
+        assert!(found.starts_with(version), "{found}");
     }
+    for options in ["", ALL] {
+        let by_four = rendered(&four, options).await;
+        assert_equal(&rendered(&three, options).await, &by_four, options);
+    }
+    three.run("helm lint --strict deploy/helm/foretide").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,7 +117,13 @@ impl Site {
 impl Terminal {
     /// A terminal without a cluster.
     pub(super) fn open(name: &str, helm: Helm) -> Self {
-        let clients = tokio::task::block_in_place(Clients::ensure).unwrap();
+        let ensure =
+            |programs: fn() -> rig::Result<Clients>| tokio::task::block_in_place(programs).unwrap();
+        let clients = ensure(Clients::ensure);
+        let first = match helm {
+            Helm::Three => ensure(Clients::ensure_helm_3),
+            Helm::Four => clients.clone(),
+        };
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -128,11 +134,8 @@ impl Terminal {
             assert!(copy.status().unwrap().success());
         }
         let programs = Path::new(env!("CARGO_BIN_EXE_foretide")).parent().unwrap();
-        let first = match helm {
-            Helm::Three => clients.helm_3_folder(),
-            Helm::Four => clients.folder(),
-        };
-        let path = [first, clients.folder(), programs].map(|folder| folder.display().to_string());
+        let path =
+            [first.folder(), clients.folder(), programs].map(|folder| folder.display().to_string());
         Self {
             folder,
             kubeconfig: None,

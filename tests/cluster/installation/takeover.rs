@@ -8,6 +8,7 @@ use super::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "builds Helm 3: `just nightly`"]
 async fn helm_3_takes_over_what_kustomize_installed() {
     let mut site = Site::start(ClusterOptions::named("takeover"), Helm::Three).await;
     site.cluster.define_monitors().await.unwrap();

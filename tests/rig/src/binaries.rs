@@ -138,8 +138,8 @@ pub struct Binaries {
 
 impl Binaries {
     /// Makes sure that every program exists, building what is missing: about ten minutes on two
-    /// cores the first time, nothing afterwards. The results live in `target/rig/bin`, in a folder
-    /// named by a hash of the pinned versions. A program found in the folder that
+    /// cores the first time, nothing afterwards. The results are kept in `~/.cache/foretide-rig`, in a
+    /// folder named by a hash of the pinned versions. A program found in the folder that
     /// `KUBEBUILDER_ASSETS` names is run instead.
     ///
     /// # Errors
@@ -194,35 +194,35 @@ fn given(assets: Option<&Path>, component: Component) -> Option<PathBuf> {
         .filter(|program| program.is_file())
 }
 
-/// What a user of clusters types: `kubectl`, and `helm` of both major versions.
+/// What a user of clusters types: `kubectl` and `helm`.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    kubectl_and_helm: PathBuf,
-    helm_3: PathBuf,
+    folder: PathBuf,
 }
 
 impl Clients {
-    /// Makes sure that the programs exist, building what is missing: about four minutes on two cores the first time.
+    /// Makes sure that `kubectl` and the `helm` of version 4 exist, building what is missing: some minutes the first time.
     ///
     /// # Errors
     /// As [`Binaries::ensure`].
     pub fn ensure() -> Result<Self> {
-        Ok(Self {
-            kubectl_and_helm: CLIENTS.ensure()?,
-            helm_3: HELM_3.ensure()?,
-        })
+        let folder = CLIENTS.ensure()?;
+        Ok(Self { folder })
     }
 
-    /// The folder with `kubectl` and the `helm` of version 4.
+    /// The same for the `helm` of version 3, which is alone in its folder.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`].
+    pub fn ensure_helm_3() -> Result<Self> {
+        let folder = HELM_3.ensure()?;
+        Ok(Self { folder })
+    }
+
+    /// The folder with the programs.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.kubectl_and_helm
-    }
-
-    /// The folder with the `helm` of version 3.
-    #[must_use]
-    pub fn helm_3_folder(&self) -> &Path {
-        &self.helm_3
+        &self.folder
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     Error, Result,
-    place::{root, say},
+    place::{programs, say},
 };
 
 /// A Go module of the rig: the folder with its `go.mod`, and what is built from it.
@@ -33,7 +33,7 @@ impl GoModule {
 
     /// The folder with this module's programs, built when needed.
     pub(crate) fn ensure(&self) -> Result<PathBuf> {
-        let bin = root().join("bin");
+        let bin = programs();
         let name = Path::new(self.folder)
             .file_name()
             .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The files that the rig makes: binaries, the folder of each run, dumps of failures; and the two things that it uses
+//! The files that the rig makes: programs, the folder of each run, dumps of failures; and the two things that it uses
 //! of its process, environment and standard error. Nothing else in this crate reads the environment.
 
 use std::{
@@ -38,6 +38,16 @@ pub(crate) fn root() -> PathBuf {
     beside_program
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
         .join("rig")
+}
+
+/// Where built programs are kept, for every checkout of this user: `foretide-rig` in the folder of caches
+/// (`$XDG_CACHE_HOME`, or `~/.cache`). Without a home they are in [`root`].
+pub(crate) fn programs() -> PathBuf {
+    let of_user = || Some(PathBuf::from(environment("HOME")?).join(".cache"));
+    let caches = environment("XDG_CACHE_HOME").map(PathBuf::from);
+    let caches = caches.filter(|folder| folder.is_absolute());
+    let kept = caches.or_else(of_user);
+    kept.map_or_else(|| root().join("bin"), |kept| kept.join("foretide-rig"))
 }
 
 /// Where a [`Cluster`](crate::Cluster) that is dropped by a panic leaves its objects and logs: one
