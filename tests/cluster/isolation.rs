@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::world::{NAMESPACE, TIMEOUT, World};
 
-/// The autoscalers of the tenant whose metrics hang. If others waited for the deadline of each, it would take half an hour.
+/// The autoscalers of the tenant whose metrics hang.
 const TENANTS: usize = 150;
 
 /// A Deployment without pods, and its autoscaler.

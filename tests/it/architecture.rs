@@ -97,6 +97,30 @@ const RULES: &[Rule] = &[
         reason: "only `Calls` sends requests to an API server, and each of its writes asks the gate; watches only read",
     },
     Rule {
+        places: &["src/adapters"],
+        except: &[
+            "src/adapters/api_server",
+            // The lease itself.
+            "src/adapters/kube/lease.rs",
+            // What every replica writes, whether it leads or not.
+            "src/adapters/certificates/secret.rs",
+            "src/adapters/kube/access.rs",
+            "src/adapters/kube/api_services.rs",
+            // What only reads.
+            "src/adapters/kube/pod_list.rs",
+            "src/adapters/members/inventory.rs",
+            "src/adapters/upstream.rs",
+            // What a person writes, with `foretide members`.
+            "src/adapters/members/admin.rs",
+            "src/adapters/members/registry.rs",
+            "src/adapters/kube/tests",
+            "src/adapters/certificates/tests.rs",
+        ],
+        modules: &[],
+        text: &["WriteGate::default", "connection.calls"],
+        reason: "a write about an autoscaler has the gate of the election",
+    },
+    Rule {
         places: &["src"],
         except: &[
             "src/adapters",

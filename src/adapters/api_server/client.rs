@@ -46,7 +46,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// part in an election.
 #[derive(Clone)]
 pub struct Connection {
-    pub(in crate::adapters) unary: Client,
+    unary: Client,
     pub(in crate::adapters) watch: Client,
     gated: Client,
     gate: SharedGate,

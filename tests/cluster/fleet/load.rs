@@ -104,14 +104,18 @@ impl Site {
         let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
         let store = Arc::<Mutex<BTreeMap<String, Pod>>>::default();
         let stored = Arc::clone(&store);
+        let (mut all, mut is_listed) = (BTreeMap::new(), false);
         let only = WatchParams::default().labels(&format!("app={SHOP}"));
         let watching = tokio::spawn(follow(pods, only, move |change| {
-            let mut stored = stored.lock().unwrap();
             match change {
-                Change::Begun => stored.clear(),
-                Change::Present(pod) => drop(stored.insert(pod.name_any(), pod)),
-                Change::Deleted(pod) => drop(stored.remove(&pod.name_any())),
-                Change::Listed => {}
+                Change::Begun => (all, is_listed) = (BTreeMap::new(), false),
+                Change::Present(pod) => drop(all.insert(pod.name_any(), pod)),
+                Change::Deleted(pod) => drop(all.remove(&pod.name_any())),
+                Change::Listed => is_listed = true,
+            }
+            // Half a list would show a member without pods.
+            if is_listed {
+                stored.lock().unwrap().clone_from(&all);
             }
             ControlFlow::Continue(())
         }));

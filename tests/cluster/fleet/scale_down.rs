@@ -26,7 +26,7 @@ const FULL: [(&str, i32); 3] = [("member1", 10), ("member2", 4), ("member3", 5)]
 /// The divided maxima: all that the first two can run, and the rest.
 const MAXIMA: [(&str, i32); 3] = [("member1", 10), ("member2", 6), ("member3", 8)];
 /// Seconds of the scale-down window: longer than the dip takes on a slow machine, and within the timeout.
-const WINDOW: i64 = 45;
+const WINDOW: i64 = 75;
 
 /// Counts of each member from some moment on.
 type Watched = BTreeMap<&'static str, Counts>;

@@ -128,6 +128,7 @@ async fn assert_not_overwritten(site: &mut Site, command: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "three minutes of a page that seldom changes: `just nightly`"]
 async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it() {
     let options = ClusterOptions::named("adapter-page");
     let mut site = Site::at_page("adapter.md", options, Helm::Four).await;

@@ -68,13 +68,13 @@ fn a_hundred(name: &str, mode: &str) -> Value {
     })
 }
 
-/// The usage of the last four days and of the next quarter of an hour: about 0.65 cores for one example, two cores for the other.
+/// The usage of the last four days and of the next three hours: about 0.65 cores for one example, two cores for the other.
 async fn history(now: Timestamp) -> Prometheus {
     #[expect(clippy::cast_precision_loss, reason = "unix seconds of this century")]
     let now = now.as_second() as f64;
     let span = || Span {
         start: now - 4.0 * DAY,
-        end: now + 900.0,
+        end: now + 3.0 * 3600.0,
         step: 60.0,
     };
     let wave = |level: f64| move |at: f64| level + 0.02 * (at / DAY * TAU).cos();
@@ -213,7 +213,7 @@ async fn both_modes_settle_at_the_same_count_except_within_the_tolerance() {
     a_user_may_read_the_same(&world).await;
 
     // The history ended hours ago: without the forecast nothing blocks the scale-down.
-    pass_to(&clock, now + SignedDuration::from_hours(3));
+    pass_to(&clock, now + SignedDuration::from_hours(6));
     settle(&world, "observed", "one", |count| count == 1).await;
     reads(&world, "observed-metric", &[]).await;
     let (comparisons, disagreements) = controller.telemetry.comparisons();

@@ -34,7 +34,7 @@ use crate::metrics_access::{free_address, ready};
 
 /// How long a namespace may wait after the adapter is back: the checks of registrations are 30 s apart, and the pauses of
 /// the namespace controller grow to a minute.
-const NAMESPACE_GONE: Duration = Duration::from_mins(3);
+const NAMESPACE_GONE: Duration = Duration::from_mins(6);
 
 /// A replica of the adapter, as a process.
 struct Replica {

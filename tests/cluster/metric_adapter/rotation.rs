@@ -17,11 +17,11 @@ use super::{
 };
 use crate::metrics_access::free_address;
 
-/// The authority signs for 75 s: it is followed by another one after 60 s and the overlap.
+/// Another authority signs after a minute or so. Each certificate is replaced 20 s before it ends, or earlier.
 const LIFETIMES: CertificateLifetimes = CertificateLifetimes {
-    authority: SignedDuration::from_secs(90),
-    overlap: SignedDuration::from_secs(10),
-    serving: SignedDuration::from_secs(30),
+    authority: SignedDuration::from_secs(100),
+    overlap: SignedDuration::from_secs(20),
+    serving: SignedDuration::from_secs(60),
     period: SignedDuration::from_secs(1),
 };
 /// The time until both authorities have been seen, on a slow machine.

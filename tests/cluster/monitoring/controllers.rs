@@ -119,6 +119,7 @@ impl Replica {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "each alert on a real Prometheus: `just nightly`"]
 async fn alerts_about_the_controller_fire_and_resolve() {
     let world = World::start(ClusterOptions::named("watched")).await;
     install(&world).await;

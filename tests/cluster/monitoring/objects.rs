@@ -336,6 +336,7 @@ impl Scenario {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "each alert on a real Prometheus: `just nightly`"]
 async fn alerts_about_autoscalers_fire_and_resolve() {
     let scenario = Scenario::start().await;
     eventually(TIMEOUT, "the controller has synced", || async {

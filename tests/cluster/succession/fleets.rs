@@ -6,8 +6,8 @@ use rig::Cluster;
 use serde_json::{Value, json};
 
 use super::{
-    Account, Decreases, Pair, Replica, add_account, all_have, bound, finished, first_of,
-    member_account, now, write::Write,
+    Account, Decreases, Pair, Replica, add_account, all_have, bound, first_of, member_account, now,
+    reported, write::Write,
 };
 use crate::{
     fleet::world::{FleetWorld, SYSTEM},
@@ -174,7 +174,7 @@ async fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_wri
     let decreases = Decreases::of(member.client());
     let phases = [
         (FIRST, Write::Ledger, hub.client()),
-        (SECOND, Write::NewHpa, member.client()),
+        (SECOND, Write::Hpa, member.client()),
     ];
     let mut created = 0;
     for (batch, kind, shown_in) in phases {
@@ -186,7 +186,7 @@ async fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_wri
         let paused = pair.pause(&hub.client(), first, batch.create(hub)).await;
         batch.runs(&member.client(), batch.count).await;
         created += FLEETS;
-        finished(&hub.client(), Write::FleetStatus, created).await;
+        reported(&hub.client(), Write::Ledger, created).await;
         pair.resume(paused).await;
         let of_old = pair.assert_succession(&[hub, member], since);
         kind.assert_unfinished(&of_old, FLEETS);

@@ -326,7 +326,8 @@ async fn first_of(client: &Client, kind: Write, count: i32) -> JoinHandle<()> {
             ControlFlow::Continue(())
         }
     }));
-    watches.await.unwrap();
+    let watches = tokio::time::timeout(TIMEOUT, watches).await;
+    watches.unwrap().unwrap();
     task
 }
 
@@ -354,17 +355,21 @@ async fn all_have(client: &Client, prefix: &str, deployments: usize, count: i32)
     .await;
 }
 
-/// Waits until all objects are as the writes of this kind leave them, `all` of them.
-async fn finished(client: &Client, kind: Write, all: usize) {
+/// Waits until the statuses of all objects of this kind are of their present specs, `all` of them.
+async fn reported(client: &Client, kind: Write, all: usize) {
     let objects = objects(client, &kind.kind());
-    eventually(TIMEOUT, &format!("all of {kind:?} is written"), || async {
-        let listed = objects.list(&kube::api::ListParams::default()).await;
-        let listed = listed.map_err(|error| error.to_string())?;
-        let listed = listed.iter().map(|one| serde_json::to_value(one).unwrap());
-        let there = listed.filter(|object| kind.is_done_in(object)).count();
-        (there == all)
-            .then_some(())
-            .ok_or(format!("{there} of {all}"))
-    })
+    eventually(
+        TIMEOUT,
+        &format!("all of {kind:?} are reported"),
+        || async {
+            let listed = objects.list(&kube::api::ListParams::default()).await;
+            let listed = listed.map_err(|error| error.to_string())?;
+            let listed = listed.iter().map(|one| serde_json::to_value(one).unwrap());
+            let there = listed.filter(write::is_reported).count();
+            (there == all)
+                .then_some(())
+                .ok_or(format!("{there} of {all}"))
+        },
+    )
     .await;
 }

@@ -8,9 +8,8 @@ use rig::{ClusterOptions, NodeSize};
 use serde_json::json;
 
 use super::{
-    Account, Decreases, Pair, Replica, add_account, all_have, finished, first_of, happens, now,
-    objects, patch_all,
-    write::{Write, counts_of},
+    Account, Decreases, Pair, Replica, add_account, all_have, first_of, happens, now, objects,
+    patch_all, reported, write::Write,
 };
 use crate::{
     fleet::world::SYSTEM,
@@ -63,14 +62,14 @@ async fn replicas(world: &World, leader: PathBuf, standby: PathBuf) -> Pair {
     };
     let leader = Replica::start(account("one", leader));
     next_holder(&world.client, TIMEOUT, "").await;
-    finished(&world.client, Write::Status, OBJECTS).await;
+    reported(&world.client, Write::Status, OBJECTS).await;
     Pair::with_standby(leader, account("two", standby), &world.cluster).await
 }
 
 /// Changes the count of every object, so that the leader writes scales, statuses and HPAs.
 async fn change(client: &Client, count: i32) {
     let autoscalers = objects(client, &Write::Status.kind());
-    let spec = json!({ "spec": counts_of(count) });
+    let spec = json!({ "spec": { "minReplicas": count, "maxReplicas": count } });
     patch_all(&autoscalers, (0..OBJECTS).map(name), &spec).await;
 }
 
@@ -96,7 +95,7 @@ async fn a_leader_that_is_paused_while_it_writes_scales_or_statuses_writes_no_mo
         let first = first_of(client, kind, count).await;
         let paused = pair.pause(client, first, change(client, count)).await;
         all_are(client, count).await;
-        finished(client, Write::Status, OBJECTS).await;
+        reported(client, Write::Status, OBJECTS).await;
         pair.resume(paused).await;
         let of_old = pair.assert_succession(&[&world.cluster], since);
         kind.assert_unfinished(&of_old, OBJECTS);

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The timeout for nodes, registered APIs and the like.
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Cluster {
     /// Makes a namespace, or does nothing when it exists, and returns its name.

@@ -75,6 +75,7 @@ const CONTROL_PLANE: GoModule = GoModule {
         "sigs.k8s.io/kwok/cmd/kwok",
         "sigs.k8s.io/metrics-server/cmd/metrics-server",
     ],
+    tags: "",
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
               -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=36",
@@ -96,6 +97,8 @@ const PROMETHEUS: GoModule = GoModule {
         "github.com/prometheus/prometheus/cmd/prometheus",
         "github.com/prometheus/prometheus/cmd/promtool",
     ],
+    // Without the service discovery of two dozen clouds, whose clients are most of the build.
+    tags: "remove_all_sd",
     ldflags: "-s -w",
 };
 
@@ -104,6 +107,7 @@ const CLIENTS: GoModule = GoModule {
     what: "kubectl and Helm 4",
     folder: "go/clients",
     packages: &["./kubectl", "helm.sh/helm/v4/cmd/helm"],
+    tags: "",
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 \
               -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=37 \
@@ -115,6 +119,7 @@ const HELM_3: GoModule = GoModule {
     folder: "go/clients",
     packages: &["helm.sh/helm/v3/cmd/helm"],
     // As its own build does, so that it renders for the Kubernetes of its libraries.
+    tags: "",
     ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
@@ -125,6 +130,7 @@ const KEDA_CLIENT: GoModule = GoModule {
     what: "KEDA's client of external scalers",
     folder: "go/keda",
     packages: &["."],
+    tags: "",
     ldflags: "-s -w",
 };
 

@@ -4,9 +4,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    num::NonZero,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -32,8 +33,11 @@ const READY: Duration = Duration::from_mins(3);
 const STARTS: u32 = 3;
 /// After how long a request without an answer is sent again.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A start takes all that two cores can do for some seconds; beside many others, none would be in time.
-static STARTING: Semaphore = Semaphore::const_new(2);
+/// A start takes all that a core can do for some seconds; beside many others, none would be in time.
+static STARTING: LazyLock<Semaphore> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism();
+    Semaphore::new(cores.map_or(2, NonZero::get))
+});
 
 /// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
 /// that happens while its test panics, its state and logs are kept in `target/rig/failures`.
@@ -67,8 +71,8 @@ impl Cluster {
             .components
             .extend([Component::Etcd, Component::KubeApiserver]);
         options.components.retain(|part| part.in_cluster());
-        stopwatch::begin();
         let binaries = binaries().await?;
+        stopwatch::begin();
         let _turn = STARTING.acquire().await;
         let mut left = STARTS;
         loop {

@@ -4,12 +4,12 @@ use std::{fmt::Debug, ops::ControlFlow};
 
 use futures::TryStreamExt as _;
 use kube::{
-    Api,
+    Api, Resource, ResourceExt,
     api::{WatchEvent, WatchParams},
 };
 use serde::de::DeserializeOwned;
 
-use crate::wait::pause;
+use crate::{place::say, wait::pause};
 
 /// What marks the end of the objects that were there when a watch began.
 const LISTED: &str = "k8s.io/initial-events-end";
@@ -17,58 +17,74 @@ const LISTED: &str = "k8s.io/initial-events-end";
 /// What a caller of [`follow`] sees.
 #[derive(Debug)]
 pub enum Change<K> {
-    /// A watch begins: the objects that are there follow, also those that were seen before.
+    /// All objects that are there follow: at first, and after a failure, in which changes may have been missed.
     Begun,
     /// An object is there, is new or has changed.
     Present(K),
-    /// All objects that were there when the watch began have been seen.
+    /// All objects that were there have been seen.
     Listed,
     /// An object is gone; its last state.
     Deleted(K),
 }
 
-/// Passes each change to `each`, until it breaks. A watch that fails or ends is begun again.
+/// Passes each change to `each`, until it breaks. A watch that ends goes on where it was; one that fails begins again.
 pub async fn follow<K>(
     objects: Api<K>,
     which: WatchParams,
     mut each: impl FnMut(Change<K>) -> ControlFlow<()>,
 ) where
-    K: Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let which = which.initial_events();
+    let mut seen = None;
     loop {
-        let ended = watch(&objects, &which, &mut each).await;
-        if let Ok(ControlFlow::Break(())) = ended {
-            return;
+        match watch(&objects, &which, &mut seen, &mut each).await {
+            Ok(ControlFlow::Break(())) => return,
+            Ok(ControlFlow::Continue(())) => {}
+            Err(failure) => {
+                say(&format!("a watch begins again: {failure}"));
+                seen = None;
+                pause().await;
+            }
         }
-        pause().await;
     }
 }
 
-/// One watch, to its end.
+/// One watch, to its end: from what is there now, or from the version that was `seen` last.
 async fn watch<K>(
     objects: &Api<K>,
     which: &WatchParams,
+    seen: &mut Option<String>,
     each: &mut impl FnMut(Change<K>) -> ControlFlow<()>,
 ) -> kube::Result<ControlFlow<()>>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let mut events = std::pin::pin!(objects.watch(which, "0").await?);
-    if each(Change::Begun).is_break() {
-        return Ok(ControlFlow::Break(()));
+    let mut which = which.clone();
+    if seen.is_none() {
+        which = which.initial_events();
+        if each(Change::Begun).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
+    let version = seen.clone().unwrap_or_default();
+    let mut events = std::pin::pin!(objects.watch(&which, &version).await?);
     while let Some(event) = events.try_next().await? {
-        let change = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Present(object),
-            WatchEvent::Deleted(object) => Change::Deleted(object),
-            WatchEvent::Bookmark(mark) if mark.metadata.annotations.contains_key(LISTED) => {
-                Change::Listed
+        let (version, change) = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                (object.resource_version(), Some(Change::Present(object)))
             }
-            WatchEvent::Bookmark(_) => continue,
-            WatchEvent::Error(_) => break,
+            WatchEvent::Deleted(object) => {
+                (object.resource_version(), Some(Change::Deleted(object)))
+            }
+            WatchEvent::Bookmark(mark) => {
+                let is_listed = mark.metadata.annotations.contains_key(LISTED);
+                let version = Some(mark.metadata.resource_version);
+                (version, is_listed.then_some(Change::Listed))
+            }
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         };
-        if each(change).is_break() {
+        *seen = version;
+        if change.is_some_and(|change| each(change).is_break()) {
             return Ok(ControlFlow::Break(()));
         }
     }

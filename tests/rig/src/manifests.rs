@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{Cluster, Error, Result, go_module::downloaded, wait::within};
 
 /// How long the API of a new custom resource may take to be served.
-const SERVED: Duration = Duration::from_secs(30);
+const SERVED: Duration = Duration::from_mins(3);
 
 impl Cluster {
     /// Applies all documents of a YAML text by server-side apply, and returns when the custom

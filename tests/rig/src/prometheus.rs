@@ -26,7 +26,7 @@ storage: {tsdb: {out_of_order_time_window: 30m}}
 ";
 
 /// How long it may take to be ready on a busy machine.
-const READY: Duration = Duration::from_mins(1);
+const READY: Duration = Duration::from_mins(3);
 /// The most attempts to start one that exits during the start.
 const STARTS: u32 = 3;
 

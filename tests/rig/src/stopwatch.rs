@@ -1,11 +1,11 @@
 //! How long each test with a cluster took: a line when its thread ends. The harness of stable Rust does not say.
 
-use std::{cell::RefCell, thread, time::Instant};
+use std::{cell::OnceCell, thread, time::Instant};
 
 use crate::place::say;
 
 thread_local! {
-    static RUNNING: RefCell<Option<Stopwatch>> = const { RefCell::new(None) };
+    static RUNNING: OnceCell<Stopwatch> = const { OnceCell::new() };
 }
 
 /// Runs from the first cluster of a test to the end of its thread.
@@ -26,8 +26,8 @@ pub(crate) fn begin() {
     let Some(test) = thread.name().filter(is_test) else {
         return;
     };
-    RUNNING.with_borrow_mut(|running| {
-        running.get_or_insert_with(|| Stopwatch {
+    RUNNING.with(|running| {
+        running.get_or_init(|| Stopwatch {
             test: test.to_owned(),
             begin: Instant::now(),
         });

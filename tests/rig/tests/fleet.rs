@@ -21,7 +21,7 @@ use kube::{
 use rig::{ClusterOptions, Component, Fleet, NodeSize, eventually};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(3);
 
 async fn reads(maps: &Api<ConfigMap>) -> kube::Result<()> {
     maps.list(&ListParams::default()).await.map(drop)

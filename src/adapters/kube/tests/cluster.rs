@@ -1,7 +1,8 @@
 //! The hub: exact requests, and what becomes of their responses.
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, FederatedHPA, FederatedHPAStatus, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPredictionStatus,
 };
 use foretide_domain::{Replicas, ScaleTarget, observation::Scale};
 use jiff::Timestamp;
@@ -385,6 +386,53 @@ async fn a_status_says_which_leader_wrote_its_decision() {
     let decisions = sent.iter().map(|sent| &sent.body[1]["value"]["decision"]);
     let expected = json!({"desired": 4, "leaderEpoch": 7});
     assert_eq!(decisions.collect::<Vec<_>>(), [&expected; 2]);
+}
+
+#[tokio::test]
+async fn a_standby_writes_nothing_of_any_kind() {
+    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
+    let cluster = gated(client, WriteGate::of(Leadership::standby(Clock::system())));
+    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
+    let object =
+        json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}, "spec": spec});
+    let ehpa: EffectiveHorizontalPodAutoscaler = serde_json::from_value(object.clone()).unwrap();
+    let fdhpa: FederatedHPA = serde_json::from_value(object).unwrap();
+    let hpa = manifest("HorizontalPodAutoscaler");
+    let tsp = manifest("TimeSeriesPrediction");
+    let event = EventNote {
+        warning: false,
+        reason: "Scaled",
+        action: "Scale",
+        note: String::new(),
+    };
+    let web = target("apps/v1", "Deployment");
+    let (seen, four, patch) = (scale_view("40"), Replicas::new(4), json!({}));
+    let refused = [
+        cluster.write_scale(&web, &seen, four).await.map(drop),
+        cluster.apply_hpa(&hpa).await.map(drop),
+        cluster.patch_hpa("shop", "web", &patch).await.map(drop),
+        cluster.delete_hpa("shop", "web", "u").await,
+        cluster.apply_prediction(&tsp).await.map(drop),
+        cluster
+            .write_prediction_status("shop", "web", "u", &TimeSeriesPredictionStatus::default())
+            .await,
+        cluster.delete_prediction("shop", "web", "u").await,
+        cluster
+            .write_status(&ehpa, &EffectiveHorizontalPodAutoscalerStatus::default())
+            .await,
+        cluster.emit(&ehpa, &event).await,
+        cluster.emit_federated(&fdhpa, &event).await,
+        cluster
+            .write_federated_status(&fdhpa, &FederatedHPAStatus::default())
+            .await,
+        cluster.write_ledger(&fdhpa, "{}").await,
+        cluster.patch_federated("shop", "web", &patch).await,
+    ];
+    for (nth, outcome) in refused.into_iter().enumerate() {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("not the leader"), "write {nth}: {error}");
+    }
+    assert_eq!(server.lines(), [] as [&str; 0]);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
     },
     clock::{Clock, Contact},
     leadership::Leadership,
-    ports::{ClusterError, Member},
+    ports::{ClusterError, Member, Workloads},
 };
 
 fn member(
@@ -450,6 +450,12 @@ async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
         ..options(&[])
     };
     let member = KubeMember::member(Connection::over(client), options);
+    let manifest = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {}},
+    });
+    assert!(member.place(&manifest).await.is_err());
     assert!(member.remove(&target(), "u").await.is_err());
+    assert!(member.delete_hpa("shop", "web", "u").await.is_err());
     assert_eq!(server.lines(), [] as [&str; 0]);
 }
