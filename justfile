@@ -17,8 +17,8 @@ ci:
 test:
     cargo test --workspace
 
-# What takes long and seldom finds anything: the images, ten thousand fleets, every clock change of every zone, Helm 3,
-# and whether a test notices each safeguard that is removed. An hour or two.
+# What takes long: ten thousand fleets, every clock change of every zone, each alert on a real Prometheus, the page of
+# the adapter, Helm 3, whether a test notices each safeguard that is removed, and the images. An hour or two.
 nightly: && sabotage image image-arm64
     cargo test --workspace --lib -- --ignored
     cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter

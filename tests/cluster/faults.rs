@@ -1,6 +1,7 @@
 //! Failures of Prometheus, the API server and the controller itself. Scaling continues.
 
 use foretide::{clock::Clock, config::Config, ports::HistoryServer};
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use rig::{
@@ -9,7 +10,7 @@ use rig::{
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::world::{NAMESPACE, TIMEOUT, World};
+use crate::world::{Counts, NAMESPACE, TIMEOUT, World};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -107,6 +108,15 @@ async fn child_has_max(world: &World, name: &str, max: i32) {
         },
     )
     .await;
+}
+
+/// The count that is held because the history of decisions is lost; 0 if none is.
+fn held_count(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<i32> {
+    let status = serde_json::to_value(&ehpa.status).ok()?;
+    let is_held = status.pointer("/decision/limit") == Some(&json!("HistoryLost"));
+    let desired = status.pointer("/decision/desired").and_then(Value::as_i64);
+    let held = desired.filter(|_| is_held).unwrap_or_default();
+    i32::try_from(held).ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,14 +262,14 @@ async fn the_child_scales_without_the_controller_and_its_successor_causes_no_dip
     )
     .await;
     let before = scalings(&world);
+    let held = Counts::follow(world.ehpas(), "orders", held_count).await;
     let mut second = binary(&world);
     child_has_max(&world, "orders", 25).await;
-    let held = world
-        .status("orders", "a hold", |status| {
-            (status.pointer("/decision/limit")? == "HistoryLost").then(|| status.clone())
-        })
-        .await;
-    assert_eq!(held.pointer("/decision/desired"), Some(&json!(6)), "{held}");
+    eventually(TIMEOUT, "a hold of 6 replicas", || async {
+        let all = held.all();
+        all.contains(&6).then_some(()).ok_or(format!("{all:?}"))
+    })
+    .await;
     world.ready("orders", "2", |count| count == 2).await;
     assert_eq!(
         scalings(&world),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::Api;
 use rig::{ClusterOptions, Component, History, Prometheus, Span, eventually};
 
-use crate::world::{NAMESPACE, TIMEOUT, World};
+use crate::world::{NAMESPACE, TIMEOUT, World, pass_to};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -39,13 +39,12 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
         .apply(include_str!("../../examples/php-apache.yaml"))
         .await;
 
-    // From 06:00 on, half a minute per second until there is a forecast; then eight hours per minute.
-    let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
-    let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
-    let clock = Clock::starting_at(start, 30.0);
+    // From 06:00 on, a quarter of a minute per second, and from 10:00 on when there is a forecast.
+    let hour = |hour: i64| Timestamp::from_second(MIDNIGHT as i64 + hour * 3600).unwrap();
+    let clock = Clock::starting_at(hour(6), 15.0);
     let config = Config {
         prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
-        sync_period: jiff::SignedDuration::from_secs(120),
+        sync_period: jiff::SignedDuration::from_secs(30),
         ..world.config()
     };
     let controller = world.run(config, clock.clone());
@@ -54,12 +53,11 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
     world
         .ready("php-apache", "at least 4", |count| (4..9).contains(&count))
         .await;
-    clock.set(clock.now(), 480.0);
+    pass_to(&clock, hour(10));
     world.ready("php-apache", "9", |count| count == 9).await;
     let at = clock.now();
-    assert!(at < noon, "nine replicas only at {at}");
+    assert!(at < hour(12), "nine replicas only at {at}");
     let tsps: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    // At this speed, a published prediction may be outdated for a moment.
     let metrics = eventually(TIMEOUT, "one prediction is ready", || async {
         let found = tsps.get("ehpa-php-apache").await;
         let status = found.map_err(|error| error.to_string())?.status;
@@ -102,6 +100,7 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
             },
         )
         .await;
+    pass_to(&clock, hour(18));
     let lowered = world
         .ready("php-apache", "fewer than 7", |count| count < 7)
         .await;

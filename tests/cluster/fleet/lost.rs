@@ -371,6 +371,7 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
         world
             .condition("MembersReachable", "False/Unreachable")
             .await;
+        world.reason("member2", "Unknown").await;
         let theirs = bounds(&world, "member2").await;
         world
             .bounds_are(

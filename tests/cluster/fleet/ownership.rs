@@ -2,6 +2,7 @@
 //! managed again; and the deletion of a fleet waits for an unreachable member only for a limited time.
 
 use foretide::clock::Clock;
+use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
 use rig::eventually;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::{Bounds, FleetWorld, SHOP, with_preferences};
 use crate::{
     manual_changes::{delete, wait_until_deleted},
-    world::{Controller, NAMESPACE, TIMEOUT},
+    world::{Controller, NAMESPACE, TIMEOUT, pass_to},
 };
 
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
@@ -143,19 +144,25 @@ async fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_delete
         .condition("MembersReachable", "False/Unreachable")
         .await;
     drop(controller);
-    let now = Clock::system().now();
-    let fast = Controller::run(world.config(), Clock::starting_at(now, 30.0));
-    // On this clock the deletion waits only ten seconds for a member, also for one that is not connected yet.
+    let clock = Clock::starting_at(Clock::system().now(), 1.0);
+    let waiting = Controller::run(world.config(), clock.clone());
     let reachable = ["member1", "member2"];
     world.further_observations_of(&reachable, 2).await;
-    fast.further_syncs(1).await;
+    waiting.further_syncs(1).await;
     delete(&world.federated(), SHOP).await;
+    // Then the deletion waits five minutes for the member.
+    world
+        .bounds_are("the HPAs of reachable members are gone", |found| {
+            found.keys().map(String::as_str).eq(["member2", "member3"])
+        })
+        .await;
+    pass_to(&clock, clock.now() + SignedDuration::from_mins(6));
     wait_until_deleted(&world.federated(), SHOP).await;
     restored_original(&world, &original).await;
     let found = world.bounds().await;
     let left: Vec<&str> = found.keys().map(String::as_str).collect();
     assert_eq!(left, ["member2", "member3"]);
-    drop(fast);
+    drop(waiting);
     let controller = world.run();
     world.fleet.member("member3").unblock();
     world

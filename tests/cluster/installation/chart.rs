@@ -1,4 +1,4 @@
-//! What the chart renders: with Helm 3 and Helm 4 the same, and the same as kustomize installs; and which values it
+//! What the chart renders: the same as kustomize installs, and the same with Helm 3 and Helm 4; and which values it
 //! refuses.
 
 use std::collections::BTreeMap;
