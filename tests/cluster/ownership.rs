@@ -15,7 +15,7 @@ use crate::{
         condition, delete, demand_replicas, deployment, edit, ehpa, queue_metrics,
         wait_until_deleted, written,
     },
-    world::{Controller, NAMESPACE, TIMEOUT, World},
+    world::{NAMESPACE, TIMEOUT, World},
 };
 
 const CHILD: &str = "ehpa-shop";
@@ -54,43 +54,28 @@ async fn hpa(world: &World, name: &str) -> HorizontalPodAutoscaler {
     world.hpas().get(name).await.unwrap()
 }
 
-/// The number of syncs that a repair may take: the one in progress, some whose watch has not delivered the change, and
-/// the one that repairs it.
-const PROMPT: u64 = 5;
-
 /// Edits the child and waits until it is restored.
-async fn restored(world: &World, controller: &Controller, what: &str, patch: Value) {
+async fn restored(world: &World, what: &str, patch: Value) {
     let before = hpa(world, CHILD).await;
     let is_as_before = |now: &HorizontalPodAutoscaler| {
         let part_of = |label: &str| now.labels().get(label) == before.labels().get(label);
         now.spec == before.spec && part_of("app.kubernetes.io/managed-by")
     };
-    let began = controller.syncs();
     edit(&world.hpas(), CHILD, patch).await;
     let edited = hpa(world, CHILD).await.metadata.resource_version;
     assert_ne!(
         edited, before.metadata.resource_version,
         "{what} changed nothing"
     );
-    let since = eventually(TIMEOUT, &format!("{what} is restored"), || async {
-        let since = controller.syncs() - began;
+    eventually(TIMEOUT, &format!("{what} is restored"), || async {
         let now = hpa(world, CHILD).await;
-        assert!(
-            since <= PROMPT || is_as_before(&now),
-            "{what} was not restored within {PROMPT} syncs: {now:#?}"
-        );
-        if is_as_before(&now) {
-            Ok(since)
-        } else {
-            Err(format!("not after {since} syncs"))
-        }
+        is_as_before(&now).then_some(()).ok_or(format!("{now:#?}"))
     })
     .await;
-    eprintln!("{what}: restored after {since} syncs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_edited_or_deleted_by_hand_is_restored_within_one_sync() {
+async fn a_child_edited_or_deleted_by_hand_is_restored() {
     let world = World::start(ClusterOptions::named("child")).await;
     let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -137,7 +122,7 @@ async fn a_child_edited_or_deleted_by_hand_is_restored_within_one_sync() {
         ),
     ];
     for (what, patch) in edits {
-        restored(&world, &controller, what, patch).await;
+        restored(&world, what, patch).await;
     }
 
     // With a behavior in the user's spec, fields added to the child's are removed as well.
@@ -160,18 +145,15 @@ async fn a_child_edited_or_deleted_by_hand_is_restored_within_one_sync() {
     .await;
     let window =
         json!({ "spec": { "behavior": { "scaleDown": { "stabilizationWindowSeconds": 0 } } } });
-    restored(&world, &controller, "a window beside ours", window).await;
+    restored(&world, "a window beside ours", window).await;
 
     // After a deletion there is a new child, and the replicas did not change.
     world.ready("shop", "5", |count| count == 5).await;
     let uid = hpa(&world, CHILD).await.uid();
-    let began = controller.syncs();
     delete(&world.hpas(), CHILD).await;
     eventually(TIMEOUT, "there is a new child", || async {
-        let since = controller.syncs() - began;
         let found = world.hpas().get_opt(CHILD).await.unwrap();
         let new = found.is_some_and(|child| child.uid() != uid);
-        assert!(since <= PROMPT || new, "no new child after {PROMPT} syncs");
         if new { Ok(()) } else { Err("not yet") }
     })
     .await;

@@ -239,7 +239,10 @@ async fn one_replica_is_enough_and_without_any_the_other_apis_go_on() {
     world.ready("web", "12", |replicas| replicas == 12).await;
     assert_eq!(is_scaling_active(&world).await.as_deref(), Some("True"));
     for name in API_SERVICES {
-        assert_eq!(availability(&client, name).await, Ok(()));
+        eventually(TIMEOUT, &format!("{name} is available"), || {
+            availability(&client, name)
+        })
+        .await;
     }
     drop(load);
 
