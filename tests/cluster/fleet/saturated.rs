@@ -1,8 +1,11 @@
 //! Budget follows local demand: a member at its maximum receives budget from an idle member and from one whose nodes
 //! are full.
 
-use k8s_openapi::api::core::v1::{Event, ResourceQuota};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use rig::eventually;
 use serde_json::json;
 
@@ -133,15 +136,23 @@ async fn pods_that_cannot_be_created_overflow(world: &FleetWorld) {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": { "name": "few", "namespace": NAMESPACE },
-        "spec": { "hard": { "pods": "4" } },
+        "spec": { "hard": { "pods": "4", "configmaps": "0" } },
     });
     let first = world.cluster("member1");
     first.apply(&quota.to_string()).await.unwrap();
-    let quotas: Api<ResourceQuota> = Api::namespaced(first.client(), NAMESPACE);
+    // The API server counts with a quota a little after it has stored it.
+    let maps: Api<ConfigMap> = Api::namespaced(first.client(), NAMESPACE);
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     eventually(TIMEOUT, "the quota counts", || async {
-        let found = quotas.get("few").await.map_err(|no| no.to_string())?;
-        let used = found.status.and_then(|status| status.used);
-        used.ok_or("nothing yet".to_owned())
+        let one: ConfigMap =
+            serde_json::from_value(json!({ "metadata": { "name": "one" } })).unwrap();
+        match maps.create(&dry_run, &one).await {
+            Err(kube::Error::Api(no)) if no.message.contains("exceeded quota") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     let asked = world.watch("member1").await;
