@@ -118,6 +118,8 @@ pub async fn run_with(
         leadership.cloned().unwrap_or_default(),
         &clock,
     );
+    let hub = Arc::clone(&clusters.hub);
+    let campaign = campaign.map(|campaign| campaign.while_it(move || hub.is_current()));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&clusters.hub),

@@ -4,7 +4,6 @@
 use std::{future::Future, net::SocketAddr, time::Duration};
 
 use futures::FutureExt as _;
-use jiff::SignedDuration;
 use tokio::{
     net::TcpListener,
     sync::oneshot::{self, error::RecvError},
@@ -16,7 +15,7 @@ use super::{
     shutdown::{Parts, wait_for},
 };
 use crate::{
-    adapters::kube::{ConnectError, Connection, KubeAutoscalers, WatchReport},
+    adapters::kube::{ConnectError, Connection, KubeAutoscalers, MAX_STALENESS, WatchReport},
     clock::Contact,
     config::KubeAccess,
     http::{self, TlsConfigs},
@@ -25,8 +24,6 @@ use crate::{
 
 /// What every server of metrics answers from.
 const AUTOSCALERS: &str = "EffectiveHorizontalPodAutoscalers";
-/// How long a watch may be silent; a healthy one is renewed within 55 s.
-const MAX_SILENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How long the requests in flight may take to end.
 const TIME_TO_END: Duration = Duration::from_secs(10);
 /// The part that answers requests.
@@ -156,12 +153,12 @@ pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> 
     silent(&autoscalers.watch(), AUTOSCALERS, started)
 }
 
-/// Says that a watch of these objects has been silent for too long, if it has.
+/// Says that a watch of these objects has delivered nothing for too long, if it has.
 pub(super) fn silent(watch: &WatchReport, objects: &str, started: Contact) -> Option<String> {
     let silence = watch.silent_since(started).age();
-    (silence > MAX_SILENCE).then(|| {
+    (silence > MAX_STALENESS).then(|| {
         let seconds = silence.as_secs();
-        format!("the watch of {objects} has received nothing for {seconds} s")
+        format!("the watch of {objects} has delivered nothing for {seconds} s")
     })
 }
 

@@ -24,7 +24,7 @@ use crate::{
         validation::{self, Invalid, TargetRules},
     },
     clock::Monotonic,
-    ports::{Cluster, ClusterError, ListedAutoscalers},
+    ports::{Cluster, ClusterError, ListedAutoscalers, StaleCopy},
 };
 
 /// The autoscalers of one cluster.
@@ -66,6 +66,11 @@ impl<C: Cluster> Kind for Effective<C> {
 
     fn is_synced(&self) -> bool {
         self.cluster.is_synced()
+    }
+
+    fn may_clean_up(&self) -> bool {
+        // An autoscaler that an old copy lacks may have been created since, and its HPA would look left behind.
+        self.is_synced() && self.cluster.stale_autoscalers(None).is_none()
     }
 
     fn publish_readiness(&self, synced: bool) {
@@ -133,7 +138,17 @@ impl<C: Cluster> Kind for Effective<C> {
     ) -> Observed<Self> {
         let part = item.part(&item.spec);
         let observed = round.observe(&self.shared.forecasts, &part).await;
-        observed.map_err(|error| unreadable(&error))
+        let observed = observed.map_err(|error| unreadable(&error))?;
+        // After the reads, which may take seconds.
+        let target = &part.workload.target;
+        let stale = self.cluster.stale(target);
+        let own = || {
+            self.cluster
+                .stale_autoscalers(Some(item.autoscaler.namespace()))
+        };
+        stale
+            .or_else(own)
+            .map_or(Ok(observed), |stale| Err(not_current(&stale)))
     }
 
     fn decide(
@@ -210,6 +225,12 @@ fn existing(
 ) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
     all.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
     all
+}
+
+/// A decision would be made from what the cluster was, so none is.
+fn not_current(stale: &StaleCopy) -> Vec<report::Trouble> {
+    let trouble = |kind| (kind, report::CACHE_STALE, stale.to_string());
+    vec![trouble("Ready"), trouble("AbleToScale")]
 }
 
 /// The scale of the target could not be read, so nothing is decided.

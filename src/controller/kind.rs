@@ -71,10 +71,9 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
 
     /// Whether the objects and the clusters that they act on have been listed.
     fn is_synced(&self) -> bool;
-    /// Whether deleted objects can be cleaned up, which may be before all clusters have been listed.
-    fn may_clean_up(&self) -> bool {
-        self.is_synced()
-    }
+    /// Whether deleted objects can be cleaned up: only by copies that are up to date, and maybe before all clusters have
+    /// been listed.
+    fn may_clean_up(&self) -> bool;
     /// Called in every turn of the loop with [`Kind::is_synced`].
     fn publish_readiness(&self, _synced: bool) {}
     /// Waits until objects are due before their time.

@@ -19,7 +19,7 @@ use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal:
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-pub(super) use conditions::INVALID_SPEC;
+pub(super) use conditions::{CACHE_STALE, INVALID_SPEC};
 
 use self::{
     fingerprint::StatusFingerprint,

@@ -135,7 +135,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             context.kind.publish_readiness(synced);
             // A standby has no states: it restores them from the statuses when it takes over.
             let acts = synced && self.leadership.may_act();
-            if self.leadership.may_act() && context.kind.may_clean_up() {
+            if self.leadership.may_act() {
                 self.start_cleanup();
             }
             if acts {
@@ -198,8 +198,11 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         self.context.kind.publish_states(&self.states);
     }
 
-    /// Starts a cleanup unless one runs.
+    /// Starts a cleanup, if nothing that exists can be missing from the copies, unless one runs.
     fn start_cleanup(&mut self) {
+        if !self.context.kind.may_clean_up() {
+            return;
+        }
         while self.cleanup.try_join_next().is_some() {}
         if self.cleanup.is_empty() {
             let now = self.context.clock.monotonic();

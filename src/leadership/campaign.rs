@@ -22,6 +22,8 @@ pub struct Campaign<L> {
     timing: Timing,
     elector: Elector,
     leadership: Leadership,
+    /// Whether this process could act as the leader.
+    could_act: CouldAct,
     clock: Clock,
     telemetry: Arc<Telemetry>,
     /// The holder that was logged last.
@@ -29,6 +31,9 @@ pub struct Campaign<L> {
     /// Whether the last attempt failed, which is logged once.
     failing: bool,
 }
+
+/// Whether a process could act as the leader: one that cannot leaves the lease to others.
+struct CouldAct(Box<dyn Fn() -> bool + Send + Sync>);
 
 /// Why a campaign is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +62,20 @@ impl<L: LeaseStore> Campaign<L> {
             timing,
             elector: Elector::new(identity, timing),
             leadership: Leadership::standby(clock.clone()),
+            could_act: CouldAct(Box::new(|| true)),
             clock,
             telemetry,
             announced: None,
             failing: false,
+        }
+    }
+
+    /// The same candidate, which takes the lease only while it `could_act`. One that holds it keeps it.
+    #[must_use]
+    pub fn while_it(self, could_act: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            could_act: CouldAct(Box::new(could_act)),
+            ..self
         }
     }
 
@@ -132,6 +147,11 @@ impl<L: LeaseStore> Campaign<L> {
     async fn attempt(&mut self) {
         let mut next = Some(self.elector.start(self.now()));
         while let Some(request) = next {
+            // The lease is read all the same, so that its expiry is known.
+            let takes = request != Request::Read && self.valid_token().is_none();
+            if takes && !(self.could_act.0)() {
+                return;
+            }
             let answer = self.send(request).await;
             next = self.elector.answer(answer, self.now());
         }
@@ -227,6 +247,12 @@ impl<L: LeaseStore> Campaign<L> {
         } else {
             tracing::warn!(%error, "could not read or write the lease");
         }
+    }
+}
+
+impl std::fmt::Debug for CouldAct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CouldAct")
     }
 }
 

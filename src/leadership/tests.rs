@@ -2,7 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use jiff::Timestamp;
@@ -119,6 +122,14 @@ struct Running {
 
 impl Running {
     fn start(lease: &FakeLease, identity: &str) -> Self {
+        Self::start_while(lease, identity, || true)
+    }
+
+    fn start_while(
+        lease: &FakeLease,
+        identity: &str,
+        could_act: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         let telemetry = Arc::<Telemetry>::default();
         let clock = Clock::starting_at(Timestamp::from_second(1_767_225_600).unwrap(), 1.0);
         let campaign = Campaign::new(
@@ -128,6 +139,7 @@ impl Running {
             clock,
             Arc::clone(&telemetry),
         );
+        let campaign = campaign.while_it(could_act);
         let leadership = campaign.leadership().clone();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(campaign.run(async { drop(stopped.await) }));
@@ -293,4 +305,23 @@ fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
 #[test]
 fn two_processes_of_one_host_have_different_identities() {
     assert_ne!(identity(), identity());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_could_not_act_leaves_the_lease_and_a_leader_keeps_it() {
+    let lease = FakeLease::default();
+    let is_current = Arc::new(AtomicBool::new(false));
+    let could_act = Arc::clone(&is_current);
+    let standby = Running::start_while(&lease, "a", move || could_act.load(Ordering::Relaxed));
+    advance(Duration::from_mins(1)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(lease.stored(), None, "there was none to take");
+    assert!(!standby.leadership.may_act());
+    is_current.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(standby.leadership.may_act());
+    // No other could act either, if the API server is what fails.
+    is_current.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(standby.leadership.may_act());
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    fmt,
     future::Future,
     sync::Arc,
 };
@@ -25,6 +26,9 @@ use serde_json::Value;
 pub trait Workloads: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;
+    /// Which of the copies that a decision about a target is made from may be out of date, if one may. Nothing may be
+    /// written then: the cluster may have changed.
+    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
@@ -111,6 +115,10 @@ pub trait Cluster: Workloads {
     /// Waits until autoscalers are created, deleted, or changed in spec or annotations; returns and clears them all.
     /// Cancel safe.
     fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// Whether the copies of the autoscalers of a namespace, or of all, may be out of date, as [`Workloads::stale`].
+    fn stale_autoscalers(&self, namespace: Option<&str>) -> Option<StaleCopy>;
+    /// As [`Cluster::stale_autoscalers`], for federated autoscalers.
+    fn stale_federated(&self, namespace: Option<&str>) -> Option<StaleCopy>;
     /// The autoscalers of the watched namespaces, at one time.
     fn autoscalers(&self) -> ListedAutoscalers;
     /// Every `TimeSeriesPrediction` of the watched namespaces.
@@ -216,6 +224,15 @@ pub struct ScaleView {
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
+}
+
+/// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleCopy {
+    /// Kind of the objects.
+    pub kind: &'static str,
+    /// Until when they were up to date; absent if they have never been listed.
+    pub since: Option<Timestamp>,
 }
 
 /// A `HorizontalPodAutoscaler` as the cluster has it.
@@ -333,6 +350,22 @@ pub enum ClusterError {
         /// What happened.
         message: String,
     },
+}
+
+// === impl StaleCopy ===
+
+impl fmt::Display for StaleCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.kind;
+        match self.since {
+            Some(since) => write!(
+                f,
+                "the watch of {kind} has delivered nothing since {since:.0}"
+            )?,
+            None => write!(f, "objects of kind {kind} have not been listed yet")?,
+        }
+        f.write_str("; nothing is written until it does: check the connection to the API server")
+    }
 }
 
 // === impl ClusterError ===

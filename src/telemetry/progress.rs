@@ -15,8 +15,9 @@ use super::{KindLabels, Telemetry};
 
 /// How late an object may be before the controller counts as not ready.
 const MAX_LAG_SECONDS: f64 = 60.0;
-/// How long a watch may be silent before the controller counts as not ready; a healthy one is renewed within 55 s.
-const MAX_WATCH_AGE_SECONDS: f64 = 120.0;
+/// How old the copies of a kind may be before the controller counts as not ready; it then writes nothing from them. A
+/// watch that works delivers at least every 25 s.
+const MAX_WATCH_AGE_SECONDS: f64 = 60.0;
 /// A larger difference of the clocks is logged.
 const MAX_SKEW_SECONDS: i64 = 30;
 /// In how many checks in a row a loop may be found without a turn before the controller counts as stuck.
@@ -42,7 +43,7 @@ struct DependencyLabels {
 struct Known {
     /// By kind of autoscaler.
     loops: BTreeMap<&'static str, LoopProgress>,
-    /// Seconds since each watch received something, by kind.
+    /// Seconds since each watch delivered something, by kind.
     watches: BTreeMap<&'static str, f64>,
     /// The servers that hang, by API.
     circuits: BTreeMap<&'static str, Vec<String>>,

@@ -5,7 +5,7 @@ use super::{Telemetry, WatchLabels};
 /// The health of the watches of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WatchHealth {
-    /// For how long the one that has been silent longest has received nothing.
+    /// For how long the one that has been silent longest has delivered nothing.
     pub age_seconds: f64,
     /// Failures so far.
     pub errors: u64,

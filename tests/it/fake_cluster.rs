@@ -14,7 +14,7 @@ use foretide::{
     controller::Setup,
     ports::{
         Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, Member,
-        MetricQuery, ObjectKey, ScaleView, Workloads,
+        MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
     },
 };
 use foretide_crds::{
@@ -120,6 +120,8 @@ pub(crate) struct State {
     /// Complete objects, for workloads that are read or placed as such.
     pub(crate) objects: BTreeMap<String, Value>,
     pub(crate) millicores: i64,
+    /// The kind whose copies are out of date.
+    pub(crate) stale_copies: Option<&'static str>,
     /// How old the samples of all pods are, if that is too old.
     pub(crate) stale_for: Option<SignedDuration>,
     /// The series of every external metric, in milli-units.
@@ -537,6 +539,17 @@ impl FakeCluster {
         }
     }
 
+    /// Says that the copies of these kinds are out of date, if they are.
+    fn stale_of(&self, kinds: &[&str]) -> Option<StaleCopy> {
+        let stale = self.state().stale_copies;
+        let kind = stale.filter(|kind| kinds.contains(kind))?;
+        let since = Timestamp::UNIX_EPOCH;
+        Some(StaleCopy {
+            kind,
+            since: Some(since),
+        })
+    }
+
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let state = self.state();
         if let Some(kubelet) = &state.kubelet {
@@ -554,6 +567,10 @@ impl FakeCluster {
 impl Workloads for FakeCluster {
     fn is_synced(&self) -> bool {
         true
+    }
+
+    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy> {
+        self.stale_of(&["Pod", &target.kind])
     }
 
     fn hpas(&self, _: &str) -> Vec<Arc<HpaView>> {
@@ -712,6 +729,14 @@ impl Workloads for FakeCluster {
 impl Cluster for FakeCluster {
     async fn changed(&self) -> BTreeSet<ObjectKey> {
         std::future::pending().await
+    }
+
+    fn stale_autoscalers(&self, _: Option<&str>) -> Option<StaleCopy> {
+        self.stale_of(&["EffectiveHorizontalPodAutoscaler"])
+    }
+
+    fn stale_federated(&self, _: Option<&str>) -> Option<StaleCopy> {
+        self.stale_of(&["FederatedHPA"])
     }
 
     fn autoscalers(&self) -> ListedAutoscalers {

@@ -1248,6 +1248,35 @@ async fn an_unreadable_object_suspends_garbage_collection_and_keeps_its_state() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let before = world.bounds();
+    // A hub that took over with an old list, which lacks the fleet.
+    let missing = world.hub.state().federated.remove("web").unwrap();
+    world.hub.state().stale_copies = Some("FederatedHPA");
+    for pass in 4..8 {
+        assert_eq!(
+            world.sync(pass * 15).await,
+            Vec::<String>::new(),
+            "pass {pass}"
+        );
+    }
+    world.hub.state().federated.insert("web".into(), missing);
+    let writes = world.sync(200).await;
+    assert_eq!(writes, ["hub: event web CacheStale", "hub: status web"]);
+    assert_eq!(world.bounds(), before);
+    world.hub.state().stale_copies = None;
+    world.hub.state().federated.clear();
+    world.sync(400).await;
+    assert_eq!(world.bounds(), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_repair_of_one_member_does_not_stop_others_from_growing() {
     let preference = |name: &str, weight: i64| {
         format!("{{targetCluster: {{clusterNames: [{name}]}}, staticWeight: {weight}}}")

@@ -25,6 +25,7 @@ mod forecasts;
 mod isolation;
 mod keda;
 mod metric_mode;
+mod stale_copies;
 mod stored_status;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \

@@ -25,6 +25,7 @@ use super::{
     budgets::{self, Budgets},
     error::CallError,
     gated_client::{SharedGate, gated_client},
+    pages::{PageTurns, Pages},
     resource::ObjectPath,
     response,
     skew::ClockSkew,
@@ -32,8 +33,9 @@ use super::{
 };
 use crate::{adapters::redact::Redactor, clock::Clock, leadership, ports::ClusterError};
 
-/// How long the server keeps one watch open before it must be renewed.
-pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
+/// How long the server keeps one watch open before it must be renewed. A kind without changes sends nothing but the end
+/// of its watch, so this is half of the age at which a store counts as stale.
+pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(25);
 /// How much longer than [`WATCH_TIMEOUT`] a silent watch counts as alive.
 pub(in crate::adapters) const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
@@ -51,6 +53,7 @@ pub struct Connection {
     gated: Client,
     gate: SharedGate,
     skew: Arc<ClockSkew>,
+    pub(in crate::adapters) page_turns: PageTurns,
     pub(in crate::adapters) redactor: Redactor,
 }
 
@@ -178,6 +181,7 @@ impl Connection {
             unary: client(unary)?,
             watch: client(watch)?,
             skew: Arc::default(),
+            page_turns: PageTurns::default(),
             redactor: Redactor::default(),
         })
     }
@@ -185,6 +189,14 @@ impl Connection {
     /// The same connection, with credentials that are removed from every error.
     pub(in crate::adapters) fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor, ..self }
+    }
+
+    /// The same connection, whose pages of lists wait for those of `other` clusters of the process.
+    pub(in crate::adapters) fn beside(self, other: &Self) -> Self {
+        Self {
+            page_turns: other.page_turns.of_another_cluster(),
+            ..self
+        }
     }
 
     /// Single requests over this connection, with the default limits.
@@ -227,6 +239,7 @@ impl Connection {
             gated: client,
             gate: SharedGate::default(),
             skew: Arc::default(),
+            page_turns: PageTurns::default(),
             redactor: Redactor::default(),
         }
     }
@@ -318,6 +331,27 @@ impl Calls {
         outcome
     }
 
+    /// GETs the list of a collection, page by page; `each` gets every object as JSON text.
+    pub(in crate::adapters) async fn list(
+        &self,
+        collection: &str,
+        selectors: &[(&str, &str)],
+        mut each: impl FnMut(&str) -> Result<(), serde_json::Error> + Send,
+    ) -> Result<(), CallError> {
+        let mut pages = Pages::default();
+        while pages.version().is_none() {
+            let url = format!("{collection}{}", pages.query(selectors.iter().copied()));
+            match self.read_text(&url).await {
+                Err(error) => pages.retry_smaller(error)?,
+                Ok(text) => {
+                    let read = pages.read(&text)?.try_for_each(&mut each);
+                    read.map_err(|error| self.undecodable(&error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The gate of every write.
     pub(in crate::adapters) fn gate(&self) -> &WriteGate {
         &self.gate
@@ -346,9 +380,12 @@ impl Calls {
     }
 
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
+        serde_json::from_str(text).map_err(|error| self.undecodable(&error))
+    }
+
+    fn undecodable(&self, error: &serde_json::Error) -> CallError {
         // The parser's message may quote the response, and with it a credential.
-        let decoded = serde_json::from_str(text);
-        decoded.map_err(|source| CallError::Response(source.to_string()).redacted(&self.redactor))
+        CallError::Response(error.to_string()).redacted(&self.redactor)
     }
 
     async fn in_time(
@@ -479,7 +516,7 @@ mod tests {
     fn every_client_has_timeouts_and_no_retries_of_its_own() {
         let config = Config::new("https://cluster.example".parse().unwrap());
         let (unary, watch) = with_timeouts(config);
-        for (config, read) in [(unary, 10), (watch, 55)] {
+        for (config, read) in [(unary, 10), (watch, 30)] {
             assert_eq!(config.connect_timeout, Some(Duration::from_secs(3)));
             assert_eq!(config.read_timeout, Some(Duration::from_secs(read)));
             assert_eq!(config.write_timeout, Some(Duration::from_secs(5)));

@@ -52,7 +52,10 @@ pub(in crate::adapters) enum CallError {
     /// No connection, or it broke.
     #[error("{0}")]
     Transport(String),
-    /// The response is too long or cannot be decoded.
+    /// The response, or one event of a watch, is longer than this many bytes.
+    #[error("invalid response: longer than the limit of {} KiB", .0 >> 10)]
+    TooLong(usize),
+    /// The response cannot be decoded.
     #[error("invalid response: {0}")]
     Response(String),
     /// The request cannot be built.
@@ -81,9 +84,11 @@ impl CallError {
             Self::Transport(text) => Self::Transport(redactor.redact(&text)),
             Self::Response(text) => Self::Response(redactor.redact(&text)),
             Self::Request(text) => Self::Request(redactor.redact(&text)),
-            Self::Timeout(_) | Self::NoSlot { .. } | Self::CircuitOpen { .. } | Self::NotLeader => {
-                self
-            }
+            Self::Timeout(_)
+            | Self::NoSlot { .. }
+            | Self::CircuitOpen { .. }
+            | Self::NotLeader
+            | Self::TooLong(_) => self,
         }
     }
 
@@ -96,6 +101,7 @@ impl CallError {
             | Self::NoSlot { .. }
             | Self::CircuitOpen { .. }
             | Self::NotLeader
+            | Self::TooLong(_)
             | Self::Response(_)
             | Self::Request(_) => false,
         }
@@ -121,7 +127,7 @@ impl CallError {
                 code: 400..500,
                 message,
             } => ClusterError::Refused { what, message },
-            Self::Response(_) | Self::Request(_) => ClusterError::Invalid {
+            Self::TooLong(_) | Self::Response(_) | Self::Request(_) => ClusterError::Invalid {
                 what,
                 message: self.to_string(),
             },

@@ -5,6 +5,7 @@ use std::{
     future::pending,
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -39,6 +40,8 @@ pub(in crate::adapters) enum Reply {
     Fail(u16, &'static str),
     /// A stream of watch events, then its end.
     Events(Vec<Value>),
+    /// A stream of no watch events that ends after this time.
+    Quiet(Duration),
     /// A stream of watch events that stays open.
     EventsAndSilence(Vec<Value>),
     /// A stream of watch events that fails with this kind of error.
@@ -126,6 +129,10 @@ async fn respond(reply: Reply) -> Response {
         Reply::Ok(value) | Reply::Dated(value, _) => (200, Body::from(value.to_string())),
         Reply::Fail(code, message) => (code, Body::from(failure(code, message).to_string())),
         Reply::Events(events) => (200, Body::from_stream(lines(events))),
+        Reply::Quiet(time) => {
+            let end = stream::once(tokio::time::sleep(time)).filter_map(async |()| None);
+            (200, Body::from_stream(end.map(Ok::<Bytes, Infallible>)))
+        }
         Reply::EventsAndSilence(events) => (
             200,
             Body::from_stream(lines(events).chain(stream::pending())),

@@ -1,7 +1,7 @@
 //! Requests to one Kubernetes API server.
 //!
 //! [`Connection`] holds the HTTP clients, [`Calls`] sends single requests within a deadline and a concurrency limit,
-//! [`response`] reads responses up to a size limit, and [`Discovery`] finds the path of a kind. What the objects mean
+//! [`response`] reads responses up to a size limit, [`Pages`] splits lists into pages, and [`Discovery`] finds the path of a kind. What the objects mean
 //! is left to `kube`, `metrics_api` and `members`:
 //!
 //! ```text
@@ -20,6 +20,7 @@ mod client;
 mod discovery;
 mod error;
 mod gated_client;
+mod pages;
 mod resource;
 pub(super) mod response;
 mod skew;
@@ -34,6 +35,7 @@ pub(super) use self::{
     client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     discovery::Discovery,
     error::CallError,
+    pages::{PageTurn, PageTurns, Pages},
     resource::{ObjectPath, Resource, query, root, segment},
 };
 pub use self::{

@@ -20,34 +20,32 @@ use tokio_util::{
 
 use super::error::{CallError, innermost};
 
-/// Maximum size of a response: a page of a list has 500 objects, of some 10 KiB each.
+/// Maximum size of a response to a single request: usage of the pods of a namespace is the longest.
 const RESPONSE_MAX: usize = 32 << 20;
 /// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB at most.
 const EVENT_MAX: usize = 8 << 20;
 /// Maximum size of a response with an error status.
 const ERROR_MAX: usize = 64 << 10;
 
-/// Sends a request and reads the text of its response.
+/// Sends a request and reads the headers and the text of its response.
 ///
 /// # Errors
 /// The server does not respond, responds with an error status, or with more than [`RESPONSE_MAX`].
-pub(in crate::adapters) async fn text(
-    client: &Client,
-    request: Request<Vec<u8>>,
-) -> Result<String, CallError> {
-    Ok(headers_and_text(client, request).await?.1)
-}
-
-/// As [`text`], with the headers of the response.
 pub(super) async fn headers_and_text(
     client: &Client,
     request: Request<Vec<u8>>,
 ) -> Result<(HeaderMap, String), CallError> {
     let (head, body) = send(client, request).await?.into_parts();
-    let bytes = collect(body, RESPONSE_MAX).await?;
-    let text = String::from_utf8(bytes);
-    let text = text.map_err(|error| CallError::Response(error.utf8_error().to_string()))?;
-    Ok((head.headers, text))
+    Ok((head.headers, text(body, RESPONSE_MAX).await?))
+}
+
+/// Reads the text of a response.
+///
+/// # Errors
+/// The connection fails, it is no text, or it is longer than `max` bytes.
+pub(in crate::adapters) async fn text(body: Body, max: usize) -> Result<String, CallError> {
+    let text = String::from_utf8(collect(body, max).await?);
+    text.map_err(|error| CallError::Response(error.utf8_error().to_string()))
 }
 
 /// Sends a request for a watch and reads its events, one by one.
@@ -73,7 +71,9 @@ pub(in crate::adapters) async fn events(
 fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Value>, CallError>> {
     let line = match line {
         Ok(line) => line,
-        Err(LinesCodecError::MaxLineLengthExceeded) => return Some(Err(too_long(EVENT_MAX))),
+        Err(LinesCodecError::MaxLineLengthExceeded) => {
+            return Some(Err(CallError::TooLong(EVENT_MAX)));
+        }
         Err(LinesCodecError::Io(error)) => {
             let failed = || CallError::Transport(innermost(&error));
             return (!is_cut(&error)).then(|| Err(failed()));
@@ -104,7 +104,14 @@ fn is_cut(error: &(dyn Error + 'static)) -> bool {
     here || error.source().is_some_and(is_cut)
 }
 
-async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Body>, CallError> {
+/// Sends a request; returns when the response begins.
+///
+/// # Errors
+/// The server does not respond, or responds with an error status.
+pub(in crate::adapters) async fn send(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<Response<Body>, CallError> {
     let response = client.send(request.map(Body::from)).await?;
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
@@ -131,13 +138,9 @@ async fn collect(body: Body, max: usize) -> Result<Vec<u8>, CallError> {
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| CallError::Transport(innermost(&error)))?;
         if bytes.len().saturating_add(chunk.len()) > max {
-            return Err(too_long(max));
+            return Err(CallError::TooLong(max));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
-}
-
-fn too_long(max: usize) -> CallError {
-    CallError::Response(format!("longer than the limit of {} KiB", max >> 10))
 }

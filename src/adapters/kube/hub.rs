@@ -14,13 +14,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
 use super::{
-    Hub, KubeCluster, Options, WatchTimeouts,
+    Hub, KubeCluster, Options, WatchTimeouts, Watched,
     writes::{self, StatusField},
 };
 use crate::{
     adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
-    ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey},
+    ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, StaleCopy, Workloads},
 };
 
 impl KubeCluster<Hub> {
@@ -47,6 +47,16 @@ impl KubeCluster<Hub> {
         Self::with_role(connection, Hub::new(options.namespaces), options)
     }
 
+    /// Whether every kind has been listed, and all copies are up to date: otherwise nothing can be decided.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        // A cluster without the CRD of fleets never lists them.
+        let is_used = |store: &Arc<dyn Watched>| store.is_synced();
+        let mut used = self.watched().into_iter().filter(is_used);
+        let max = self.timeouts.max_staleness;
+        Workloads::is_synced(self) && used.all(|store| store.stale(None, max).is_none())
+    }
+
     /// A status whose decision says which leader writes it.
     fn with_epoch(
         &self,
@@ -63,6 +73,18 @@ impl KubeCluster<Hub> {
 impl Cluster for KubeCluster<Hub> {
     async fn changed(&self) -> BTreeSet<ObjectKey> {
         self.role.changes.next().await
+    }
+
+    fn stale_autoscalers(&self, namespace: Option<&str>) -> Option<StaleCopy> {
+        self.role
+            .autoscalers
+            .stale(namespace, self.timeouts.max_staleness)
+    }
+
+    fn stale_federated(&self, namespace: Option<&str>) -> Option<StaleCopy> {
+        self.role
+            .federated
+            .stale(namespace, self.timeouts.max_staleness)
     }
 
     fn autoscalers(&self) -> ListedAutoscalers {

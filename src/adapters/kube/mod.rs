@@ -39,6 +39,7 @@ use std::sync::Arc;
 use foretide_domain::ScaleTarget;
 use tokio::task::JoinSet;
 
+pub use self::watch::MAX_STALENESS;
 pub use self::{
     access::KubeAccessReviewer,
     api_services::{ApiServices, RegistrationError, ServiceName},

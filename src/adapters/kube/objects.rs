@@ -105,6 +105,8 @@ struct HpaStatus {
 // === autoscalers and predictions ===
 
 impl Stored for EffectiveHorizontalPodAutoscaler {
+    const IS_WHOLE: bool = true;
+
     fn decode(object: Value) -> Result<Self, String> {
         read(object)
     }
@@ -115,6 +117,8 @@ impl Stored for EffectiveHorizontalPodAutoscaler {
 }
 
 impl Stored for FederatedHPA {
+    const IS_WHOLE: bool = true;
+
     fn decode(object: Value) -> Result<Self, String> {
         read(object)
     }
@@ -125,6 +129,8 @@ impl Stored for FederatedHPA {
 }
 
 impl Stored for TimeSeriesPrediction {
+    const IS_WHOLE: bool = true;
+
     fn decode(object: Value) -> Result<Self, String> {
         read(object)
     }
@@ -196,6 +202,8 @@ impl WorkloadStatus {
 // === horizontal pod autoscalers ===
 
 impl Stored for HpaView {
+    const IS_WHOLE: bool = true;
+
     fn decode(object: Value) -> Result<Self, String> {
         // Kept as JSON, so that fields of newer API versions are not lost.
         let part = |pointer| object.pointer(pointer).cloned().unwrap_or_default();

@@ -7,30 +7,16 @@ use tokio::time::timeout;
 
 use super::{Connection, pods::phase};
 use crate::{
-    adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate, query},
+    adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate},
     ports::{ClusterError, ListedPod, PodLister},
 };
 
 /// How long a complete list may take: the request that it is for has twice as long.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The size of a page, as in client-go.
-const PAGE: &str = "500";
 
 /// Lists pods through an API server.
 pub struct KubePodLister {
     calls: Calls,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMeta,
-    items: Option<Vec<PodObject>>,
-}
-
-#[derive(Deserialize)]
-struct PageMeta {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 /// What is read of a pod. Another field in an unknown form does not matter.
@@ -66,19 +52,12 @@ impl KubePodLister {
     async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<ListedPod>, CallError> {
         let collection = Resource::POD.collection(Some(namespace))?;
         let mut pods = Vec::new();
-        let mut next: Option<String> = None;
-        loop {
-            let mut pairs = vec![("limit", PAGE), ("labelSelector", selector)];
-            pairs.extend(next.as_deref().map(|token| ("continue", token)));
-            let url = format!("{collection}{}", query(&pairs));
-            let page: Page = self.calls.read(&url).await?;
-            pods.extend(page.items.into_iter().flatten().map(ListedPod::from));
-            // An empty token marks the last page, like an absent one.
-            next = page.metadata.next.filter(|token| !token.is_empty());
-            if next.is_none() {
-                return Ok(pods);
-            }
-        }
+        let selected = [("labelSelector", selector)];
+        let listed = self.calls.list(&collection, &selected, |pod| {
+            pods.push(ListedPod::from(serde_json::from_str::<PodObject>(pod)?));
+            Ok(())
+        });
+        listed.await.map(|()| pods)
     }
 }
 

@@ -13,20 +13,34 @@ use std::{
 };
 
 use foretide_domain::{Requirement, Selector};
-use serde_json::Value;
+use jiff::SignedDuration;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::changes::Changes;
 use crate::{
     adapters::api_server::{CallError, Resource},
     clock::Contact,
+    ports::StaleCopy,
 };
 
 /// A label: its key and its value.
 pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);
 
+/// Maximum size of an object as JSON text. Etcd stores 1.5 MiB of one by default.
+const OBJECT_MAX: usize = 8 << 20;
+/// Maximum size of an object that is kept as it is, without the annotations of others.
+const KEPT_MAX: usize = 256 << 10;
+/// The domains of the annotations that are read.
+const DOMAINS: [&str; 2] = ["crane.io", "foretide.io"];
+
 /// The value that a store keeps of an object of one kind.
 pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
+    /// Whether the value is the object as it is, with all that its author wrote. The annotations of others are removed
+    /// from such an object, because they may be as large as the API allows.
+    const IS_WHOLE: bool = false;
+
     /// Decodes an object; the error names the field and what was expected.
     fn decode(object: Value) -> Result<Self, String>;
 
@@ -52,6 +66,20 @@ pub(in crate::adapters) struct Entry<V> {
     name: Arc<str>,
     uid: Option<Arc<str>>,
     value: Result<V, String>,
+}
+
+/// What names an object.
+#[derive(Deserialize)]
+struct ObjectKey {
+    metadata: KeyMeta,
+}
+
+#[derive(Deserialize)]
+struct KeyMeta {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    uid: Option<String>,
 }
 
 /// The objects of one kind.
@@ -94,8 +122,8 @@ pub struct WatchReport {
     pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
-    /// When the server last sent anything to the watch that has been silent longest, bookmarks included; absent while a
-    /// watch has received nothing.
+    /// Until when the oldest of its copies is known to be up to date: the last time at which its list was complete, or
+    /// its watch delivered an event, a bookmark or its regular end. Absent while a scope has no list.
     pub last_contact: Option<Contact>,
     /// The last failure, until a request succeeds.
     pub failing: Option<String>,
@@ -136,7 +164,21 @@ impl WatchReport {
 // === impl Entry ===
 
 impl<V: Stored> Entry<V> {
-    /// Decodes one object; `None` without a name, because the name is its key.
+    /// Decodes the JSON text of one object; `None` without a name, because the name is its key.
+    pub(in crate::adapters) fn read(text: &str) -> Option<Self> {
+        if text.len() <= OBJECT_MAX {
+            return Self::decode(serde_json::from_str(text).ok()?);
+        }
+        let ObjectKey { metadata } = serde_json::from_str(text).ok()?;
+        Some(Self {
+            namespace: metadata.namespace.into(),
+            name: metadata.name.into(),
+            uid: metadata.uid.map(Arc::from),
+            value: Err(longer_than(OBJECT_MAX)),
+        })
+    }
+
+    /// Decodes one object; `None` without a name.
     pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
         metadata.remove("managedFields");
@@ -148,13 +190,41 @@ impl<V: Stored> Entry<V> {
         };
         let (namespace, name) = (text("namespace").unwrap_or_default(), text("name")?);
         let uid = text("uid");
+        let value = if V::IS_WHOLE {
+            remove_annotations_of_others(metadata);
+            within_kept_max(object).and_then(V::decode)
+        } else {
+            V::decode(object)
+        };
         Some(Self {
             namespace,
             name,
             uid,
-            value: V::decode(object),
+            value,
         })
     }
+}
+
+fn remove_annotations_of_others(metadata: &mut Map<String, Value>) {
+    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else {
+        return;
+    };
+    annotations.retain(|key, _| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        DOMAINS.iter().any(|ours| domain.ends_with(ours))
+    });
+}
+
+/// The object, if it is not too large to be kept.
+fn within_kept_max(object: Value) -> Result<Value, String> {
+    if object.to_string().len() > KEPT_MAX {
+        return Err(longer_than(KEPT_MAX));
+    }
+    Ok(object)
+}
+
+fn longer_than(max: usize) -> String {
+    format!("longer than {} KiB, annotations of others aside", max >> 10)
 }
 
 // === impl Store ===
@@ -334,7 +404,25 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    /// Records that the server sent something to the watch of a scope.
+    /// What is wrong with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
+    /// none yet.
+    pub(super) fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy> {
+        let contacts = self.contacts();
+        let scopes = self.scopes.iter().zip(&*contacts);
+        let covers =
+            |scope: Option<&str>| namespace.is_none_or(|it| scope.is_none_or(|of| of == it));
+        let of_namespace = scopes.filter(|(scope, _)| covers(scope.as_deref()));
+        let stale = of_namespace.map(|(_, contact)| *contact);
+        let stale = stale.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
+        // Absent is older than any.
+        let oldest = stale.min_by_key(|contact| contact.map(|contact| contact.monotonic()))?;
+        Some(StaleCopy {
+            kind: self.resource.kind,
+            since: oldest.map(|contact| contact.at()),
+        })
+    }
+
+    /// Records that the copies of a scope are up to date.
     pub(super) fn contacted(&self, scope: Option<&str>, contact: Contact) {
         let mut contacts = self.contacts();
         let contacts = self.scopes.iter().zip(&mut *contacts);

@@ -1,24 +1,31 @@
 //! One watch: lists a kind, follows its changes, and keeps a store up to date.
 //!
 //! ```text
-//! relist ──► watch ──► watch ──► ...     a new watch request every 50 s
+//! relist ──► watch ──► watch ──► ...     a new watch request every 25 s
 //!    ▲          │
-//!    └──────────┘  the version expired (410), or 3 failures in a row
+//!    └──────────┘  the version expired (410), 3 failures in a row, or the server is at an older version
 //! ```
+//!
+//! The copies are up to date when a list is complete, and whenever a watch delivers: an event, a bookmark, or its
+//! regular end. A response that only begins proves nothing.
+//!
+//! # A server that was restored from a backup
+//!
+//! It continues at an older version, and a watch from a version of its future is silent until it gets there. After a
+//! watch without any event, the version of the server is therefore asked for, and one that is older is listed again.
 //!
 //! # Why not `kube::runtime::watcher`
 //!
 //! It hides bookmarks, so a quiet watch cannot be distinguished from a dead one; it does not limit the size of lists
-//! and events; and it keeps whole lists of whole objects in memory. Here every wait has a timeout, and only compact
-//! values outlive their page.
+//! and events; and it keeps whole lists of whole objects in memory. Here every wait has a timeout, lists are read in
+//! pages whose size follows that of the objects ([`Pages`]), and only compact values outlive their page.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{FutureExt as _, StreamExt as _};
 use http::Request;
 use jiff::SignedDuration;
 use kube::{Client, core::WatchEvent};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
@@ -27,24 +34,26 @@ use super::store::{Entry, Store, Stored, WatchReport};
 use crate::{
     adapters::{
         api_server::{
-            CallError, Connection, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query, response,
+            CallError, Connection, PageTurn, PageTurns, Pages, Resource, WATCH_MARGIN,
+            WATCH_TIMEOUT, jitter, query, response,
         },
         redact::Redactor,
     },
-    clock::{Clock, Contact, Monotonic},
+    clock::Contact,
+    ports::StaleCopy,
 };
 
 /// After this many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;
-/// Maximum number of pages of a list: a faulty server may send a list without end.
-const PAGES_MAX: u32 = 1_000;
-/// Maximum number of objects of a list; the largest clusters have 150 000 pods.
-const OBJECTS_MAX: usize = 250_000;
+/// A watch that ends sooner without an event was closed at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// Older copies are not acted on. A watch that works delivers twice as often, if only its end.
+pub const MAX_STALENESS: SignedDuration = SignedDuration::from_secs(60);
 
 /// The timeouts and pauses of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchTimeouts {
-    /// Timeout of one page of a list.
+    /// Timeout of the beginning of a response with a page of a list, and of the rest.
     pub(super) page: Duration,
     /// Timeout of a watch without any event, also for its first response.
     pub(super) silence: Duration,
@@ -52,7 +61,7 @@ pub struct WatchTimeouts {
     pub(super) backoff: Duration,
     /// Maximum pause before the random part.
     pub(super) max_backoff: Duration,
-    /// How long after the last contact with the server a store is used to estimate capacity.
+    /// Copies older than this are not acted on.
     pub(super) max_staleness: SignedDuration,
 }
 
@@ -62,6 +71,8 @@ pub trait Watched: Send + Sync {
     fn report(&self) -> WatchReport;
     /// Whether every scope has a complete list.
     fn is_synced(&self) -> bool;
+    /// Whether the copies of a namespace, or of every scope, are older than `max`.
+    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy>;
     /// Starts its watches, one task per scope.
     fn watch(
         self: Arc<Self>,
@@ -80,6 +91,10 @@ impl<V: Stored> Watched for Store<V> {
         self.is_synced()
     }
 
+    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy> {
+        self.stale(namespace, max)
+    }
+
     fn watch(
         self: Arc<Self>,
         connection: &Connection,
@@ -90,6 +105,7 @@ impl<V: Stored> Watched for Store<V> {
             let watch = Watch {
                 client: connection.watch.clone(),
                 redactor: connection.redactor.clone(),
+                turns: connection.page_turns.clone(),
                 store: self.clone(),
                 scope: scope.clone(),
                 timeouts,
@@ -104,6 +120,7 @@ impl<V: Stored> Watched for Store<V> {
 pub(super) struct Watch<V> {
     pub(super) client: Client,
     pub(super) redactor: Redactor,
+    pub(super) turns: PageTurns,
     pub(super) store: Arc<Store<V>>,
     pub(super) scope: Option<String>,
     pub(super) timeouts: WatchTimeouts,
@@ -111,8 +128,10 @@ pub(super) struct Watch<V> {
 
 /// How one watch request ended.
 enum WatchEnd {
-    /// The server closed it at its timeout.
+    /// The server closed it at its timeout, after events.
     Regular,
+    /// The same, without any event.
+    Quiet,
     /// The server no longer has the version to continue from.
     Expired,
     /// Anything else.
@@ -125,21 +144,6 @@ struct Outage {
     failures: u32,
 }
 
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMeta,
-    #[serde(default)]
-    items: Option<Vec<Value>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta {
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
-}
-
 // === impl WatchTimeouts ===
 
 impl Default for WatchTimeouts {
@@ -149,7 +153,7 @@ impl Default for WatchTimeouts {
             silence: WATCH_TIMEOUT + WATCH_MARGIN,
             backoff: Duration::from_millis(800),
             max_backoff: Duration::from_secs(20),
-            max_staleness: SignedDuration::from_secs(90),
+            max_staleness: MAX_STALENESS,
         }
     }
 }
@@ -171,11 +175,15 @@ impl<V: Stored> Watch<V> {
     /// Runs until it is dropped.
     pub(super) async fn run(self) {
         let mut outage = Outage::default();
+        let mut known = None;
         loop {
             match self.relist().await {
                 Ok(version) => {
                     self.store.counts.recovered();
-                    self.follow(version, &mut outage).await;
+                    if known.is_some_and(|known: String| is_older(&version, &known)) {
+                        self.warn_of_restore();
+                    }
+                    known = Some(self.follow(version, &mut outage).await);
                 }
                 Err(error) => self.report(error, &mut outage),
             }
@@ -185,56 +193,52 @@ impl<V: Stored> Watch<V> {
 
     /// Fetches a complete list, replaces the objects of the scope, and returns the version of the list.
     async fn relist(&self) -> Result<String, CallError> {
+        // All pages show the state of the first.
+        let started = Contact::now();
+        let mut pages = Pages::default();
         let mut fresh = Vec::new();
-        let mut next = None;
-        let mut pages = 0..PAGES_MAX;
         let version = loop {
-            if pages.next().is_none() || fresh.len() > OBJECTS_MAX {
-                return Err(CallError::Response(format!(
-                    "list longer than the limit of {PAGES_MAX} pages or {OBJECTS_MAX} objects"
-                )));
+            match self.page(&pages).await {
+                Ok((text, _turn)) => fresh.extend(pages.read(&text)?.filter_map(Entry::read)),
+                Err(error) => pages.retry_smaller(error)?,
             }
-            let page = self.page(next.as_deref()).await?;
-            fresh.extend(
-                page.items
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter_map(Entry::decode),
-            );
-            // An empty token marks the last page, like an absent one.
-            next = page.metadata.next.filter(|token| !token.is_empty());
-            if next.is_none() {
-                break page.metadata.resource_version;
+            if let Some(version) = pages.version() {
+                break version.to_owned();
             }
         };
         self.store.replace(self.scope.as_deref(), fresh);
         self.store.counts.relisted();
+        self.store.contacted(self.scope.as_deref(), started);
         Ok(version)
     }
 
-    async fn page(&self, next: Option<&str>) -> Result<Page, CallError> {
-        // The page size of client-go.
-        let mut pairs = vec![("limit", "500")];
-        pairs.extend(self.store.selector_parameter());
-        pairs.extend(next.map(|token| ("continue", token)));
-        let read = response::text(&self.client, self.request(&pairs)?);
-        let text = timeout(self.timeouts.page, read)
-            .await
-            .map_err(|_elapsed| CallError::Timeout(self.timeouts.page))??;
-        self.contacted();
-        serde_json::from_str(&text).map_err(|error| CallError::Response(error.to_string()))
+    /// The text of the next page of a list, and the turn that lasts until it is decoded.
+    async fn page(&self, pages: &Pages) -> Result<(String, PageTurn), CallError> {
+        let limit = self.timeouts.page;
+        let expired = |_elapsed| CallError::Timeout(limit);
+        let pairs = pages.query(self.store.selector_parameter());
+        let begun = response::send(&self.client, self.request(&pairs)?);
+        let begun = timeout(limit, begun).await.map_err(expired)??;
+        // Only now: a server that does not answer takes nobody's turn.
+        let turn = self.turns.take().await;
+        let text = response::text(begun.into_body(), pages.max_bytes());
+        let text = timeout(limit, text).await.map_err(expired)??;
+        Ok((text, turn))
     }
 
-    /// Follows the changes after `version` until the kind must be listed again.
-    async fn follow(&self, mut version: String, outage: &mut Outage) {
+    /// Follows the changes after `version` until the kind must be listed again; returns the version that it got to.
+    async fn follow(&self, mut version: String, outage: &mut Outage) -> String {
         let mut failures = 0;
         while failures < FAILURES_BEFORE_RELIST {
             let before = version.clone();
-            let end = self.watch(&mut version, outage).await;
+            let end = match self.watch(&mut version, outage).await {
+                WatchEnd::Quiet => self.after_silence(&version).await,
+                end => end,
+            };
             match end {
-                WatchEnd::Regular => {
+                WatchEnd::Regular | WatchEnd::Quiet => {
                     failures = 0;
-                    self.recover(outage);
+                    self.delivered(outage);
                 }
                 WatchEnd::Expired => {
                     // Counted, so that a server that expires every watch is listed with growing pauses.
@@ -243,7 +247,7 @@ impl<V: Stored> Watch<V> {
                         kind = self.store.resource.kind,
                         "watch expired; listing again"
                     );
-                    return;
+                    return version;
                 }
                 WatchEnd::Failed(error) => {
                     // A watch that received events before it failed has made progress.
@@ -254,6 +258,20 @@ impl<V: Stored> Watch<V> {
                     }
                 }
             }
+        }
+        version
+    }
+
+    /// How a watch from `version` ended that had no event: as expired if the server is not at that version yet.
+    async fn after_silence(&self, version: &str) -> WatchEnd {
+        let server = async {
+            let (text, _turn) = self.page(&Pages::of_one_object()).await?;
+            Pages::version_of(&text)
+        };
+        match server.await {
+            Ok(server) if is_older(&server, version) => WatchEnd::Expired,
+            Ok(_) => WatchEnd::Quiet,
+            Err(error) => WatchEnd::Failed(error),
         }
     }
 
@@ -268,7 +286,7 @@ impl<V: Stored> Watch<V> {
             ("resourceVersion", version.as_str()),
         ];
         pairs.extend(self.store.selector_parameter());
-        let request = match self.request(&pairs) {
+        let request = match self.request(&query(&pairs)) {
             Ok(request) => request,
             Err(error) => return WatchEnd::Failed(error),
         };
@@ -277,18 +295,17 @@ impl<V: Stored> Watch<V> {
             Ok(Err(error)) => return WatchEnd::from(error),
             Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
         };
-        // A kind without changes may send neither events nor bookmarks, so the response itself counts as contact.
-        self.contacted();
         let mut events = pin!(events);
-        let opened = Clock::system().monotonic();
+        let mut has_lasted = pin!(tokio::time::sleep(AT_ONCE));
         let mut has_events = false;
         loop {
             let event = match timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return WatchEnd::from(error),
+                Ok(None) if has_events => return WatchEnd::Regular,
                 // A watch that is closed at once, without an event, counts as failed: otherwise it would be reopened
                 // without a pause.
-                Ok(None) if has_events || lasted(opened) => return WatchEnd::Regular,
+                Ok(None) if has_lasted.as_mut().now_or_never().is_some() => return WatchEnd::Quiet,
                 Ok(None) => return WatchEnd::Failed(CallError::Transport(CLOSED.to_owned())),
                 Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
             };
@@ -296,8 +313,7 @@ impl<V: Stored> Watch<V> {
                 return end;
             }
             has_events = true;
-            self.contacted();
-            self.recover(outage);
+            self.delivered(outage);
         }
     }
 
@@ -321,18 +337,16 @@ impl<V: Stored> Watch<V> {
         Ok(())
     }
 
-    fn request(&self, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, CallError> {
+    fn request(&self, query: &str) -> Result<Request<Vec<u8>>, CallError> {
         let path = self.store.resource.collection(self.scope.as_deref())?;
-        Request::get(format!("{path}{}", query(pairs)))
+        Request::get(format!("{path}{query}"))
             .body(Vec::new())
             .map_err(|error| CallError::Request(error.to_string()))
     }
 
-    fn contacted(&self) {
+    /// The copies are up to date.
+    fn delivered(&self, outage: &mut Outage) {
         self.store.contacted(self.scope.as_deref(), Contact::now());
-    }
-
-    fn recover(&self, outage: &mut Outage) {
         if outage.failures > 0 {
             tracing::info!(kind = self.store.resource.kind, "watch recovered");
         }
@@ -349,6 +363,14 @@ impl<V: Stored> Watch<V> {
         } else {
             tracing::debug!(kind = self.store.resource.kind, %error, "watch failed again");
         }
+    }
+
+    fn warn_of_restore(&self) {
+        let kind = self.store.resource.kind;
+        tracing::warn!(
+            kind,
+            "the API server continues at an older version, as after a restore from a backup; its objects were listed again"
+        );
     }
 
     fn warn(&self, error: &CallError) {
@@ -376,9 +398,12 @@ impl<V: Stored> Watch<V> {
 
 const CLOSED: &str = "the server closed the watch at once, without any event";
 
-/// Whether a watch without events lasted so long that its end is regular.
-fn lasted(opened: Monotonic) -> bool {
-    Clock::system().monotonic().since(opened) >= Duration::from_secs(1)
+/// Whether a version of the server is before another. Versions that are no numbers cannot be compared.
+fn is_older(version: &str, other: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(version)
+        .zip(number(other))
+        .is_some_and(|(version, other)| version < other)
 }
 
 // === impl WatchEnd ===

@@ -14,12 +14,23 @@ use serde_json::Value;
 use super::{KubeCluster, Role, pods::StoredPod, store::Stored, writes};
 use crate::{
     adapters::api_server::{ObjectPath, Resource},
-    ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
+    ports::{ClusterError, HpaView, MetricQuery, ScaleView, StaleCopy, Workloads},
 };
 
 impl<R: Role> Workloads for KubeCluster<R> {
     fn is_synced(&self) -> bool {
         self.role.is_synced() && self.stores.is_synced()
+    }
+
+    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy> {
+        let (namespace, max) = (Some(&*target.namespace), self.timeouts.max_staleness);
+        let of_target = self
+            .store_of(target)
+            .and_then(|store| store.stale(namespace, max));
+        let pods = || self.stores.pods.stale(namespace, max);
+        of_target
+            .or_else(pods)
+            .or_else(|| self.stores.hpas.stale(namespace, max))
     }
 
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>> {

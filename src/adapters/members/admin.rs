@@ -427,7 +427,7 @@ mod tests {
             if sent.line.contains("profiles") {
                 Reply::Fail(code, "words")
             } else {
-                Reply::Ok(json!({"items": []}))
+                Reply::Ok(json!({"metadata": {"resourceVersion": "1"}, "items": []}))
             }
         });
         let client = AdminClient::new(Connection::over(service));

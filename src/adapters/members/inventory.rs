@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     adapters::{
-        api_server::{CallError, Calls, Connection, Discovery, Resource, query},
+        api_server::{CallError, Calls, Connection, Discovery, Resource},
         kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
     },
     ports::ClusterError,
@@ -158,6 +158,11 @@ impl Inventory {
         }
     }
 
+    /// A connection to a member, which shares the memory for pages of lists with that to the hub.
+    pub(super) fn beside_the_hub(&self, member: Connection) -> Connection {
+        member.beside(&self.connection)
+    }
+
     /// Watches Secrets and profiles until it is dropped; returns only when a watch exits.
     pub(super) async fn run(&self) {
         let mut tasks = JoinSet::new();
@@ -272,13 +277,6 @@ impl Inventory {
     }
 }
 
-/// The response of a list.
-#[derive(Deserialize)]
-struct ObjectList {
-    #[serde(default)]
-    items: Vec<Value>,
-}
-
 impl Inventory {
     /// Lists Secrets and profiles once, without a watch. Returns why profiles cannot be read, if the hub serves them.
     pub(super) async fn list_once(
@@ -304,11 +302,13 @@ async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result
     };
     let path = store.resource.collection(Some(scope)).map_err(what)?;
     let narrowed: Vec<_> = store.selector_parameter().into_iter().collect();
-    let read = calls
-        .read::<ObjectList>(&format!("{path}{}", query(&narrowed)))
-        .await;
-    let items = read.map_err(what)?.items.into_iter();
-    store.replace(Some(scope), items.filter_map(Entry::decode).collect());
+    let mut entries = Vec::new();
+    let listed = calls.list(&path, &narrowed, |object| {
+        entries.extend(Entry::read(object));
+        Ok(())
+    });
+    listed.await.map_err(what)?;
+    store.replace(Some(scope), entries);
     Ok(())
 }
 

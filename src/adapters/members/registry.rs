@@ -208,6 +208,7 @@ impl MemberRegistry {
         let server = access.host();
         match (self.connect)(&access) {
             Ok(connection) => {
+                let connection = self.inventory.beside_the_hub(connection);
                 tracing::info!(member = name, server, "connecting to a member");
                 entry.replace(self.open(name, access, connection));
             }

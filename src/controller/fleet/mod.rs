@@ -56,7 +56,7 @@ use super::{
     decide::DecideContext,
     demand_sample,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{Report, ReportState, Reporter, Trouble},
+    report::{CACHE_STALE, Report, ReportState, Reporter, Trouble},
     state::StateCell,
 };
 use crate::{
@@ -66,7 +66,7 @@ use crate::{
         validation::{self, Invalid},
     },
     clock::Monotonic,
-    ports::{Cluster, ClusterError, Fleet},
+    ports::{Cluster, ClusterError, Fleet, StaleCopy},
     telemetry::Write,
 };
 
@@ -152,8 +152,11 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn may_clean_up(&self) -> bool {
-        // Without a list of the members as well: otherwise a finalizer would keep its object for ever.
-        self.hub.is_synced() && self.hub.knows_federated()
+        // Without a list of the members as well: otherwise a finalizer would keep its object for ever. A fleet that an old
+        // copy lacks may have been created since, and its HPAs would look left behind.
+        self.hub.is_synced()
+            && self.hub.knows_federated()
+            && self.hub.stale_federated(None).is_none()
     }
 
     async fn changed(&self) -> Changed {
@@ -256,6 +259,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     ) -> Observed<Self> {
         if round.is_empty() {
             return Err(no_members());
+        }
+        let namespace = item.autoscaler.namespace();
+        if let Some(stale) = self.hub.stale_federated(Some(namespace)) {
+            return Err(not_current(&stale));
         }
         let due = {
             let fleet = &state.lock().of_kind;
@@ -410,6 +417,12 @@ fn restore_nothing(decision: &mut FleetDecision) {
             *reason = Reason::Steady;
         }
     }
+}
+
+/// A decision would be made from what the hub was, so none is.
+fn not_current(stale: &StaleCopy) -> Vec<Trouble> {
+    let trouble = |kind| (kind, CACHE_STALE, stale.to_string());
+    vec![trouble("Ready"), trouble("Assigned")]
 }
 
 /// Nothing can be decided without a member.

@@ -28,6 +28,9 @@ use crate::{
 /// The reason of a spec that cannot be acted on.
 pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 
+/// The reason of an object about which nothing is decided, because the copies of what it needs may be out of date.
+pub(in crate::controller) const CACHE_STALE: &str = "CacheStale";
+
 /// The reason of a target whose replicas another writer keeps changing.
 pub(in crate::controller) const EXTERNAL_WRITER: &str = "ExternalWriter";
 

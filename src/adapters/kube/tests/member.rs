@@ -298,7 +298,7 @@ fn known(namespaces: &[String]) -> KubeMember {
 async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale() {
     let like = PodShape::default();
     let ago = |seconds| Contact::ago(std::time::Duration::from_secs(seconds));
-    for (seconds, is_known) in [(80, true), (91, false)] {
+    for (seconds, is_known) in [(50, true), (61, false)] {
         let members = [known(&[]), known(&[]), known(&[])];
         let [a, b, c] = &members;
         a.role.nodes.contacted(None, ago(seconds));

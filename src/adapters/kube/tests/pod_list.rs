@@ -28,7 +28,7 @@ fn page(names: &[&str], next: &str) -> Reply {
         })
     };
     let items: Vec<Value> = names.iter().map(pod).collect();
-    Reply::Ok(json!({"metadata": {"continue": next}, "items": items}))
+    Reply::Ok(json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items}))
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn only_what_is_read_of_a_pod_has_to_be_as_expected() {
     let unnamed = json!({"metadata": {}});
     let (_server, lister) = lister(move |line| {
         let item = if line == FIRST { &odd } else { &unnamed };
-        Reply::Ok(json!({"metadata": {}, "items": [item]}))
+        Reply::Ok(json!({"metadata": {"resourceVersion": "1"}, "items": [item]}))
     });
     let pods = lister.list_pods("shop", "app=web").await.unwrap();
     let expected = ListedPod {

@@ -1,6 +1,10 @@
 //! Watches keep a store up to date, also if the server fails.
 
-use std::{io::ErrorKind, sync::Arc, time::Duration};
+use std::{
+    io::ErrorKind,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::Selector;
@@ -13,12 +17,12 @@ use super::super::{
     Changes,
     pods::StoredPod,
     store::{Entry, Store},
-    watch::{Watch, WatchTimeouts},
+    watch::{MAX_STALENESS, Watch, WatchTimeouts},
 };
 use crate::{
     adapters::{
         api_server::{
-            Resource,
+            PageTurns, Resource,
             fake::{FakeServer, Reply, Sent, failure},
         },
         redact::Redactor,
@@ -27,7 +31,7 @@ use crate::{
     ports::ObjectKey,
 };
 
-const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=50&resourceVersion=";
+const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=25&resourceVersion=";
 
 /// Timeouts without pauses.
 fn timeouts() -> WatchTimeouts {
@@ -88,6 +92,7 @@ async fn follow(
     let watch = Watch {
         client,
         redactor: Redactor::default(),
+        turns: PageTurns::default(),
         store: store.clone(),
         scope,
         timeouts,
@@ -266,6 +271,7 @@ async fn a_version_that_expires_at_once_is_listed_again_only_after_a_pause() {
     let watch = Watch {
         client,
         redactor: Redactor::default(),
+        turns: PageTurns::default(),
         store,
         scope: None,
         timeouts: patient,
@@ -464,11 +470,12 @@ fn only_a_new_spec_or_annotation_is_a_change() {
 
 #[tokio::test]
 async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
-    let (server, client) = FakeServer::new(|sent: &Sent, before| {
+    let (_server, client) = FakeServer::new(|sent: &Sent, before| {
         if sent.line.contains("watch=true") {
             Reply::Hang
         } else {
-            list("10", "more", &[pod(&before.to_string(), 1)])
+            let pods: &[Value] = if before == 0 { &[pod("a", 1)] } else { &[] };
+            list("10", "more", pods)
         }
     });
     let store = pods(None);
@@ -480,6 +487,7 @@ async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
     let watch = Watch {
         client,
         redactor: Redactor::default(),
+        turns: PageTurns::default(),
         store: store.clone(),
         scope: None,
         timeouts: patient,
@@ -493,8 +501,215 @@ async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
         () = watch.run() => unreachable!("a watch does not end"),
         () = failed => {}
     }
-    let expected = "invalid response: list longer than the limit of 1000 pages or 250000 objects";
-    assert_eq!(store.report().failing.as_deref(), Some(expected));
-    assert_eq!(server.lines().len(), 1_000);
+    let failing = store.report().failing.unwrap();
+    assert!(
+        failing.contains("list longer than the limit of 250000 objects"),
+        "{failing}"
+    );
     assert!(!store.is_synced());
+    assert_eq!(
+        store.report().last_contact,
+        None,
+        "a part of a list is no contact"
+    );
+}
+
+/// An object with an annotation of this size, as a user may write it.
+fn fat(mut object: Value, bytes: usize) -> Value {
+    object["metadata"]["annotations"] = json!({"note": "x".repeat(bytes)});
+    object
+}
+
+/// The page of these objects that a request asks for.
+fn page_of(objects: &[Value], sent: &Sent) -> Reply {
+    let parameter = |name: &str| {
+        let value = sent
+            .line
+            .split(['?', '&'])
+            .find_map(|pair| pair.strip_prefix(name));
+        value.map(|value| value.parse::<usize>().unwrap())
+    };
+    let first = parameter("continue=").unwrap_or_default();
+    let end = objects.len().min(first + parameter("limit=").unwrap());
+    let next = if end < objects.len() {
+        end.to_string()
+    } else {
+        String::new()
+    };
+    list("10", &next, &objects[first..end])
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
+    let objects: Vec<_> = (0..60)
+        .map(|n| fat(pod(&format!("pod-{n:02}"), 1), 250 << 10))
+        .collect();
+    let (server, client) = FakeServer::new(move |sent, _before| {
+        if sent.line.contains("watch=true") {
+            Reply::Hang
+        } else {
+            page_of(&objects, sent)
+        }
+    });
+    let store = pods(None);
+    let opened = async {
+        while !server
+            .lines()
+            .iter()
+            .any(|line| line.contains("watch=true"))
+        {
+            server.reached(server.lines().len() + 1).await;
+        }
+    };
+    let watch = Watch {
+        client,
+        redactor: Redactor::default(),
+        turns: PageTurns::default(),
+        store: store.clone(),
+        scope: None,
+        timeouts: timeouts(),
+    };
+    tokio::select! {
+        () = watch.run() => unreachable!("a watch does not end"),
+        () = opened => {}
+    }
+    assert_eq!(names(&store).len(), 60);
+    let lines = server.lines();
+    let first = ["500", "125", "31", "8&continue=31", "8&continue=39"];
+    let expected = first.map(|limit| format!("GET /api/v1/pods?limit={limit}"));
+    assert_eq!(lines[..5], expected);
+    let report = store.report();
+    assert_eq!((report.errors, report.unreadable), (0, 0));
+}
+
+#[tokio::test]
+async fn one_object_that_is_too_large_is_unreadable_for_itself() {
+    let objects = [pod("a", 1), fat(pod("b", 2), 9 << 20), pod("c", 3)];
+    let (server, client) = FakeServer::new(move |sent, _before| {
+        if sent.line.contains("watch=true") {
+            Reply::Hang
+        } else {
+            page_of(&objects, sent)
+        }
+    });
+    let store = pods(None);
+    follow(&store, timeouts(), (server.clone(), client, 9)).await;
+    assert_eq!(names(&store), ["a", "c"]);
+    assert_eq!(store.report().unreadable, 1);
+    assert_eq!(server.lines()[8], format!("GET /api/v1/pods?{OPEN}10"));
+}
+
+#[test]
+fn an_object_is_kept_without_the_annotations_of_others_and_not_beyond_a_size() {
+    let object = |generated: usize| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "annotations": {
+                "note": "x".repeat(300 << 10),
+                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "autoscaling.foretide.io/adopt": "true",
+                "metric-query.autoscaling.crane.io/resource.cpu": "1",
+            }},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "y".repeat(generated)},
+                "maxReplicas": 10, "scaleStrategy": "Auto",
+            },
+        })
+    };
+    let store: Store<EffectiveHorizontalPodAutoscaler> = Store::new(Resource::EHPA, &[None]);
+    store.apply(Entry::decode(object(3)).unwrap());
+    let kept = store
+        .get("shop", "web")
+        .unwrap()
+        .metadata
+        .annotations
+        .clone();
+    let keys: Vec<_> = kept.unwrap().into_keys().collect();
+    let ours = [
+        "autoscaling.foretide.io/adopt",
+        "metric-query.autoscaling.crane.io/resource.cpu",
+    ];
+    assert_eq!(keys, ours);
+    store.apply(Entry::decode(object(300 << 10)).unwrap());
+    assert!(store.get("shop", "web").is_none());
+    assert_eq!(store.report().unreadable, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_a_watch_delivers_shows_that_the_copies_are_up_to_date() {
+    let store = pods(None);
+    let seen = store.clone();
+    let delivered = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&delivered);
+    let minute = Duration::from_mins(1);
+    let (server, client) = FakeServer::new(move |_sent, before| {
+        let contact = seen.report().last_contact;
+        noted
+            .lock()
+            .unwrap()
+            .push(contact.is_some_and(|contact| contact.age().unsigned_abs() < minute));
+        // So that the next contact is seen.
+        if contact.is_some() {
+            seen.contacted(None, Contact::ago(minute));
+        }
+        match before {
+            0 => list("10", "more", &[pod("a", 1)]),
+            1 => Reply::Fail(500, "etcd has no leader"),
+            2 => list("10", "", &[pod("a", 1)]),
+            // Opened, and then nothing.
+            3 => Reply::EventsAndSilence(Vec::new()),
+            4 => Reply::Quiet(Duration::from_secs(25)),
+            // The version of the server, after a watch without events.
+            5 => list("10", "", &[pod("a", 1)]),
+            6 => Reply::Events(vec![bookmark("12")]),
+            _ => Reply::Hang,
+        }
+    });
+    follow(&store, timeouts(), (server, client, 8)).await;
+    let expected = [
+        (false, "nothing yet"),
+        (false, "a page"),
+        (false, "a list that failed"),
+        (true, "a complete list"),
+        (false, "a watch that was opened"),
+        (false, "its end, before the version of the server is known"),
+        (true, "its end"),
+        (true, "a bookmark"),
+    ];
+    for (delivered, (expected, what)) in delivered.lock().unwrap().iter().zip(expected) {
+        assert_eq!(*delivered, expected, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_restored_from_a_backup_is_listed_again() {
+    let store = pods(None);
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => list("100", "", &[pod("a", 90)]),
+        1 => Reply::Quiet(Duration::from_secs(25)),
+        2 => list("60", "more", &[pod("b", 50)]),
+        3 => list("61", "", &[pod("b", 50)]),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server.clone(), client, 5)).await;
+    let lines = server.lines();
+    assert_eq!(lines[2], "GET /api/v1/pods?limit=1");
+    assert_eq!(lines[3], "GET /api/v1/pods?limit=500");
+    assert_eq!(lines[4], format!("GET /api/v1/pods?{OPEN}61"));
+    assert_eq!(names(&store), ["b"]);
+}
+
+#[test]
+fn copies_are_stale_by_namespace() {
+    let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
+    let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
+    let stale = |namespace| store.stale(namespace, MAX_STALENESS).map(|copy| copy.since);
+    assert_eq!(stale(Some("shop")), Some(None), "never listed");
+    let old = Contact::ago(Duration::from_secs(61));
+    store.contacted(Some("shop"), old);
+    store.contacted(Some("bank"), Contact::ago(Duration::from_secs(40)));
+    assert_eq!(stale(Some("shop")), Some(Some(old.at())));
+    assert_eq!(stale(Some("bank")), None);
+    assert_eq!(stale(None), Some(Some(old.at())));
+    store.contacted(Some("shop"), Contact::now());
+    assert_eq!(stale(None), None);
 }

@@ -1,0 +1,325 @@
+//! The pages of a list: how many objects each asks for, and how many are read at a time.
+//!
+//! ```text
+//! 500 objects ──► too long ──► 125 ──► too long ──► 31 ──► read: 250 KiB per object ──► 8 ──► ... ──► 500
+//! ```
+//!
+//! Objects differ in size: 500 pods are some 4 MiB, 500 objects with large annotations more than 100 MiB. A page that is
+//! too long is asked for again in a smaller one, with the same continue token, down to one object. Pages that were
+//! read say how large the objects are, and the next one asks for as many as fit into [`PAGE_TARGET`].
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{error::CallError, resource::query};
+
+/// Maximum number of objects of a page, and of the first one: the page size of client-go.
+const OBJECTS_MAX: usize = 500;
+/// The size that a page should have.
+const PAGE_TARGET: usize = 2 << 20;
+/// Maximum size of a page of several objects.
+const PAGE_MAX: usize = 8 << 20;
+/// Maximum size of a page of one object. Etcd stores 1.5 MiB of one by default.
+const SINGLE_MAX: usize = 32 << 20;
+/// Maximum number of objects of a list; the largest clusters have 150 000 pods.
+const LIST_MAX: usize = 250_000;
+/// Maximum number of pages without an object: a faulty server may send a list without end.
+const EMPTY_PAGES_MAX: u32 = 100;
+/// How many pages a process reads at a time, of all clusters.
+const TURNS: usize = 4;
+
+/// How far a list has been read.
+#[derive(Debug)]
+pub(in crate::adapters) struct Pages {
+    /// How many objects the next page asks for.
+    limit: usize,
+    /// The continue token of the next page; none for the first.
+    next: Option<String>,
+    /// The version of the list, once its last page has been read.
+    version: Option<String>,
+    objects: usize,
+    empty_pages: u32,
+}
+
+/// The right to read a page of a list, which bounds the memory of pages: one at a time for each cluster, so that none
+/// takes the turns of the others, and [`TURNS`] for the process.
+#[derive(Debug, Clone)]
+pub(in crate::adapters) struct PageTurns {
+    of_cluster: Arc<Semaphore>,
+    of_process: Arc<Semaphore>,
+}
+
+/// A page is being read.
+#[derive(Debug)]
+pub(in crate::adapters) struct PageTurn(
+    #[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2],
+);
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMeta,
+    /// As text, so that one object at a time is decoded.
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta {
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+// === impl Pages ===
+
+impl Default for Pages {
+    /// Nothing has been read.
+    fn default() -> Self {
+        Self {
+            limit: OBJECTS_MAX,
+            next: None,
+            version: None,
+            objects: 0,
+            empty_pages: 0,
+        }
+    }
+}
+
+impl Pages {
+    /// The first page, of one object.
+    pub(in crate::adapters) fn of_one_object() -> Self {
+        Self {
+            limit: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The version of the server at which it answered with this page.
+    ///
+    /// # Errors
+    /// The text is no page of a list.
+    pub(in crate::adapters) fn version_of(text: &str) -> Result<String, CallError> {
+        Ok(Page::of(text)?.metadata.resource_version)
+    }
+
+    /// The version of the list, once it is complete.
+    pub(in crate::adapters) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// The query string of the request for the next page, of the objects that these parameters select.
+    pub(in crate::adapters) fn query<'a>(
+        &self,
+        selectors: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> String {
+        let limit = self.limit.to_string();
+        let mut pairs: Vec<(&str, &str)> = vec![("limit", &limit)];
+        for selector in selectors {
+            pairs.push(selector);
+        }
+        pairs.extend(self.next.as_deref().map(|token| ("continue", token)));
+        query(&pairs)
+    }
+
+    /// How long the response with the next page may be, in bytes.
+    pub(in crate::adapters) fn max_bytes(&self) -> usize {
+        if self.limit == 1 {
+            SINGLE_MAX
+        } else {
+            PAGE_MAX
+        }
+    }
+
+    /// The objects of the next page, each as JSON text.
+    ///
+    /// # Errors
+    /// The text is no page of a list, or the list does not end.
+    pub(in crate::adapters) fn read<'a>(
+        &mut self,
+        text: &'a str,
+    ) -> Result<impl Iterator<Item = &'a str> + use<'a>, CallError> {
+        let page = Page::of(text)?;
+        let items = page.items.unwrap_or_default();
+        self.objects = self.objects.saturating_add(items.len());
+        self.empty_pages = self.empty_pages.saturating_add(u32::from(items.is_empty()));
+        // An empty token marks the last page, like an absent one.
+        self.next = page.metadata.next.filter(|token| !token.is_empty());
+        if self.next.is_none() {
+            self.version = Some(page.metadata.resource_version);
+        } else if self.objects > LIST_MAX || self.empty_pages > EMPTY_PAGES_MAX {
+            return Err(CallError::Response(format!(
+                "list longer than the limit of {LIST_MAX} objects, or with more than {EMPTY_PAGES_MAX} empty pages"
+            )));
+        }
+        self.limit = next_limit(self.limit, text.len(), items.len());
+        Ok(items.into_iter().map(RawValue::get))
+    }
+
+    /// Asks for fewer objects after an error, if it is that the page was too long.
+    ///
+    /// # Errors
+    /// Any other error, and that of a page of one object.
+    pub(in crate::adapters) fn retry_smaller(&mut self, error: CallError) -> Result<(), CallError> {
+        match error {
+            CallError::TooLong(_) if self.limit > 1 => {
+                self.limit = (self.limit / 4).max(1);
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+}
+
+// === impl Page ===
+
+impl<'a> Page<'a> {
+    fn of(text: &'a str) -> Result<Self, CallError> {
+        serde_json::from_str(text).map_err(|error| CallError::Response(error.to_string()))
+    }
+}
+
+/// How many objects the page after one with this many `bytes` and `objects` asks for. At most twice as many as before:
+/// the next objects may be larger.
+fn next_limit(limit: usize, bytes: usize, objects: usize) -> usize {
+    let fitting = PAGE_TARGET.saturating_mul(objects.max(1)) / bytes.max(1);
+    fitting.min(limit.saturating_mul(2)).clamp(1, OBJECTS_MAX)
+}
+
+// === impl PageTurns ===
+
+impl Default for PageTurns {
+    /// Those of a process, and of its first cluster.
+    fn default() -> Self {
+        Self {
+            of_cluster: Arc::new(Semaphore::new(1)),
+            of_process: Arc::new(Semaphore::new(TURNS)),
+        }
+    }
+}
+
+impl PageTurns {
+    /// Those of another cluster of the same process.
+    pub(in crate::adapters) fn of_another_cluster(&self) -> Self {
+        Self {
+            of_cluster: Arc::new(Semaphore::new(1)),
+            of_process: Arc::clone(&self.of_process),
+        }
+    }
+
+    /// Waits for a turn, in the order of the calls.
+    pub(in crate::adapters) async fn take(&self) -> PageTurn {
+        // They are never closed.
+        let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.ok();
+        let of_process = Arc::clone(&self.of_process).acquire_owned().await.ok();
+        PageTurn([of_cluster, of_process])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// How many objects each page asks for, of a list of objects of these sizes in bytes.
+    fn limits(sizes: &[usize]) -> Vec<usize> {
+        let (mut pages, mut limits, mut at) = (Pages::default(), Vec::new(), 0);
+        while pages.version().is_none() {
+            limits.push(pages.limit);
+            let objects: Vec<_> = sizes[at..].iter().take(pages.limit).collect();
+            let items: Vec<_> = objects.iter().map(|size| "x".repeat(**size)).collect();
+            let next = if at + items.len() < sizes.len() {
+                "more"
+            } else {
+                ""
+            };
+            let page =
+                json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": items});
+            let text = page.to_string();
+            if text.len() > pages.max_bytes() {
+                let error = CallError::TooLong(pages.max_bytes());
+                pages.retry_smaller(error).unwrap();
+                continue;
+            }
+            at += pages.read(&text).unwrap().count();
+        }
+        assert_eq!((at, pages.version()), (sizes.len(), Some("7")));
+        limits
+    }
+
+    #[test]
+    fn pages_are_as_large_as_the_objects_allow() {
+        assert_eq!(limits(&[]), [500]);
+        assert_eq!(limits(&[2_000; 1_200]), [500; 3]);
+        let (large, small) = (250 << 10, 1_000);
+        assert_eq!(limits(&[large; 40]), [500, 125, 31, 8, 8]);
+        let mut mixed = vec![large; 40];
+        mixed.extend([small; 1_000]);
+        let limits = limits(&mixed);
+        assert_eq!(limits.last(), Some(&500), "{limits:?}");
+        assert!(limits.len() < 25, "{limits:?}");
+    }
+
+    #[test]
+    fn one_object_that_is_too_large_is_an_error_and_so_is_any_other_failure() {
+        let mut pages = Pages::default();
+        assert!(
+            pages
+                .retry_smaller(CallError::Response("cut".into()))
+                .is_err()
+        );
+        for limit in [125, 31, 7, 1] {
+            pages.retry_smaller(CallError::TooLong(1)).unwrap();
+            assert_eq!(pages.query([]), format!("?limit={limit}"));
+        }
+        assert!(pages.retry_smaller(CallError::TooLong(1)).is_err());
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_an_error() {
+        let mut pages = Pages::default();
+        let page = json!({"metadata": {"resourceVersion": "7", "continue": "more"}}).to_string();
+        let read = (0..1_000).find_map(|_| pages.read(&page).err());
+        assert!(read.unwrap().to_string().contains("250000 objects"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Every object is read once, whatever the sizes, with at most a few requests more than objects.
+        #[test]
+        fn every_object_is_read(sizes in prop::collection::vec(prop_oneof![Just(100), Just(300_000), Just(3_000_000)], 0..40)) {
+            let limits = limits(&sizes);
+            prop_assert!(limits.len() <= 3 * sizes.len() + 1, "{limits:?}");
+            prop_assert!(limits.iter().all(|limit| (1..=500).contains(limit)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_has_one_turn_and_a_process_some() {
+        let hub = PageTurns::default();
+        let held = hub.take().await;
+        assert!(
+            hub.take().now_or_never().is_none(),
+            "a second one of the hub"
+        );
+        let members: Vec<_> = (0..TURNS).map(|_| hub.of_another_cluster()).collect();
+        let mut turns: Vec<_> = members
+            .iter()
+            .map(|member| member.take().now_or_never())
+            .collect();
+        assert!(
+            turns.pop().unwrap().is_none(),
+            "one more than the process has"
+        );
+        assert!(turns.iter().all(Option::is_some));
+        drop(held);
+        assert!(members[TURNS - 1].take().now_or_never().is_some());
+    }
+}
