@@ -35,8 +35,12 @@ use crate::{
 
 /// Where an API server says whom it authenticates how.
 const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";
-/// How many requests of one connection are answered at a time. An API server may send all of its own on one.
-const STREAMS_MAX: u32 = 256;
+/// The API servers hold a few connections each, maybe all behind one address, and may send all of their requests on one.
+const LIMITS: http::PortLimits = http::PortLimits {
+    connections: 256,
+    connections_of_peer: 256,
+    requests: 256,
+};
 
 /// Why the metric adapter could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +178,7 @@ impl Adapter {
     /// Answers requests, and keeps the sources of the answers up to date.
     fn serve(self, config: &AdapterConfig, listener: TcpListener, server: &mut MetricServer) {
         let (router, configs) = (self.router(config), self.certificates.configs());
-        server.serve(|stopped| http::serve_tls(listener, configs, router, STREAMS_MAX, stopped));
+        server.serve(|stopped| http::serve_tls(listener, configs, router, LIMITS, stopped));
         tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
         let Self {
             autoscalers,

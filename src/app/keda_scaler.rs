@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! KEDA ─► serve_tls ─► http::keda ─► statuses (watch)
+//!            │            └─► answers of streams, made at each change
 //!            └─► certificates ─► Secret, or files
 //! ```
 //!
@@ -22,12 +23,8 @@ use crate::{
     clock::{Clock, Contact},
     config::KedaScalerConfig,
     http,
-    ports::Autoscalers,
+    ports::{Autoscalers, ClientCertificates},
 };
-
-/// How many requests of one connection are answered at a time. KEDA holds all its streams on one, two for each trigger of type
-/// external-push; beyond the limit its other requests would wait.
-const STREAMS_MAX: u32 = 4096;
 
 /// Runs one KEDA scaler until `shutdown` completes.
 ///
@@ -47,14 +44,16 @@ pub async fn run(
     let certificates = certificates(&config, &connection, &clock);
     let unready = unready(&autoscalers, certificates.as_deref());
     let mut server = MetricServer::with_probes(probe_listener, unready);
-    let router = http::keda::router(Arc::clone(&autoscalers) as Arc<dyn Autoscalers>, clock);
+    let statuses = Arc::clone(&autoscalers) as Arc<dyn Autoscalers>;
+    let (router, updates) = http::keda::service(statuses, clock);
     server.serve(|stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
-            http::serve_tls(listener, configs, router, STREAMS_MAX, stopped).boxed()
+            http::serve_tls(listener, configs, router, http::keda::LIMITS, stopped).boxed()
         }
-        None => http::serve_http2(listener, router, STREAMS_MAX, stopped).boxed(),
+        None => http::serve_http2(listener, router, http::keda::LIMITS, stopped).boxed(),
     });
+    server.spawn("answers of streams", updates);
     server.spawn("watch of autoscalers", async move {
         autoscalers.run().await;
     });
@@ -97,9 +96,13 @@ fn unready(
 )]
 fn started(config: &KedaScalerConfig) {
     let listen = config.listen;
-    if config.tls.is_some() {
-        tracing::info!(%listen, "KEDA scaler started");
-    } else {
-        tracing::warn!(%listen, "KEDA scaler started without TLS: any client that reaches the port is answered");
+    match config.tls.as_ref().map(|tls| &tls.clients) {
+        Some(ClientCertificates::SignedBy(_)) => tracing::info!(%listen, "KEDA scaler started"),
+        Some(_) => {
+            tracing::warn!(%listen, "KEDA scaler started: any client that reaches the port is answered");
+        }
+        None => {
+            tracing::warn!(%listen, "KEDA scaler started without TLS: any client that reaches the port is answered");
+        }
     }
 }

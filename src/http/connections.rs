@@ -1,11 +1,14 @@
 //! The open connections of one port: how many there may be, and which one is closed for a new one.
 //!
-//! Any pod that reaches a port may open connections. At the limit, one is closed for a new one: of those that answer no
-//! request now, one that never had a request, or else the one whose last request is longest ago. So idle connections
-//! keep neither the probes of the kubelet nor the API server out.
+//! Any pod that reaches a port may open connections. At the limit, one is closed for a new one, of the peer (an address)
+//! that has the most: of those that answer no request now, one that never had a request, or else the one whose last
+//! request is longest ago. So connections of one pod keep neither the probes of the kubelet nor the API server out, nor
+//! KEDA, whether they are idle or busy.
 
 use std::{
+    cmp::Reverse,
     future::Future,
+    net::IpAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -40,45 +43,67 @@ pub(super) struct BodyInFlight<B> {
     _request: InFlight,
 }
 
+/// How many connections may be open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConnectionLimits {
+    pub(super) total: usize,
+    /// From one address.
+    pub(super) of_peer: usize,
+}
+
 struct Open {
+    peer: IpAddr,
     activity: Arc<Activity>,
     task: AbortHandle,
 }
 
-/// Serves connections as they come, each in a task of its own, until there are no more and all have ended.
+/// Serves connections as they come, with their peers, each in a task of its own, until there are no more and all have ended.
 pub(super) async fn serve_connections<S, I, F>(
     mut incoming: S,
-    limit: usize,
-    serve_one: impl Fn(I, Arc<Activity>) -> F,
+    limits: ConnectionLimits,
+    serve_one: impl Fn(IpAddr, I, Arc<Activity>) -> F,
 ) where
-    S: Stream<Item = I> + Unpin,
+    S: Stream<Item = (IpAddr, I)> + Unpin,
     F: Future<Output = ()> + Send + 'static,
 {
     let requests = Arc::<AtomicU64>::default();
     let mut tasks = JoinSet::new();
     // In the order in which they were accepted.
     let mut open: Vec<Open> = Vec::new();
-    while let Some(stream) = incoming.next().await {
+    while let Some((peer, stream)) = incoming.next().await {
         while tasks.try_join_next().is_some() {}
         open.retain(|connection| !connection.task.is_finished());
-        if open.len() >= limit
-            && let Some(position) = least_needed(&open)
-        {
+        if let Some(position) = closed_for(peer, &open, limits) {
             open.remove(position).task.abort();
         }
         let activity = Arc::new(Activity::among(Arc::clone(&requests)));
-        let task = tasks.spawn(serve_one(stream, Arc::clone(&activity)));
-        open.push(Open { activity, task });
+        let task = tasks.spawn(serve_one(peer, stream, Arc::clone(&activity)));
+        open.push(Open {
+            peer,
+            activity,
+            task,
+        });
     }
     drop(incoming);
     while tasks.join_next().await.is_some() {}
 }
 
-/// The connection that is closed for a new one.
-fn least_needed(open: &[Open]) -> Option<usize> {
-    let use_of = |(_, connection): &(usize, &Open)| connection.activity.rank();
-    let least = open.iter().enumerate().min_by_key(use_of);
-    least.map(|(position, _)| position)
+/// The connection that is closed for a new one of this peer, at a limit.
+fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<usize> {
+    let count_of = |peer: IpAddr| open.iter().filter(|one| one.peer == peer).count();
+    let from = if count_of(peer) >= limits.of_peer {
+        peer
+    } else if open.len() >= limits.total {
+        // Of those that have the most, whose connection is needed least.
+        let by_use = |one: &&Open| (Reverse(count_of(one.peer)), one.activity.rank());
+        open.iter().min_by_key(by_use)?.peer
+    } else {
+        return None;
+    };
+    let all = open.iter().enumerate();
+    let of_peer = all.filter(|(_, one)| one.peer == from);
+    let least_needed = of_peer.min_by_key(|(_, one)| one.activity.rank());
+    least_needed.map(|(position, _)| position)
 }
 
 // === impl Activity ===
@@ -151,28 +176,90 @@ mod tests {
 
     use super::*;
 
-    fn open(tasks: &mut JoinSet<()>, requests: &Arc<AtomicU64>) -> Open {
-        Open {
-            activity: Arc::new(Activity::among(Arc::clone(requests))),
-            task: tasks.spawn(pending()),
+    fn peer(number: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, number])
+    }
+
+    /// Connections of these peers, in the order in which they were accepted.
+    struct Rig {
+        _tasks: JoinSet<()>,
+        open: Vec<Open>,
+        names: Vec<&'static str>,
+    }
+
+    impl Rig {
+        fn new(all: &[(&'static str, u8)]) -> Self {
+            let (mut tasks, requests) = (JoinSet::new(), Arc::default());
+            let open = all.iter().map(|(_, number)| Open {
+                peer: peer(*number),
+                activity: Arc::new(Activity::among(Arc::clone(&requests))),
+                task: tasks.spawn(pending()),
+            });
+            let (open, names) = (open.collect(), all.iter().map(|(name, _)| *name).collect());
+            Self {
+                _tasks: tasks,
+                open,
+                names,
+            }
+        }
+
+        /// The connections that are closed one after another for new ones of this peer.
+        fn closed_for(&mut self, number: u8, limits: ConnectionLimits) -> Vec<&'static str> {
+            let mut closed = Vec::new();
+            while let Some(position) = closed_for(peer(number), &self.open, limits) {
+                self.open.remove(position);
+                closed.push(self.names.remove(position));
+            }
+            closed
         }
     }
 
     #[tokio::test]
     async fn a_connection_that_answers_is_closed_last_and_one_without_a_request_first() {
-        let (mut tasks, requests) = (JoinSet::new(), Arc::default());
-        let mut all: Vec<Open> = (0..4).map(|_| open(&mut tasks, &requests)).collect();
-        let answering = all[0].activity.request();
-        drop(all[3].activity.request());
-        drop(all[1].activity.request());
-        let mut closed = Vec::new();
-        let mut names = vec!["answering", "second", "silent", "first"];
-        while let Some(position) = least_needed(&all) {
-            all.remove(position);
-            closed.push(names.remove(position));
-        }
-        assert_eq!(closed, ["silent", "first", "second", "answering"]);
+        let mut rig = Rig::new(&[("answering", 1), ("second", 1), ("silent", 1), ("first", 1)]);
+        let answering = rig.open[0].activity.request();
+        drop(rig.open[3].activity.request());
+        drop(rig.open[1].activity.request());
+        let limits = ConnectionLimits {
+            total: 1,
+            of_peer: 1,
+        };
+        assert_eq!(
+            rig.closed_for(1, limits),
+            ["silent", "first", "second", "answering"]
+        );
         drop(answering);
+    }
+
+    #[tokio::test]
+    async fn at_the_limit_the_peer_with_the_most_loses_one_though_it_is_busy() {
+        let (keda, stranger, other) = (1, 2, 3);
+        let all = [
+            ("keda", keda),
+            ("busy", stranger),
+            ("busier", stranger),
+            ("other", other),
+            ("silent", stranger),
+        ];
+        let mut rig = Rig::new(&all);
+        let requests = [1, 2].map(|busy: usize| rig.open[busy].activity.request());
+        let limits = |total| ConnectionLimits { total, of_peer: 3 };
+        assert_eq!(rig.closed_for(keda, limits(6)), [] as [&str; 0]);
+        assert_eq!(rig.closed_for(keda, limits(4)), ["silent", "busy"]);
+        // Now each has one, and none of them but the stranger's answers.
+        assert_eq!(rig.closed_for(keda, limits(3)), ["keda"]);
+        drop(requests);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_as_many_as_it_may_loses_one_of_its_own() {
+        let mut rig = Rig::new(&[("keda", 1), ("first", 2), ("second", 2)]);
+        let limits = ConnectionLimits {
+            total: 8,
+            of_peer: 2,
+        };
+        assert_eq!(rig.closed_for(1, limits), [] as [&str; 0]);
+        assert_eq!(rig.closed_for(2, limits), ["first"]);
     }
 
     #[test]
@@ -190,17 +277,21 @@ mod tests {
 
     #[tokio::test]
     async fn it_ends_when_no_more_connections_come_and_all_have_ended() {
-        let (sender, incoming) = mpsc::unbounded::<()>();
+        let (sender, incoming) = mpsc::unbounded();
         let (end, ended) = mpsc::unbounded::<()>();
         let ended = Arc::new(tokio::sync::Mutex::new(ended));
-        let serve_one = move |(), _activity| {
+        let serve_one = move |_peer, (), _activity| {
             let ended = Arc::clone(&ended);
             async move {
                 let _end = ended.lock().await.next().await;
             }
         };
-        let mut served = std::pin::pin!(serve_connections(incoming, 8, serve_one));
-        sender.unbounded_send(()).unwrap();
+        let limits = ConnectionLimits {
+            total: 8,
+            of_peer: 8,
+        };
+        let mut served = std::pin::pin!(serve_connections(incoming, limits, serve_one));
+        sender.unbounded_send((peer(1), ())).unwrap();
         drop(sender);
         assert!(served.as_mut().now_or_never().is_none());
         drop(end);

@@ -42,7 +42,7 @@ pub use self::{
     identity::AccessControl,
     probes::probes,
     serve::serve,
-    tls::{PeerCertificates, TlsConfigs, serve_http2, serve_tls},
+    tls::{PeerAddress, PeerCertificates, PortLimits, TlsConfigs, serve_http2, serve_tls},
 };
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 

@@ -1,7 +1,7 @@
 //! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request, and on how
 //! many are open at a time.
 
-use std::{io, time::Duration};
+use std::{io, net::IpAddr, time::Duration};
 
 use axum::Router;
 use futures::{Stream, StreamExt, stream};
@@ -15,10 +15,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::connections::serve_connections;
+use super::connections::{ConnectionLimits, serve_connections};
 
-/// How many connections may be open: probes and a few scrapers need less than ten.
-const CONNECTIONS_MAX: usize = 64;
+/// Probes and a few scrapers need less than ten; they may come from one address.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    total: 64,
+    of_peer: 64,
+};
 /// How long the header of a request may take.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
@@ -29,17 +32,22 @@ pub async fn serve(listener: TcpListener, router: Router) {
     serve_plain(accepted(listener).boxed(), router).await;
 }
 
-/// The connections of a listener, as they come.
-pub(super) fn accepted(listener: TcpListener) -> impl Stream<Item = TcpStream> + Send {
+/// The connections of a listener, as they come, with the addresses of their clients.
+pub(super) fn accepted(listener: TcpListener) -> impl Stream<Item = (IpAddr, TcpStream)> + Send {
     stream::unfold(listener, |listener| async {
         Some((accept(&listener).await, listener))
     })
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (IpAddr, TcpStream) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok((stream, peer)) => {
+                // The frames of an answer would wait for each other's acknowledgement.
+                drop(stream.set_nodelay(true));
+                // An IPv4 client of an IPv6 socket is the same peer.
+                return (peer.ip().to_canonical(), stream);
+            }
             Err(error) => {
                 tracing::debug!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -51,11 +59,11 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 /// Serves connections as they come, until there are no more and all have ended.
 async fn serve_plain<S, I>(incoming: S, router: Router)
 where
-    S: Stream<Item = I> + Unpin,
+    S: Stream<Item = (IpAddr, I)> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let serve_one = |stream, _activity| serve_one(stream, router.clone());
-    serve_connections(incoming, CONNECTIONS_MAX, serve_one).await;
+    let serve_one = |_peer, stream, _activity| serve_one(stream, router.clone());
+    serve_connections(incoming, LIMITS, serve_one).await;
 }
 
 async fn serve_one<I>(stream: I, router: Router)
@@ -74,7 +82,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::{collections::VecDeque, net::Ipv4Addr};
 
     use axum::routing::get;
     use futures::{channel::mpsc, stream};
@@ -86,6 +94,7 @@ mod tests {
     use super::*;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn router() -> Router {
         Router::new().route("/", get(|| async { "ok\n" }))
@@ -102,7 +111,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_sent_too_slowly_is_ended() {
         let (mut slow, of_server) = duplex(1024);
-        let served = tokio::spawn(serve_plain(stream::iter([of_server]), router()));
+        let served = tokio::spawn(serve_plain(stream::iter([(PEER, of_server)]), router()));
         slow.write_all(b"GET / HTTP/1.1\r\nhost").await.unwrap();
         let mut answer = std::pin::pin!(received(slow));
         let second = Duration::from_secs(1);
@@ -118,13 +127,13 @@ mod tests {
         let (sender, incoming) = mpsc::unbounded();
         let served = tokio::spawn(serve_plain(incoming, router()));
         let mut idle = VecDeque::new();
-        for _ in 0..CONNECTIONS_MAX {
+        for _ in 0..LIMITS.total {
             let (client, of_server) = duplex(1024);
-            sender.unbounded_send(of_server).unwrap();
+            sender.unbounded_send((PEER, of_server)).unwrap();
             idle.push_back(client);
         }
         let (mut probe, of_server) = duplex(1024);
-        sender.unbounded_send(of_server).unwrap();
+        sender.unbounded_send((PEER, of_server)).unwrap();
         probe.write_all(REQUEST).await.unwrap();
         // Long before the idle connections reach their timeout.
         let soon = Duration::from_secs(1);

@@ -6,6 +6,7 @@
 use std::{
     future::{Future, ready},
     io,
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -29,16 +30,17 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::ServiceExt as _;
 
 use super::{
-    connections::{Activity, serve_connections},
+    connections::{Activity, ConnectionLimits, serve_connections},
     serve::{HEADER_TIMEOUT, accepted},
 };
 
-/// How many connections may be open. The API servers and KEDA hold a few each, with many requests on one.
-const CONNECTIONS_MAX: usize = 256;
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest header of a request. Those of the API server name the groups of a user.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
+/// How much of the bodies of one connection's requests, and of one body, is received before it is read.
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+const STREAM_WINDOW: u32 = 64 * 1024;
 /// How often a silent HTTP/2 connection is asked whether its client is there.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 /// How long requests in flight may take after the server was told to stop.
@@ -46,6 +48,21 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The newest configuration of new connections; none while there is no certificate.
 pub type TlsConfigs = watch::Receiver<Option<Arc<ServerConfig>>>;
+
+/// How much the clients of a port may hold open.
+#[derive(Debug, Clone, Copy)]
+pub struct PortLimits {
+    /// Connections.
+    pub connections: usize,
+    /// Connections from one address. Beyond either limit, one is closed for a new one.
+    pub connections_of_peer: usize,
+    /// Requests of one connection that are answered at a time over HTTP/2. The client sends others later.
+    pub requests: u32,
+}
+
+/// The address of the client, in the request's extensions. Clients behind one proxy have the same.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub IpAddr);
 
 /// The certificates that the client of a connection presented, its own first; none without a client certificate.
 ///
@@ -56,51 +73,43 @@ pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
 /// Serves a router on a listener until `stop` completes and the requests in flight have ended, or five seconds after it.
 ///
-/// Connections are refused while there is no configuration. Its `alpn_protocols` decide whether HTTP/2 is offered, where at
-/// most `streams_max` requests of a connection are answered at a time.
+/// Connections are refused while there is no configuration. Its `alpn_protocols` decide whether HTTP/2 is offered.
 pub async fn serve_tls(
     listener: TcpListener,
     configs: TlsConfigs,
     router: Router,
-    streams_max: u32,
+    limits: PortLimits,
     stop: impl Future<Output = ()> + Send,
 ) {
-    serve_incoming(
-        accepted(listener).boxed(),
-        configs,
-        router,
-        streams_max,
-        stop,
-    )
-    .await;
+    serve_incoming(accepted(listener).boxed(), configs, router, limits, stop).await;
 }
 
 /// As [`serve_tls`], without TLS: HTTP/2 alone, from the first byte on, as clients of gRPC without TLS speak it.
 pub async fn serve_http2(
     listener: TcpListener,
     router: Router,
-    streams_max: u32,
+    limits: PortLimits,
     stop: impl Future<Output = ()> + Send,
 ) {
     let open = |stream| ready(Some(Opened::plaintext(stream)));
-    serve_opened(accepted(listener).boxed(), open, router, streams_max, stop).await;
+    serve_opened(accepted(listener).boxed(), open, router, limits, stop).await;
 }
 
 async fn serve_incoming<S, I>(
     incoming: S,
     configs: TlsConfigs,
     router: Router,
-    streams_max: u32,
+    limits: PortLimits,
     stop: impl Future<Output = ()>,
 ) where
-    S: Stream<Item = I> + Unpin,
+    S: Stream<Item = (IpAddr, I)> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let open = |stream| {
         let config = configs.borrow().clone();
         async { Some(Opened::encrypted(handshake(stream, config?).await?)) }
     };
-    serve_opened(incoming, open, router, streams_max, stop).await;
+    serve_opened(incoming, open, router, limits, stop).await;
 }
 
 /// Serves connections that `open` makes ready for requests; none for one that is closed instead.
@@ -108,10 +117,10 @@ async fn serve_opened<S, I, O, F>(
     incoming: S,
     open: impl Fn(I) -> F,
     router: Router,
-    streams_max: u32,
+    limits: PortLimits,
     stop: impl Future<Output = ()>,
 ) where
-    S: Stream<Item = I> + Unpin,
+    S: Stream<Item = (IpAddr, I)> + Unpin,
     O: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     F: Future<Output = Option<Opened<O>>> + Send + 'static,
 {
@@ -122,13 +131,14 @@ async fn serve_opened<S, I, O, F>(
     };
     // By value, so that the listener is closed before the requests in flight end: what it accepted would be reset.
     let incoming = incoming.take_until(Box::pin(stopping));
-    let serve_one = |stream, activity| {
+    let serve_one = |peer, stream, activity| {
         let opened = open(stream);
         let connection = Connection {
+            peer: PeerAddress(peer),
             activity,
             router: router.clone(),
             stopped: stopped.subscribe(),
-            streams_max,
+            requests_max: limits.requests,
         };
         async move {
             if let Some(opened) = opened.await {
@@ -136,7 +146,11 @@ async fn serve_opened<S, I, O, F>(
             }
         }
     };
-    serve_connections(incoming, CONNECTIONS_MAX, serve_one).await;
+    let limits = ConnectionLimits {
+        total: limits.connections,
+        of_peer: limits.connections_of_peer,
+    };
+    serve_connections(incoming, limits, serve_one).await;
 }
 
 async fn handshake<I>(stream: I, config: Arc<ServerConfig>) -> Option<TlsStream<I>>
@@ -158,7 +172,7 @@ where
 struct Opened<I> {
     stream: I,
     is_http2: bool,
-    peer: PeerCertificates,
+    certificates: PeerCertificates,
 }
 
 // === impl Opened ===
@@ -166,10 +180,10 @@ struct Opened<I> {
 impl<I> Opened<TlsStream<I>> {
     fn encrypted(stream: TlsStream<I>) -> Self {
         let (_, session) = stream.get_ref();
-        let peer = session.peer_certificates().unwrap_or_default().into();
+        let certificates = session.peer_certificates().unwrap_or_default().into();
         Self {
             is_http2: session.alpn_protocol() == Some(b"h2"),
-            peer: PeerCertificates(peer),
+            certificates: PeerCertificates(certificates),
             stream,
         }
     }
@@ -180,17 +194,18 @@ impl<I> Opened<I> {
         Self {
             stream,
             is_http2: true,
-            peer: PeerCertificates::default(),
+            certificates: PeerCertificates::default(),
         }
     }
 }
 
 /// What serves the requests of one connection.
 struct Connection {
+    peer: PeerAddress,
     activity: Arc<Activity>,
     router: Router,
     stopped: watch::Receiver<bool>,
-    streams_max: u32,
+    requests_max: u32,
 }
 
 // === impl Connection ===
@@ -201,20 +216,22 @@ impl Connection {
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let Self {
+            peer,
             activity,
             router,
             mut stopped,
-            streams_max,
+            requests_max,
         } = self;
         let Opened {
             stream,
             is_http2,
-            peer,
+            certificates,
         } = opened;
-        let builder = builder(is_http2, streams_max);
+        let builder = builder(is_http2, requests_max);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let in_flight = activity.request();
-            request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(certificates.clone());
+            request.extensions_mut().insert(peer);
             let response = router.clone().oneshot(request);
             async move {
                 let response = response.await;
@@ -238,7 +255,7 @@ impl Connection {
 }
 
 /// One protocol per connection, as the handshake settled: waiting for the first bytes to tell it has no deadline.
-fn builder(is_http2: bool, streams_max: u32) -> auto::Builder<TokioExecutor> {
+fn builder(is_http2: bool, requests_max: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -248,7 +265,9 @@ fn builder(is_http2: bool, streams_max: u32) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_PERIOD)
-        .max_concurrent_streams(streams_max)
+        .max_concurrent_streams(requests_max)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
         .max_header_list_size(HEADER_BYTES_MAX);
     if is_http2 {
         builder.http2_only()
@@ -259,7 +278,7 @@ fn builder(is_http2: bool, streams_max: u32) -> auto::Builder<TokioExecutor> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{net::Ipv4Addr, sync::Mutex};
 
     use axum::{
         Extension,
@@ -284,6 +303,12 @@ mod tests {
 
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const LIMITS: PortLimits = PortLimits {
+        connections: 8,
+        connections_of_peer: 8,
+        requests: 8,
+    };
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
     fn der(identity: &Identity) -> CertificateDer<'static> {
@@ -317,7 +342,7 @@ mod tests {
     /// A server whose connections come from [`Port::connect`].
     struct Port {
         pki: Pki,
-        connections: mpsc::UnboundedSender<DuplexStream>,
+        connections: mpsc::UnboundedSender<(IpAddr, DuplexStream)>,
         configs: watch::Sender<Option<Arc<ServerConfig>>>,
         stop: Option<oneshot::Sender<()>>,
         served: JoinHandle<()>,
@@ -334,14 +359,14 @@ mod tests {
                 connections,
                 configs,
                 stop: Some(stop),
-                served: tokio::spawn(serve_incoming(incoming, newest, router, 8, stopped)),
+                served: tokio::spawn(serve_incoming(incoming, newest, router, LIMITS, stopped)),
             }
         }
 
         /// A new connection, before its handshake.
         fn open(&self) -> DuplexStream {
             let (near, far) = duplex(64 * 1024);
-            self.connections.unbounded_send(far).unwrap();
+            self.connections.unbounded_send((PEER, far)).unwrap();
             near
         }
 
@@ -394,8 +419,8 @@ mod tests {
     }
 
     fn names_peers() -> Router {
-        let handler = |Extension(peer): Extension<PeerCertificates>| async move {
-            format!("{} certificates", peer.0.len())
+        let handler = |Extension(PeerAddress(peer)), Extension(PeerCertificates(shown))| async move {
+            format!("{peer}, {} certificates", shown.len())
         };
         Router::new().route("/", get(handler))
     }
@@ -417,11 +442,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_sees_the_certificates_of_the_connection() {
+    async fn a_handler_sees_the_address_and_the_certificates_of_the_client() {
         let port = Port::new(names_peers());
         port.configs.send_replace(Some(server(&port.pki, "name")));
         let someone = port.pki.client("someone", None).unwrap();
-        for (identity, count) in [(None, "0 certificates"), (Some(&someone), "1 certificates")] {
+        for (identity, count) in [
+            (None, "127.0.0.1, 0 certificates"),
+            (Some(&someone), "127.0.0.1, 1 certificates"),
+        ] {
             let stream = port.connect("name", identity).await.unwrap();
             let answer = exchange(stream).await;
             assert!(answer.ends_with(count), "{answer}");

@@ -1,5 +1,5 @@
 //! `foretide keda-scaler` as KEDA's own client sees it, over the objects of a real API server: values, activation and
-//! streams; TLS with certificates of our own, with files, and with client certificates.
+//! streams, beside strangers that hold idle ones; TLS with certificates of our own, with files, and with client certificates.
 
 use std::{
     collections::BTreeSet,
@@ -89,7 +89,8 @@ impl Scaler {
 struct Client {
     program: PathBuf,
     address: SocketAddr,
-    tls: Vec<String>,
+    /// Further flags, such as those of TLS.
+    flags: Vec<String>,
 }
 
 /// The answers of a stream, as they come.
@@ -104,7 +105,16 @@ impl Client {
         Self {
             program: client.program(),
             address: scaler.address,
-            tls: Vec::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    /// The client of a pod that has this address.
+    fn at(&self, address: &str) -> Self {
+        let flags = ["-from", address].map(str::to_owned).to_vec();
+        Self {
+            flags,
+            ..self.clone()
         }
     }
 
@@ -116,7 +126,7 @@ impl Client {
             SERVICE,
         ];
         Self {
-            tls: flags.map(str::to_owned).to_vec(),
+            flags: flags.map(str::to_owned).to_vec(),
             ..self.clone()
         }
     }
@@ -129,7 +139,7 @@ impl Client {
             "-key",
             key.to_str().unwrap(),
         ];
-        client.tls.extend(flags.map(str::to_owned));
+        client.flags.extend(flags.map(str::to_owned));
         client
     }
 
@@ -140,7 +150,7 @@ impl Client {
             .arg(self.address.to_string())
             .args(["-namespace", namespace])
             .args(["-metadata", &metadata.to_string()])
-            .args(&self.tls)
+            .args(&self.flags)
             .args(call.split(' '))
             .stdin(Stdio::null())
             .kill_on_drop(true);
@@ -200,20 +210,23 @@ async fn world(name: &str) -> World {
     world.apply(CERTIFICATES).await;
     for (namespace, name) in [("shop", "web"), ("bank", "vault")] {
         world.cluster.namespace(namespace).await.unwrap();
-        let ehpa = json!({
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-                "minReplicas": 1,
-                "maxReplicas": 100,
-                "crons": [{"name": "day", "start": "0 8 * * *", "end": "0 18 * * *", "targetReplicas": 7}],
-            },
-        });
-        world.apply(&ehpa.to_string()).await;
+        world.apply(&autoscaler(namespace, name).to_string()).await;
     }
     world
+}
+
+fn autoscaler(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 100,
+            "crons": [{"name": "day", "start": "0 8 * * *", "end": "0 18 * * *", "targetReplicas": 7}],
+        },
+    })
 }
 
 /// Writes what the controller would write: a cron window, a forecast with this target, and a floor.
@@ -234,11 +247,42 @@ async fn decide(world: &World, window: Option<i32>, target: &str, floor: Option<
         .unwrap();
 }
 
+/// Makes clients of two pods hold as many streams as there are: 4,096 each. Their streams last as long as these answers.
+async fn strangers(world: &World, client: &Client) -> [Answers; 2] {
+    const AUTOSCALERS: usize = 32;
+    for number in 0..AUTOSCALERS {
+        world
+            .apply(&autoscaler("shop", &format!("idle-{number}")).to_string())
+            .await;
+    }
+    let metadata = json!({"autoscaler": "idle"});
+    let last = json!({"autoscaler": format!("idle-{}", AUTOSCALERS - 1)});
+    eventually(TIMEOUT, "the last one is read", || {
+        client.ask("shop", &last, "metric-spec")
+    })
+    .await;
+    let pods = ["127.0.0.2", "127.0.0.3"].map(|address| client.at(address));
+    let hold = format!("hold 4096 {AUTOSCALERS}");
+    let mut held = pods.each_ref().map(|pod| pod.stream(&metadata, &hold));
+    for answers in &mut held {
+        assert_eq!(answers.next().await, json!({"open": 4096}));
+    }
+    for pod in pods {
+        let refused = pod.stream(&last, "stream-metric-spec").end().await;
+        let expected =
+            "ResourceExhausted: too many streams: at most 4096 of one address, and 8192 in all";
+        assert!(refused.starts_with(expected), "{refused}");
+    }
+    held
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn kedas_client_reads_exact_values_of_its_own_namespace_and_follows_changes() {
+async fn kedas_client_reads_exact_values_and_follows_changes_beside_the_idle_streams_of_strangers()
+{
     let world = world("keda-values").await;
     let scaler = Scaler::run(&world, None).await;
     let client = Client::of(&scaler);
+    let _idle = strangers(&world, &client).await;
 
     // Without any decision, KEDA can make its HPA for the floor, and nothing has a value.
     let spec = json!({"metricSpecs": [

@@ -8,7 +8,11 @@
 //!
 //! Every answer comes from the status of the autoscaler, so that any replica gives it. A status that is too old is an
 //! error, for which KEDA keeps the replicas that there are.
+//!
+//! Unless client certificates are required, anyone who reaches the port is answered. What all clients hold open is bounded,
+//! and divided among their addresses (`places`), so that idle streams of others cost KEDA nothing.
 
+mod places;
 mod reading;
 mod stream;
 mod trigger;
@@ -16,22 +20,39 @@ mod trigger;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv4Addr},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
-use axum::Router;
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    http::Extensions,
+    middleware::{Next, from_fn_with_state},
+    response::Response as HttpResponse,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use futures::stream::BoxStream;
+use futures::{poll, stream::BoxStream};
 use tonic::{Request, Response, Status, service::Routes};
 
 use self::{
+    places::{Limits, Places},
     proto::{
         GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse,
         ScaledObjectRef,
         external_scaler_server::{ExternalScaler, ExternalScalerServer},
     },
     reading::{Reading, Refusal},
+    stream::Topics,
     trigger::{InvalidTrigger, Trigger},
 };
+use super::tls::{PeerAddress, PortLimits};
 use crate::{clock::Clock, ports::Autoscalers};
 
 /// The messages of `proto/externalscaler.proto`.
@@ -48,23 +69,115 @@ mod proto {
 /// A request names one object and a few words of metadata.
 const REQUEST_MAX: usize = 64 * 1024;
 
-/// The service `externalscaler.ExternalScaler` over these autoscalers.
-pub fn router(autoscalers: Arc<dyn Autoscalers>, clock: Clock) -> Router {
-    let scaler = Scaler { autoscalers, clock };
+/// How long a request may take to arrive. KEDA sends each at once.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What clients may hold open at this port. KEDA's operator holds one connection for each set of certificates that its
+/// triggers name, with all their requests on it.
+///
+/// What that takes at most, of the 256 MiB that `deploy/keda` allows:
+///
+/// | | | MiB |
+/// |---|---|---|
+/// | `STREAMS` that are idle | 8,192 of 8 KiB: the request of HTTP/2, its task, two places | 64 |
+/// | `ARRIVING` requests | 256 of 128 KiB: a header and a message of 64 KiB each | 32 |
+/// | connections | 128 of 320 KiB: TLS, and 256 KiB that were received and not read | 40 |
+/// | refusals that one peer does not read, until it is found dead (50 s) | 32 connections × 4,352 of 0.5 KiB | 68 |
+///
+/// An idle stream and its client's end, in one process without optimizations, took 9.3 KiB. Several peers that read nothing can
+/// make more of the last line: let the network keep strangers out, or certificates.
+pub const LIMITS: PortLimits = PortLimits {
+    connections: 128,
+    connections_of_peer: 32,
+    // All streams that a peer may have, and room for the other requests of KEDA, which would wait otherwise.
+    requests: 4_352,
+};
+
+/// Two for each trigger of type external-push.
+const STREAMS: Limits = Limits {
+    what: "streams",
+    total: 8_192,
+    of_peer: 4_096,
+    advice: "use type external, which KEDA polls, instead of external-push in some triggers, and keep clients other \
+             than KEDA out (docs/keda.md)",
+};
+
+/// Requests whose message is not there yet.
+const ARRIVING: Limits = Limits {
+    what: "unfinished requests",
+    total: 256,
+    of_peer: 128,
+    advice: "send each request in one piece, or try again",
+};
+
+/// The service `externalscaler.ExternalScaler` over these autoscalers, and what keeps the answers of its streams up to date.
+pub fn service(
+    autoscalers: Arc<dyn Autoscalers>,
+    clock: Clock,
+) -> (Router, impl Future<Output = ()> + Send + 'static) {
+    let scaler = Scaler::new(Statuses { autoscalers, clock });
+    let (activity, specs) = (Arc::clone(&scaler.activity), Arc::clone(&scaler.specs));
+    let updates = async move {
+        futures::join!(activity.run(), specs.run());
+    };
+    (router(scaler), updates)
+}
+
+fn router(scaler: Scaler) -> Router {
     let service = ExternalScalerServer::new(scaler).max_decoding_message_size(REQUEST_MAX);
-    Routes::new(service).into_axum_router()
+    let router = Routes::new(service).into_axum_router();
+    router.layer(from_fn_with_state(Places::new(ARRIVING), arrive_in_time))
+}
+
+/// Answers a request whose message arrives in time, while there are few others that have not arrived.
+async fn arrive_in_time(
+    State(arriving): State<Arc<Places>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> HttpResponse {
+    let peer = peer(request.extensions());
+    let mut answered = pin!(next.run(request));
+    // A request that is there is answered without waiting.
+    if let Poll::Ready(response) = poll!(answered.as_mut()) {
+        return response;
+    }
+    let mut place = match arriving.take(peer) {
+        Ok(place) => place,
+        Err(refused) => return refused.into_http::<Body>(),
+    };
+    tokio::select! {
+        response = answered => response,
+        displaced = place.displaced() => displaced.into_http(),
+        () = tokio::time::sleep(ARRIVAL_TIMEOUT) => {
+            let message = format!("expected the whole request within {ARRIVAL_TIMEOUT:?}");
+            Status::deadline_exceeded(message).into_http()
+        }
+    }
+}
+
+/// Who asks: the address of the connection.
+fn peer(extensions: &Extensions) -> IpAddr {
+    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    extensions.get().map_or(unknown, |PeerAddress(peer)| *peer)
 }
 
 /// The autoscalers as triggers read them.
 #[derive(Clone)]
-struct Scaler {
+struct Statuses {
     autoscalers: Arc<dyn Autoscalers>,
     clock: Clock,
 }
 
-// === impl Scaler ===
+/// The service.
+struct Scaler {
+    statuses: Statuses,
+    activity: Arc<Topics<IsActiveResponse>>,
+    specs: Arc<Topics<GetMetricSpecResponse>>,
+}
 
-impl Scaler {
+// === impl Statuses ===
+
+impl Statuses {
     /// What `read` makes of the trigger's autoscaler as it is now.
     fn read<T>(
         &self,
@@ -72,7 +185,17 @@ impl Scaler {
         read: impl FnOnce(&Reading<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let object = self.autoscaler(trigger)?;
-        read(&Reading::new(trigger, &object, self.clock.now()))
+        self.read_of(&object, trigger, read)
+    }
+
+    /// As [`Statuses::read`], of an autoscaler that was found.
+    fn read_of<T>(
+        &self,
+        object: &EffectiveHorizontalPodAutoscaler,
+        trigger: &Trigger,
+        read: impl FnOnce(&Reading<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        read(&Reading::new(trigger, object, self.clock.now()))
     }
 
     fn autoscaler(
@@ -92,6 +215,26 @@ impl Scaler {
     }
 }
 
+// === impl Scaler ===
+
+impl Scaler {
+    fn new(statuses: Statuses) -> Self {
+        let streams = Places::new(STREAMS);
+        let activity = Topics::new(statuses.clone(), is_active, Arc::clone(&streams));
+        let specs = Topics::new(statuses.clone(), metric_spec, streams);
+        Self {
+            statuses,
+            activity: Arc::new(activity),
+            specs: Arc::new(specs),
+        }
+    }
+
+    #[cfg(test)]
+    fn streams(&self) -> &Places {
+        self.activity.places()
+    }
+}
+
 #[tonic::async_trait]
 impl ExternalScaler for Scaler {
     type StreamIsActiveStream = BoxStream<'static, Result<IsActiveResponse, Status>>;
@@ -102,7 +245,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
         let trigger = parse(request.get_ref())?;
-        let active = self.read(&trigger, is_active).map_err(refused)?;
+        let active = self.statuses.read(&trigger, is_active).map_err(refused)?;
         Ok(Response::new(active))
     }
 
@@ -111,7 +254,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let trigger = parse(request.get_ref())?;
-        let answers = stream::of(self.clone(), trigger, is_active);
+        let answers = self.activity.stream(trigger, peer(request.extensions()))?;
         Ok(Response::new(answers))
     }
 
@@ -120,7 +263,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
         let trigger = parse(request.get_ref())?;
-        let spec = self.read(&trigger, metric_spec).map_err(refused)?;
+        let spec = self.statuses.read(&trigger, metric_spec).map_err(refused)?;
         Ok(Response::new(spec))
     }
 
@@ -131,7 +274,9 @@ impl ExternalScaler for Scaler {
         let request = request.into_inner();
         let object = request.scaled_object_ref.unwrap_or_default();
         let trigger = parse(&object)?;
-        let value = self.read(&trigger, |reading| reading.value(&request.metric_name));
+        let value = self
+            .statuses
+            .read(&trigger, |reading| reading.value(&request.metric_name));
         Ok(Response::new(GetMetricsResponse {
             metric_values: vec![value.map_err(refused)?],
         }))
@@ -142,7 +287,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
         let trigger = parse(request.get_ref())?;
-        let answers = stream::of(self.clone(), trigger, metric_spec);
+        let answers = self.specs.stream(trigger, peer(request.extensions()))?;
         Ok(Response::new(answers))
     }
 }

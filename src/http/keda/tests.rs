@@ -1,11 +1,21 @@
 //! The service without a connection: every source, every refusal, and the streams.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
-use futures::{StreamExt, stream};
+use axum::body::{Bytes, to_bytes};
+use futures::{FutureExt as _, StreamExt, stream};
+use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::timeout};
+use tokio::{sync::watch, task::unconstrained, time::timeout};
 use tonic::Code;
+use tower::ServiceExt as _;
 
 use super::{
     proto::{MetricSpec, MetricValue},
@@ -18,6 +28,8 @@ const NOW: &str = "2026-03-01T10:00:00Z";
 struct Fake {
     objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
     changed: watch::Sender<()>,
+    /// How often one was looked up.
+    reads: AtomicUsize,
 }
 
 impl Autoscalers for Fake {
@@ -26,6 +38,7 @@ impl Autoscalers for Fake {
     }
 
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let mut all = self.of_namespace(namespace).into_iter();
         all.find(|object| object.metadata.name.as_deref() == Some(name))
     }
@@ -54,18 +67,39 @@ impl Fake {
         *self.objects.lock().unwrap() = Some(parsed.collect());
         self.changed.send_replace(());
     }
+
+    /// Changes one of them, as a watch does.
+    fn change(&self, object: &Value) {
+        let changed: EffectiveHorizontalPodAutoscaler =
+            serde_json::from_value(object.clone()).unwrap();
+        let mut objects = self.objects.lock().unwrap();
+        let mut all = objects.iter_mut().flatten();
+        let found = all.find(|one| one.metadata.name == changed.metadata.name);
+        *found.unwrap() = Arc::new(changed);
+        drop(objects);
+        self.changed.send_replace(());
+    }
 }
 
 fn scaler() -> (Arc<Fake>, Scaler) {
     let fake = Arc::new(Fake {
         objects: Mutex::default(),
         changed: watch::channel(()).0,
+        reads: AtomicUsize::default(),
     });
-    let scaler = Scaler {
+    let statuses = Statuses {
         autoscalers: fake.clone(),
         clock: Clock::starting_at(NOW.parse().unwrap(), 0.0),
     };
-    (fake, scaler)
+    (fake, Scaler::new(statuses))
+}
+
+/// Keeps the answers of streams up to date.
+fn updates(scaler: &Scaler) -> impl Future<Output = ()> + use<> {
+    let (activity, specs) = (Arc::clone(&scaler.activity), Arc::clone(&scaler.specs));
+    async move {
+        futures::join!(activity.run(), specs.run());
+    }
 }
 
 /// An autoscaler of namespace `shop` with these proposals and floor.
@@ -322,7 +356,7 @@ async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
         &json!([window(Some(5)), forecast("resource.cpu", "1", "0.5")]),
         Some(5),
     )]);
-    scaler.clock.advance(Duration::from_mins(15));
+    scaler.statuses.clock.advance(Duration::from_mins(15));
     for (source, metric) in [
         ("floor", "foretide-floor-web"),
         ("cron", "foretide-cron-web"),
@@ -360,6 +394,7 @@ async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     let open = web(&json!([window(Some(5))]), Some(5));
     let closed = web(&json!([window(None)]), None);
     fake.set(std::slice::from_ref(&closed));
+    let _updates = tokio::spawn(updates(&scaler));
     let request = Request::new(of_source("cron"));
     let mut answers = scaler.stream_is_active(request).await.unwrap().into_inner();
     let mut next = async || {
@@ -373,25 +408,29 @@ async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     fake.set(&[open]);
     assert!(next().await.unwrap().unwrap());
     // The status gets too old without a change.
-    let pass = async { scaler.clock.advance(Duration::from_mins(30)) };
+    let pass = async { scaler.statuses.clock.advance(Duration::from_mins(30)) };
     let waiting = timeout(Duration::from_mins(1), next());
     let (answer, ()) = futures::join!(waiting, pass);
     let answer = answer.unwrap();
     assert_eq!(answer.unwrap().unwrap_err().code(), Code::Unavailable);
     assert!(next().await.is_none());
+    assert_eq!(scaler.activity.count(), 0);
 }
 
 #[tokio::test]
 async fn a_stream_that_is_cancelled_is_released() {
     let (fake, scaler) = scaler();
     fake.set(&[web(&json!([window(Some(5))]), Some(5))]);
+    let mut updates = Box::pin(updates(&scaler));
     let request = Request::new(of_source("cron"));
     let mut answers = scaler.stream_is_active(request).await.unwrap().into_inner();
     assert!(answers.next().await.unwrap().unwrap().result);
     assert!(futures::poll!(answers.next()).is_pending());
-    assert_eq!(fake.changed.receiver_count(), 1);
+    assert_eq!((scaler.activity.count(), scaler.streams().count()), (1, 1));
     drop(answers);
-    assert_eq!(fake.changed.receiver_count(), 0);
+    fake.set(&[]);
+    assert!(futures::poll!(&mut updates).is_pending());
+    assert_eq!((scaler.activity.count(), scaler.streams().count()), (0, 0));
 }
 
 #[tokio::test]
@@ -399,6 +438,7 @@ async fn a_stream_of_metrics_answers_when_the_target_changes() {
     let (fake, scaler) = scaler();
     let with_target = |target: &str| web(&json!([forecast("resource.cpu", "1", target)]), None);
     fake.set(&[with_target("0.5")]);
+    let _updates = tokio::spawn(updates(&scaler));
     let request = Request::new(of_source("forecast"));
     let mut answers = scaler
         .stream_metric_spec(request)
@@ -417,4 +457,209 @@ async fn a_stream_of_metrics_answers_when_the_target_changes() {
     assert_eq!(next().await, Some(vec![0.5]));
     fake.set(&[with_target("0.25")]);
     assert_eq!(next().await, Some(vec![0.25]));
+}
+
+const KEDA: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+fn stranger(number: u8) -> IpAddr {
+    IpAddr::from([10, 0, 9, number])
+}
+
+/// What is there without waiting. Many streams in one test have used up what a task may do at a time.
+fn now<F: Future>(future: F) -> Option<F::Output> {
+    unconstrained(future).now_or_never()
+}
+
+type Activity = BoxStream<'static, Result<IsActiveResponse, Status>>;
+
+/// A stream of a peer, for the autoscaler of this name.
+async fn listen(scaler: &Scaler, peer: IpAddr, name: &str) -> Result<Activity, Status> {
+    let mut request = Request::new(object(&[("autoscaler", name), ("source", "cron")]));
+    request.extensions_mut().insert(PeerAddress(peer));
+    let answer = scaler.stream_is_active(request).await?;
+    Ok(answer.into_inner())
+}
+
+/// Autoscalers of these names, whose windows are closed.
+fn closed(count: usize) -> Vec<Value> {
+    let named = |number: usize| named(&format!("web-{number}"), None);
+    (0..count).map(named).collect()
+}
+
+fn named(name: &str, replicas: Option<i32>) -> Value {
+    let mut object = web(&json!([window(replicas)]), replicas);
+    object["metadata"]["name"] = json!(name);
+    object
+}
+
+/// How often a task was woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_computed_once_for_all_streams_of_its_trigger_and_wakes_no_other() {
+    let (fake, scaler) = scaler();
+    fake.set(&closed(2));
+    let mut updates = Box::pin(updates(&scaler));
+    assert_eq!(now(&mut updates), None);
+    let mut of_changed = Vec::new();
+    for _ in 0..100 {
+        of_changed.push(listen(&scaler, KEDA, "web-0").await.unwrap());
+    }
+    let mut of_other = listen(&scaler, KEDA, "web-1").await.unwrap();
+    for answers in of_changed.iter_mut().chain([&mut of_other]) {
+        assert!(!now(answers.next()).unwrap().unwrap().unwrap().result);
+    }
+    let wakes = Arc::<Wakes>::default();
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    assert!(of_other.poll_next_unpin(&mut context).is_pending());
+
+    let reads = fake.reads.load(Ordering::Relaxed);
+    fake.change(&named("web-0", Some(5)));
+    assert_eq!(now(&mut updates), None);
+    for answers in &mut of_changed {
+        assert!(now(answers.next()).unwrap().unwrap().unwrap().result);
+    }
+    // One for each of the two topics.
+    assert_eq!(fake.reads.load(Ordering::Relaxed) - reads, 2);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+    fake.change(&named("web-1", Some(5)));
+    assert_eq!(now(&mut updates), None);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    // Another object with the same answer wakes nobody.
+    assert!(of_other.next().await.unwrap().unwrap().result);
+    assert!(of_other.poll_next_unpin(&mut context).is_pending());
+    fake.change(&named("web-1", Some(6)));
+    assert_eq!(now(&mut updates), None);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn idle_streams_of_strangers_leave_room_for_those_of_keda() {
+    let (fake, scaler) = scaler();
+    let objects = STREAMS.total / 64;
+    fake.set(&closed(objects));
+    let mut open = Vec::new();
+    for number in 0..STREAMS.total {
+        let peer = stranger(u8::try_from(number % 2).unwrap());
+        let name = format!("web-{}", number % objects);
+        open.push(listen(&scaler, peer, &name).await.unwrap());
+    }
+    // A stranger has what it may have; the others get theirs, of those that have the most.
+    let refused = listen(&scaler, stranger(0), "web-0").await.err().unwrap();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let message = "too many streams: at most 4096 of one address, and 8192 in all, are served; use type external";
+    assert!(refused.message().starts_with(message), "{refused}");
+    let share = STREAMS.total / 3;
+    let mut of_keda = Vec::new();
+    for number in 0..share {
+        let name = format!("web-{}", number % objects);
+        of_keda.push(listen(&scaler, KEDA, &name).await.unwrap());
+    }
+    for answers in &mut of_keda {
+        assert!(!now(answers.next()).unwrap().unwrap().unwrap().result);
+        assert!(now(answers.next()).is_none());
+    }
+    assert_eq!(scaler.streams().count(), STREAMS.total);
+    let mut ended = Vec::new();
+    for answers in &mut open {
+        let first = now(answers.next());
+        let second = now(answers.next());
+        if let Some(Err(status)) = [first, second].into_iter().flatten().flatten().last() {
+            ended.push(status);
+        }
+    }
+    assert_eq!(ended.len(), share);
+    assert_eq!(ended[0].code(), Code::ResourceExhausted);
+    drop((open, of_keda));
+    assert_eq!(scaler.streams().count(), 0);
+}
+
+#[tokio::test]
+async fn a_trigger_has_a_limit_of_its_own() {
+    let (fake, scaler) = scaler();
+    fake.set(&closed(2));
+    let mut open = Vec::new();
+    for _ in 0..128 {
+        open.push(listen(&scaler, stranger(1), "web-0").await.unwrap());
+    }
+    let refused = listen(&scaler, stranger(1), "web-0").await.err().unwrap();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let message =
+        "too many streams of this trigger: at most 128 of one address, and 256 in all, are served";
+    assert!(refused.message().starts_with(message), "{refused}");
+    // The place among all streams is given back.
+    assert_eq!(scaler.streams().count(), open.len());
+    for (peer, name) in [(KEDA, "web-0"), (stranger(1), "web-1")] {
+        assert!(listen(&scaler, peer, name).await.is_ok());
+    }
+}
+
+/// A call of `IsActive`, whose message is sent to `sent` bytes of it, and then never ends.
+fn call(peer: IpAddr, sent: usize) -> axum::extract::Request {
+    let message = object(&[("autoscaler", "web-0"), ("source", "cron")]).encode_to_vec();
+    let mut framed = vec![0, 0, 0, 0, u8::try_from(message.len()).unwrap()];
+    framed.extend(message);
+    let is_whole = sent >= framed.len();
+    framed.truncate(sent);
+    let chunk = stream::iter([Ok::<_, Status>(Bytes::from(framed))]);
+    let body = if is_whole {
+        Body::from_stream(chunk)
+    } else {
+        Body::from_stream(chunk.chain(stream::pending()))
+    };
+    let mut request = axum::extract::Request::post("/externalscaler.ExternalScaler/IsActive")
+        .header("content-type", "application/grpc")
+        .body(body)
+        .unwrap();
+    request.extensions_mut().insert(PeerAddress(peer));
+    request
+}
+
+/// The status of a call that was refused before it reached the service.
+fn status_of(response: &HttpResponse) -> Code {
+    let header = response.headers().get("grpc-status");
+    header.map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_do_not_arrive_end_and_keep_no_others_out() {
+    let (fake, scaler) = scaler();
+    fake.set(&closed(1));
+    let router = router(scaler);
+    let ask = |peer, sent| router.clone().oneshot(call(peer, sent));
+    let mut pending = Vec::new();
+    for number in 0..2 * ARRIVING.of_peer {
+        let peer = stranger(u8::try_from(number % 2).unwrap());
+        let mut request = Box::pin(ask(peer, 7));
+        assert!(futures::poll!(&mut request).is_pending());
+        pending.push(request);
+    }
+    let refused = now(ask(stranger(0), 7)).expect("at once").unwrap();
+    assert_eq!(status_of(&refused), Code::ResourceExhausted);
+    // KEDA's arrives at once and needs no place; one that arrives in parts takes one of theirs.
+    let answered = ask(KEDA, usize::MAX).await.unwrap();
+    assert_eq!(status_of(&answered), Code::Ok);
+    let body = to_bytes(answered.into_body(), 64).await.unwrap();
+    // The message false, which has no bytes.
+    assert_eq!(&body[..], [0; 5]);
+    let mut slow = Box::pin(ask(KEDA, 7));
+    assert!(futures::poll!(&mut slow).is_pending());
+    let mut displaced = 0;
+    for request in &mut pending {
+        if let Some(response) = request.now_or_never() {
+            assert_eq!(status_of(&response.unwrap()), Code::ResourceExhausted);
+            displaced += 1;
+        }
+    }
+    assert_eq!(displaced, 1);
+    let late = timeout(2 * ARRIVAL_TIMEOUT, slow).await.unwrap().unwrap();
+    assert_eq!(status_of(&late), Code::DeadlineExceeded);
 }

@@ -26,7 +26,7 @@ const OF_KEDA: [&str; 7] = [
 ];
 
 /// What a trigger reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Trigger {
     /// Namespace of the `ScaledObject` and of the autoscaler.
     pub(super) namespace: String,

@@ -13,7 +13,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/kedacore/keda/v2/pkg/scalers/externalscaler"
@@ -28,12 +31,14 @@ import (
 type options struct {
 	address, name, namespace, metadata string
 	ca, certificate, key, serverName   string
+	from                               string
 	timeout                            time.Duration
 }
 
 func main() {
 	var given options
 	flag.StringVar(&given.address, "address", "", "host:port of the scaler")
+	flag.StringVar(&given.from, "from", "", "address of this host to connect from, such as 127.0.0.2")
 	flag.StringVar(&given.name, "name", "web", "name of the ScaledObject")
 	flag.StringVar(&given.namespace, "namespace", "default", "namespace of the ScaledObject")
 	flag.StringVar(&given.metadata, "metadata", "{}", "metadata of the trigger, as a JSON object")
@@ -55,7 +60,7 @@ func main() {
 
 func run(given options, arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("expected is-active, metric-spec, metrics METRIC, stream-is-active or stream-metric-spec")
+		return errors.New("expected is-active, metric-spec, metrics METRIC, stream-is-active, stream-metric-spec or hold STREAMS AUTOSCALERS")
 	}
 	object := &externalscaler.ScaledObjectRef{Name: given.name, Namespace: given.namespace}
 	if err := json.Unmarshal([]byte(given.metadata), &object.ScalerMetadata); err != nil {
@@ -65,7 +70,14 @@ func run(given options, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	connection, err := grpc.NewClient(given.address, grpc.WithTransportCredentials(transport))
+	settings := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
+	if given.from != "" {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(given.from)}}
+		settings = append(settings, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}))
+	}
+	connection, err := grpc.NewClient(given.address, settings...)
 	if err != nil {
 		return err
 	}
@@ -129,8 +141,48 @@ func call(ctx context.Context, scaler externalscaler.ExternalScalerClient, objec
 			return err
 		}
 		return each(stream.Recv)
+	case "hold":
+		return hold(ctx, scaler, object, arguments[1:])
 	}
 	return fmt.Errorf("unknown call %q", arguments[0])
+}
+
+// hold opens as many streams for the autoscalers NAME-0, NAME-1, ... in turn, reads the first answer of each, and then
+// prints their number and holds them.
+func hold(ctx context.Context, scaler externalscaler.ExternalScalerClient, object *externalscaler.ScaledObjectRef, arguments []string) error {
+	if len(arguments) < 2 {
+		return errors.New("hold needs the number of streams and that of autoscalers")
+	}
+	streams, err := strconv.Atoi(arguments[0])
+	if err != nil {
+		return err
+	}
+	autoscalers, err := strconv.Atoi(arguments[1])
+	if err != nil {
+		return err
+	}
+	name := object.ScalerMetadata["autoscaler"]
+	var held []interface {
+		Recv() (*externalscaler.GetMetricSpecResponse, error)
+	}
+	for number := range streams {
+		metadata := maps.Clone(object.ScalerMetadata)
+		metadata["autoscaler"] = fmt.Sprintf("%s-%d", name, number%autoscalers)
+		named := &externalscaler.ScaledObjectRef{Name: object.Name, Namespace: object.Namespace, ScalerMetadata: metadata}
+		stream, err := scaler.StreamMetricSpec(ctx, named)
+		if err != nil {
+			return err
+		}
+		held = append(held, stream)
+	}
+	for _, stream := range held {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("{\"open\": %d}\n", streams)
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // each prints what a stream gives until it ends.
