@@ -41,9 +41,12 @@ pub struct KedaScalerArgs {
         default_value = "foretide-keda-scaler-certificates"
     )]
     pub certificate_secret: String,
-    /// File with the certificate authorities of KEDA's client certificate. With it, a client certificate is required.
+    /// File with the certificate authorities of KEDA's client certificate, which is then required.
     #[arg(long, env = "FORETIDE_CLIENT_CA_FILE", value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Answer any client that reaches an address other than loopback, because a network policy decides which ones do.
+    #[arg(long, env = "FORETIDE_ALLOW_ANY_CLIENT", switch())]
+    pub allow_any_client: bool,
     /// Serve without TLS, and without knowing who asks: on this machine, or behind a service mesh.
     #[arg(long, env = "FORETIDE_INSECURE", switch())]
     pub insecure: bool,
@@ -93,6 +96,20 @@ pub enum KedaScalerConfigError {
         /// The other flag.
         flag: &'static str,
     },
+    /// Nothing says who may ask.
+    #[error(
+        "--listen={listen} is open to others: expected --client-ca-file, so that KEDA shows a certificate, or \
+         --allow-any-client if a network policy lets only KEDA in"
+    )]
+    Open {
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// Clients without a certificate are allowed and refused.
+    #[error(
+        "--client-ca-file requires a certificate, so --allow-any-client has no effect: remove one of them"
+    )]
+    AnyClient,
 }
 
 // === impl KedaScalerTls ===
@@ -145,7 +162,7 @@ fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigEr
         Err(_) if certificate.is_some() => None,
         namespace => namespace?,
     };
-    let clients = args.client_ca_file;
+    let clients = clients(args.listen, args.client_ca_file, args.allow_any_client)?;
     Ok(Some(KedaScalerTls {
         certificate,
         certificate_secret: not_empty(
@@ -156,8 +173,22 @@ fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigEr
         service_name: not_empty("service-name", args.service_name, "foretide-keda-scaler")?,
         service_namespace,
         lifetimes: CertificateLifetimes::COPIED,
-        clients: clients.map_or(ClientCertificates::None, ClientCertificates::SignedBy),
+        clients,
     }))
+}
+
+/// Who is answered at this address. On loopback, who is on this machine is known well enough.
+fn clients(
+    listen: SocketAddr,
+    authorities: Option<PathBuf>,
+    allow_any: bool,
+) -> Result<ClientCertificates, KedaScalerConfigError> {
+    match authorities {
+        Some(_) if allow_any => Err(KedaScalerConfigError::AnyClient),
+        Some(file) => Ok(ClientCertificates::SignedBy(file)),
+        None if allow_any || listen.ip().is_loopback() => Ok(ClientCertificates::None),
+        None => Err(KedaScalerConfigError::Open { listen }),
+    }
 }
 
 #[cfg(test)]
@@ -179,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_it_serves_with_an_authority_of_its_own_and_any_client() {
+    fn without_flags_it_serves_with_an_authority_of_its_own_on_loopback() {
         let config = config("").unwrap();
         assert_eq!(config.access, KubeAccess::InCluster);
         assert_eq!(config.namespaces, [] as [String; 0]);
@@ -233,8 +264,36 @@ mod tests {
     }
 
     #[test]
+    fn clients_without_a_certificate_are_answered_only_on_loopback_or_on_request() {
+        let clients = |line: &str| config(line).map(|it| it.tls.map(|tls| tls.clients));
+        let any = Ok(Some(ClientCertificates::None));
+        for listen in ["127.0.0.1:9000", "[::1]:9000"] {
+            assert_eq!(clients(&format!("--listen {listen}")), any);
+        }
+        for listen in ["0.0.0.0:9000", "[::]:9000", "10.0.0.1:9000"] {
+            let line = format!("--listen {listen}");
+            let error = clients(&line).unwrap_err();
+            assert_eq!(
+                error,
+                format!(
+                    "--listen={listen} is open to others: expected --client-ca-file, so that KEDA shows a certificate, or \
+                     --allow-any-client if a network policy lets only KEDA in"
+                )
+            );
+            assert_eq!(clients(&format!("{line} --allow-any-client")), any);
+            let signed = Ok(Some(ClientCertificates::SignedBy("ca.crt".into())));
+            assert_eq!(clients(&format!("{line} --client-ca-file ca.crt")), signed);
+            assert_eq!(clients(&format!("{line} --insecure")), Ok(None));
+        }
+    }
+
+    #[test]
     fn flags_that_contradict_each_other_are_refused() {
         for (line, message) in [
+            (
+                "--client-ca-file c --allow-any-client",
+                "--client-ca-file requires a certificate, so --allow-any-client",
+            ),
             (
                 "--kubeconfig k",
                 "--kubeconfig needs --service-namespace, for example foretide-system",

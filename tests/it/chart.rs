@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::{Value, json};
+
 /// The folder of the copies.
 fn copies() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/helm/foretide/files")
@@ -83,4 +85,14 @@ fn the_chart_has_the_manifests_of_the_folders_that_it_installs() {
             "{copy} is stale; run UPDATE=1 cargo test -p foretide --test it chart"
         );
     }
+}
+
+#[test]
+fn the_scaler_is_closed_by_default_to_all_but_those_whom_the_manifest_lets_in() {
+    let read = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+    let values = read(include_str!("../../deploy/helm/foretide/values.yaml"));
+    let policy = read(include_str!("../../deploy/keda/network-policy.yaml"));
+    let of_scaler = &values["networkPolicy"]["kedaScaler"];
+    assert_eq!(of_scaler["enabled"], json!(true));
+    assert_eq!(of_scaler["clients"], policy["spec"]["ingress"][0]["from"]);
 }

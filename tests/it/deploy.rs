@@ -12,6 +12,7 @@ const ADAPTER: &str = include_str!("../../deploy/adapter/adapter.yaml");
 const EXTERNAL: &str = include_str!("../../deploy/adapter/external.yaml");
 const CUSTOM: &str = include_str!("../../deploy/adapter/custom.yaml");
 const KEDA_SCALER: &str = include_str!("../../deploy/keda/keda-scaler.yaml");
+const KEDA_POLICY: &str = include_str!("../../deploy/keda/network-policy.yaml");
 /// The servers: name, workload, and their permissions and certificates.
 const SERVERS: [(&str, &str, [&str; 2]); 2] = [
     (
@@ -232,6 +233,29 @@ fn a_server_reads_and_updates_one_secret_and_the_manifest_has_no_data_for_it() {
         let of_secrets = of_secrets.filter(|rule| rule["resources"] == json!(["secrets"]));
         assert_eq!(of_secrets.count(), 0);
     }
+}
+
+#[test]
+fn only_keda_can_ask_the_scaler_and_the_policy_is_installed_with_the_flag_that_relies_on_it() {
+    let policy = only(KEDA_POLICY, "NetworkPolicy");
+    let deployment = only(KEDA_SCALER, "Deployment");
+    let spec = &policy["spec"];
+    assert_eq!(spec["podSelector"], deployment["spec"]["selector"]);
+    // Egress is not limited, as API servers have many ports.
+    assert_eq!(spec["policyTypes"], json!(["Ingress"]));
+    let keda = json!({"kubernetes.io/metadata.name": "keda"});
+    let ingress = json!([{
+        "from": [{"namespaceSelector": {"matchLabels": keda}}],
+        "ports": [{"port": "grpc", "protocol": "TCP"}],
+    }]);
+    assert_eq!(spec["ingress"], ingress);
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let args = container["args"].as_array().unwrap();
+    assert!(args.contains(&json!("--allow-any-client")), "{args:?}");
+    let installed: Value =
+        serde_saphyr::from_str(include_str!("../../deploy/keda/Kustomization")).unwrap();
+    let resources = installed["resources"].as_array().unwrap();
+    assert!(resources.contains(&json!("network-policy.yaml")));
 }
 
 #[test]

@@ -214,6 +214,10 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
     let last = args.as_array().unwrap().last();
     let file = json!("--client-ca-file=/etc/foretide/clients/ca.crt");
     assert_eq!(last, Some(&file));
+    let any = json!("--allow-any-client");
+    assert!(!args.as_array().unwrap().contains(&any), "{args}");
+    let policy = find("NetworkPolicy", SYSTEM, "foretide-keda-scaler");
+    assert!(policy.is_some(), "beside client certificates too");
     for (kind, name) in [
         ("PodDisruptionBudget", "foretide-keda-scaler"),
         ("Secret", "foretide-keda-scaler-certificates"),
@@ -356,6 +360,14 @@ monitoring:
         ("adapter.tls.caBundle=ca.crt", "/adapter/tls/caBundle"),
         ("adapter.extraArgs={--apis=custom}", "/adapter/extraArgs/0"),
         ("kedaScaler.replicas=0", "/kedaScaler/replicas"),
+        (
+            "kedaScaler.enabled=true,networkPolicy.kedaScaler.enabled=false",
+            "any pod could ask the KEDA scaler",
+        ),
+        (
+            "networkPolicy.kedaScaler.clients={}",
+            "/networkPolicy/kedaScaler/clients",
+        ),
         (
             "podDisruptionBudget.minAvailable=2",
             "expected less than replicas",

@@ -35,8 +35,8 @@ app.kubernetes.io/part-of: foretide
 {{- end }}
 
 {{/*
-The Deployment, PodDisruptionBudget and Service of a server (`path`), with its `values`. `args` are further arguments;
-`secrets` has the Secrets to mount, by folder below /etc/foretide.
+The Deployment, PodDisruptionBudget and Service of a server (`path`), with its `values`. `args` are further arguments, and
+`without` one of the manifest that is left out; `secrets` has the Secrets to mount, by folder below /etc/foretide.
 */}}
 {{- define "foretide.server" -}}
 {{- $server := . }}
@@ -71,7 +71,7 @@ The Deployment, PodDisruptionBudget and Service of a server (`path`), with its `
 {{- end }}
 {{- $_ := set $container "image" (include "foretide.image" .server.root) }}
 {{- $_ := set $container "imagePullPolicy" $root.image.pullPolicy }}
-{{- $_ := set $container "args" (concat $container.args .server.args $values.extraArgs) }}
+{{- $_ := set $container "args" (concat (without $container.args (.server.without | default list)) .server.args $values.extraArgs) }}
 {{- $_ := set $container "resources" $values.resources }}
 {{- $mounts := list }}
 {{- $volumes := list }}
