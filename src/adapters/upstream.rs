@@ -174,7 +174,7 @@ impl UpstreamAdapter for HttpsUpstream {
             let clients = self.clients().await.map_err(UpstreamError::Unavailable)?;
             let calls = clients.of(request);
             calls.read(&path).await.map_err(|error| match error {
-                CallError::Status { code, message } => UpstreamError::Status { code, message },
+                CallError::Status { code, message, .. } => UpstreamError::Status { code, message },
                 other => UpstreamError::Unavailable(other.to_string()),
             })
         };

@@ -239,6 +239,13 @@ impl Slot {
         self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))));
     }
 
+    /// Waits before the request is sent again, after a response: this is not time without an answer.
+    pub(super) async fn pause(&mut self, pause: Duration) {
+        self.since = None;
+        tokio::time::sleep(pause).await;
+        self.since = Some(Clock::system().monotonic());
+    }
+
     fn record_answer(&self, answered: bool) {
         if let Some(namespace) = &self.namespace {
             namespace.times_out.store(!answered, Ordering::Relaxed);

@@ -5,7 +5,6 @@
 //! what answers it, and is retried only if it is a read.
 
 use std::{
-    future::Future,
     hash::{BuildHasher, Hasher, RandomState},
     path::Path,
     sync::Arc,
@@ -22,7 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    budgets::{self, Budgets},
+    budgets::{self, Budgets, Slot},
     error::CallError,
     gated_client::{SharedGate, gated_client},
     pages::{PageTurns, Pages},
@@ -106,6 +105,13 @@ pub(in crate::adapters) struct Calls {
     limits: Limits,
     gate: WriteGate,
     redactor: Redactor,
+}
+
+/// How long one request may take, and how often it is repeated in this time.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    deadline: Duration,
+    retries: u32,
 }
 
 // === impl Connection ===
@@ -325,10 +331,11 @@ impl Calls {
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
         let slot = self.budgets.slot(url, false, self.limits.queue).await?;
-        let sent = self.with_retries(&self.client, &request, self.limits.retries);
-        let outcome = self.in_time(self.limits.deadline, sent).await;
-        slot.record(&outcome);
-        outcome
+        let attempts = Attempts {
+            deadline: self.limits.deadline,
+            retries: self.limits.retries,
+        };
+        self.send(&self.client, &request, attempts, slot).await
     }
 
     /// GETs the list of a collection, page by page; `each` gets every object as JSON text.
@@ -372,11 +379,12 @@ impl Calls {
         let request = request(method, url, Some(body.content_type), bytes)?;
         let slot = self.budgets.slot(url, true, self.limits.queue).await?;
         // Checked again as late as possible: the lease may have been lost in the queue.
-        let deadline = self.gate.admit(self.limits.deadline)?;
-        let sent = self.with_retries(&self.writer, &request, 0);
-        let outcome = self.in_time(deadline, sent).await;
-        slot.record(&outcome);
-        self.decode(&outcome?)
+        let attempts = Attempts {
+            deadline: self.gate.admit(self.limits.deadline)?,
+            retries: 0,
+        };
+        let sent = self.send(&self.writer, &request, attempts, slot);
+        self.decode(&sent.await?)
     }
 
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
@@ -388,27 +396,36 @@ impl Calls {
         CallError::Response(error.to_string()).redacted(&self.redactor)
     }
 
-    async fn in_time(
+    async fn send(
         &self,
-        deadline: Duration,
-        sent: impl Future<Output = Result<String, CallError>>,
+        client: &Client,
+        request: &Request<Vec<u8>>,
+        attempts: Attempts,
+        mut slot: Slot,
     ) -> Result<String, CallError> {
-        timeout(deadline, sent)
+        let deadline = attempts.deadline;
+        let sent = self.with_retries(client, request, attempts, &mut slot);
+        let outcome = timeout(deadline, sent)
             .await
             .unwrap_or(Err(CallError::Timeout(deadline)))
-            .map_err(|error| error.redacted(&self.redactor))
+            .map_err(|error| error.redacted(&self.redactor));
+        slot.record(&outcome);
+        outcome
     }
 
     async fn with_retries(
         &self,
         client: &Client,
         request: &Request<Vec<u8>>,
-        retries: u32,
+        attempts: Attempts,
+        slot: &mut Slot,
     ) -> Result<String, CallError> {
-        let mut pause = self.limits.backoff;
+        let Attempts { deadline, retries } = attempts;
+        let started = Clock::system().monotonic();
         let mut left = retries;
+        let mut backoff = self.limits.backoff;
         loop {
-            match response::headers_and_text(client, request.clone()).await {
+            let error = match response::headers_and_text(client, request.clone()).await {
                 Ok((headers, text)) => {
                     // The API server forwards the headers of aggregated APIs, which run on other machines.
                     if !budgets::is_aggregated(request.uri().path()) {
@@ -416,13 +433,20 @@ impl Calls {
                     }
                     return Ok(text);
                 }
-                Err(error) if left > 0 && error.is_transient() => {
-                    left -= 1;
-                    tokio::time::sleep(pause + jitter(pause)).await;
-                    pause *= 2;
-                }
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            if left == 0 || !error.is_transient() {
+                return Err(error);
             }
+            let asked = error.retry_after().unwrap_or_default();
+            let pause = asked.max(backoff).saturating_add(jitter(backoff));
+            let spent = Clock::system().monotonic().since(started);
+            if spent.saturating_add(pause) >= deadline {
+                return Err(error.beyond(deadline));
+            }
+            slot.pause(pause).await;
+            left -= 1;
+            backoff *= 2;
         }
     }
 }

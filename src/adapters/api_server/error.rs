@@ -23,6 +23,8 @@ pub(in crate::adapters) enum CallError {
         code: u16,
         /// The server's message.
         message: String,
+        /// How long the server asks to wait before the next request.
+        retry_after: Option<Duration>,
     },
     /// The deadline passed.
     #[error("no response within {0:?}")]
@@ -71,15 +73,53 @@ impl CallError {
         Self::Status {
             code,
             message: truncate(message).to_owned(),
+            retry_after: None,
+        }
+    }
+
+    /// The same error status, of a server that asks to wait.
+    pub(super) fn with_retry_after(mut self, asked: Option<Duration>) -> Self {
+        if let Self::Status { retry_after, .. } = &mut self {
+            *retry_after = asked;
+        }
+        self
+    }
+
+    /// The same error status, of a request whose deadline is before its next attempt.
+    pub(super) fn beyond(mut self, deadline: Duration) -> Self {
+        if let Self::Status {
+            message,
+            retry_after: Some(asked),
+            ..
+        } = &mut self
+        {
+            let text = format!(
+                "{message}; the server asks to retry after {asked:?}, beyond the deadline of {deadline:?}"
+            );
+            *message = text;
+        }
+        self
+    }
+
+    /// How long the server asks to wait before the next request (`Retry-After`).
+    pub(in crate::adapters) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 
     /// The error without these credentials in its message.
     pub(in crate::adapters) fn redacted(self, redactor: &Redactor) -> Self {
         match self {
-            Self::Status { code, message } => Self::Status {
+            Self::Status {
+                code,
+                message,
+                retry_after,
+            } => Self::Status {
                 code,
                 message: redactor.redact(&message),
+                retry_after,
             },
             Self::Transport(text) => Self::Transport(redactor.redact(&text)),
             Self::Response(text) => Self::Response(redactor.redact(&text)),
@@ -122,10 +162,13 @@ impl CallError {
         match self {
             Self::Status { code: 404, .. } => ClusterError::NotFound { what },
             Self::Status { code: 409, .. } => ClusterError::Conflict { what },
-            Self::Status { code: 429, message } => ClusterError::Unreachable { what, message },
+            Self::Status {
+                code: 429, message, ..
+            } => ClusterError::Unreachable { what, message },
             Self::Status {
                 code: 400..500,
                 message,
+                ..
             } => ClusterError::Refused { what, message },
             Self::TooLong(_) | Self::Response(_) | Self::Request(_) => ClusterError::Invalid {
                 what,

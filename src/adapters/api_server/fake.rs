@@ -38,6 +38,8 @@ pub(in crate::adapters) enum Reply {
     Dated(Value, &'static str),
     /// An error status, as a `Status` object.
     Fail(u16, &'static str),
+    /// As [`Reply::Fail`], with this `Retry-After`.
+    FailUntil(u16, &'static str),
     /// A stream of watch events, then its end.
     Events(Vec<Value>),
     /// A stream of no watch events that ends after this time.
@@ -122,12 +124,15 @@ impl FakeServer {
 
 async fn respond(reply: Reply) -> Response {
     let mut response = Response::builder();
-    if let Reply::Dated(_, date) = &reply {
-        response = response.header("date", *date);
+    match &reply {
+        Reply::Dated(_, date) => response = response.header("date", *date),
+        Reply::FailUntil(_, seconds) => response = response.header("retry-after", *seconds),
+        _ => {}
     }
     let (code, body) = match reply {
         Reply::Ok(value) | Reply::Dated(value, _) => (200, Body::from(value.to_string())),
         Reply::Fail(code, message) => (code, Body::from(failure(code, message).to_string())),
+        Reply::FailUntil(code, _) => (code, Body::from(failure(code, "slow down").to_string())),
         Reply::Events(events) => (200, Body::from_stream(lines(events))),
         Reply::Quiet(time) => {
             let end = stream::once(tokio::time::sleep(time)).filter_map(async |()| None);

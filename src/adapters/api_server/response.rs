@@ -3,10 +3,13 @@
 //! The client library reads a response to its end however long it is. The limits keep a faulty member cluster, or a
 //! proxy in front of it, from using up the memory of the controller.
 
-use std::{error::Error, io};
+use std::{error::Error, io, time::Duration};
 
 use futures::{Stream, StreamExt as _};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
+use http::{
+    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    header::{ACCEPT_ENCODING, RETRY_AFTER},
+};
 use kube::{
     Client,
     client::Body,
@@ -122,6 +125,7 @@ pub(in crate::adapters) async fn send(
 
 /// The error of a response with an error status. Its body is a `Status`, or, from a proxy, any text.
 async fn status_error(code: StatusCode, response: Response<Body>) -> CallError {
+    let retry_after = retry_after(response.headers());
     let message = match collect(response.into_body(), ERROR_MAX).await {
         Err(error) => error.to_string(),
         Ok(bytes) => match serde_json::from_slice::<Status>(&bytes) {
@@ -129,7 +133,13 @@ async fn status_error(code: StatusCode, response: Response<Body>) -> CallError {
             Err(_) => String::from_utf8_lossy(&bytes).trim().to_owned(),
         },
     };
-    CallError::status(code.as_u16(), &message)
+    CallError::status(code.as_u16(), &message).with_retry_after(retry_after)
+}
+
+/// `Retry-After` in seconds, as the API server sends it; the form with a date depends on the other machine's clock.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
 }
 
 async fn collect(body: Body, max: usize) -> Result<Vec<u8>, CallError> {

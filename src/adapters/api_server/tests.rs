@@ -15,6 +15,7 @@ use super::{
     write_gate::WriteGate,
 };
 use crate::{
+    adapters::breaker,
     clock::{Clock, Monotonic},
     leadership::{Leadership, Token},
     ports::ClusterError,
@@ -170,10 +171,7 @@ fn every_http_status_has_its_port_error() {
         (500, down("the message (HTTP 500)")),
         (504, down("the message (HTTP 504)")),
     ] {
-        let error = CallError::Status {
-            code,
-            message: message(),
-        };
+        let error = CallError::status(code, &message());
         assert_eq!(error.about(what()), want, "{code}");
     }
 }
@@ -236,4 +234,66 @@ async fn responses_and_error_messages_have_a_maximum_length() {
     let calls = Calls::new(client, limits());
     let error = calls.read::<Value>("/api/v1/pods").await.unwrap_err();
     assert_eq!(error.to_string(), format!("{} (HTTP 403)", "x".repeat(500)));
+}
+
+/// The seconds until the outcome of a read from a server that asks to retry after so many, the first time.
+async fn read_from_one_that_asks_to_wait(asked: &'static str) -> (Result<Value, CallError>, f64) {
+    let (_server, client) = FakeServer::new(move |_sent, before| match before {
+        0 => Reply::FailUntil(429, asked),
+        _ => Reply::Ok(json!("later")),
+    });
+    let before = Clock::system().monotonic();
+    let outcome = Calls::new(client, limits()).read("/x").await;
+    let passed = Clock::system().monotonic().since(before);
+    (outcome, passed.as_secs_f64().round())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_repeated_when_the_server_asks_for_it_if_that_is_before_its_deadline() {
+    for (asked, waited) in [
+        ("3", 3.0),
+        ("0", 0.0),
+        ("", 0.0),
+        // A date would need the clock of the other machine.
+        ("Wed, 25 Nov 2026 10:00:00 GMT", 0.0),
+        ("99999999999999999999", 0.0),
+    ] {
+        let (outcome, passed) = read_from_one_that_asks_to_wait(asked).await;
+        assert_eq!((outcome.ok(), passed), (Some(json!("later")), waited));
+    }
+    let (outcome, passed) = read_from_one_that_asks_to_wait("30").await;
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "slow down; the server asks to retry after 30s, beyond the deadline of 5s (HTTP 429)"
+    );
+    assert_eq!(
+        (error.retry_after(), passed),
+        (Some(Duration::from_secs(30)), 0.0)
+    );
+}
+
+#[tokio::test]
+async fn the_error_of_a_write_says_when_the_server_asks_to_retry() {
+    let (server, client) = FakeServer::always(|| Reply::FailUntil(503, "2"));
+    let calls = Calls::new(client, limits());
+    let written = calls
+        .write::<Value>(Method::PATCH, "/x", Body::json(&json!({})))
+        .await;
+    let asked = written.unwrap_err().retry_after();
+    assert_eq!(asked, Some(Duration::from_secs(2)));
+    assert_eq!(server.lines(), ["PATCH /x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_while_the_server_has_it_wait_is_no_timeout() {
+    let path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/queue";
+    let (_server, client) = FakeServer::always(|| Reply::FailUntil(429, "3"));
+    let calls = Calls::new(client, limits());
+    for _request in 0..2 * breaker::FAILURES {
+        let read = calls.read::<Value>(path);
+        let given_up = tokio::time::timeout(Duration::from_secs(2), read).await;
+        assert!(given_up.is_err());
+    }
+    assert_eq!(calls.open_circuits(), Vec::<String>::new());
 }

@@ -248,6 +248,7 @@ impl ProbeState {
             Err(CallError::Status {
                 code: code @ 500..,
                 message,
+                ..
             }) => {
                 self.answered(now);
                 // Since the first such report, not the latest.
@@ -367,10 +368,7 @@ mod tests {
     }
 
     fn status(code: u16) -> Result<(), CallError> {
-        Err(CallError::Status {
-            code,
-            message: "words".into(),
-        })
+        Err(CallError::status(code, "words"))
     }
 
     /// The report at second `now`, when the watches last received an event at second `heard`.
