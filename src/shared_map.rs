@@ -9,10 +9,12 @@ use std::{
 /// Values by key, each made when it is first asked for.
 ///
 /// # Guarantees
-/// A value that is held elsewhere stays. The others may be forgotten once there are as many as `limit`.
+/// A value that is held elsewhere stays. The others may be forgotten once there are as many as `limit`; first those that
+/// are like new ones.
 #[derive(Debug)]
 pub(crate) struct SharedMap<K, V> {
     limit: usize,
+    is_like_new: fn(&V) -> bool,
     values: Mutex<HashMap<K, Arc<V>>>,
 }
 
@@ -23,7 +25,16 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
+            is_like_new: |_| true,
             values: Mutex::default(),
+        }
+    }
+
+    /// The same map, in which values that are not like new ones are forgotten last.
+    pub(crate) fn forgetting_first(self, is_like_new: fn(&V) -> bool) -> Self {
+        Self {
+            is_like_new,
+            ..self
         }
     }
 
@@ -31,7 +42,11 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
     pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut values = self.lock();
         if values.len() >= self.limit && !values.contains_key(&key) {
-            values.retain(|_, value| Arc::strong_count(value) > 1);
+            let is_held = |value: &Arc<V>| Arc::strong_count(value) > 1;
+            values.retain(|_, value| is_held(value) || !(self.is_like_new)(value));
+            if values.len() >= self.limit {
+                values.retain(|_, value| is_held(value));
+            }
         }
         Arc::clone(values.entry(key).or_insert_with(|| Arc::new(make())))
     }
@@ -64,5 +79,19 @@ mod tests {
             assert!(map.keys_where(|_| true).len() <= 3);
         }
         assert!(Arc::ptr_eq(&held, &map.get_or_insert_with(0, || 7)));
+    }
+
+    #[test]
+    fn values_that_are_not_like_new_are_forgotten_last() {
+        let map = SharedMap::new(3).forgetting_first(|value: &i32| value % 2 == 0);
+        for key in [1, 2, 4, 6, 8] {
+            drop(map.get_or_insert_with(key, || key));
+        }
+        assert_eq!(map.keys_where(|value| *value == 1), [1]);
+        for key in [3, 5, 7] {
+            drop(map.get_or_insert_with(key, || key));
+            assert!(map.keys_where(|_| true).len() <= 3);
+        }
+        assert_eq!(map.keys_where(|_| true), [7]);
     }
 }

@@ -42,10 +42,15 @@ impl Breaker {
     /// is not closed is the attempt, and must be sent.
     pub(super) fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
         self.check(now)?;
+        self.attempt(now);
+        Ok(())
+    }
+
+    /// Lets a request through, which is the attempt if the circuit is not closed.
+    pub(super) fn attempt(&mut self, now: Monotonic) {
         if self.is_open() {
             *self = Self::HalfOpen(now);
         }
-        Ok(())
     }
 
     /// As [`Breaker::admit`], of a request that is not sent yet: it is not the attempt.
@@ -66,11 +71,18 @@ impl Breaker {
     pub(super) fn record(&mut self, answered: bool, now: Monotonic) {
         *self = match *self {
             _ if answered => Self::Closed(0),
-            Self::Closed(before) if before + 1 < FAILURES => Self::Closed(before + 1),
+            Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
             Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
             // One that was sent before the circuit opened.
             Self::Open(until) => Self::Open(until),
         };
+    }
+
+    /// Records a timeout that must not open the circuit, as a later one may.
+    pub(super) fn count(&mut self) {
+        if let Self::Closed(before) = self {
+            *before = before.saturating_add(1);
+        }
     }
 
     /// Whether requests are refused.

@@ -3,24 +3,28 @@
 //! One API server forwards requests to many: aggregated APIs, webhooks, storage. Slots are therefore counted separately
 //! for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses and events have their
 //! own. Within a group a namespace has a part of the slots; after a request of it timed out, a single one, until a
-//! request is answered. Reads of a metrics API that does not answer at all fail at once, by a [`Breaker`].
+//! request is answered. An answer, though, is soon had beside requests that hang: what they waited in vain is therefore
+//! taken from the slots of the namespace. Reads of a metrics API that does not answer fail at once, by its [`Circuits`].
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::error::CallError;
+use super::{
+    circuits::{Circuits, Open},
+    error::CallError,
+};
 use crate::{
-    adapters::breaker::Breaker,
     clock::{Clock, Monotonic},
     shared_map::SharedMap,
 };
@@ -29,6 +33,8 @@ use crate::{
 const NAMESPACE_SLOTS: usize = 8;
 /// How long a request must have waited for its answer before its cancellation counts as a timeout.
 const COUNTS_AS_TIMEOUT_AFTER: Duration = Duration::from_secs(1);
+/// For how long a slot is kept at most: a request has a shorter deadline, but a machine may be suspended.
+const KEPT_MAX: Duration = Duration::from_secs(10);
 /// How many groups, and namespaces of one, are known at once. Both come from objects that users write.
 const MAX_KNOWN: usize = 256;
 
@@ -52,7 +58,8 @@ pub(super) struct Budgets {
 #[derive(Debug)]
 struct Budget {
     slots: Arc<Semaphore>,
-    breaker: Mutex<Breaker>,
+    /// Only of a metrics API.
+    circuits: Option<Mutex<Circuits>>,
     namespaces: SharedMap<String, NamespaceBudget>,
 }
 
@@ -63,17 +70,29 @@ struct NamespaceBudget {
     /// The slot of a namespace in which requests time out.
     single: Arc<Semaphore>,
     times_out: AtomicBool,
+    /// How many more slots may be kept: all but one.
+    keepable: Arc<Semaphore>,
+    /// Held by the slot whose time of waiting is paid back now.
+    turn: Semaphore,
 }
 
 /// The right to send one request.
 #[derive(Debug)]
 pub(super) struct Slot {
     budget: Arc<Budget>,
-    namespace: Option<Arc<NamespaceBudget>>,
-    has_circuit: bool,
+    namespace: Option<NamespaceSlot>,
     /// Since when the request has been in flight; none once its outcome is recorded.
     since: Option<Monotonic>,
-    _permits: Vec<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// One of the slots of a namespace.
+#[derive(Debug)]
+struct NamespaceSlot {
+    name: String,
+    budget: Arc<NamespaceBudget>,
+    permit: Option<OwnedSemaphorePermit>,
+    _single: Option<OwnedSemaphorePermit>,
 }
 
 /// Whether an aggregated API answers requests to this path, and not the API server itself.
@@ -124,7 +143,7 @@ impl Budgets {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots,
-            groups: SharedMap::new(MAX_KNOWN),
+            groups: SharedMap::new(MAX_KNOWN).forgetting_first(Budget::is_like_new),
         }
     }
 
@@ -140,37 +159,43 @@ impl Budgets {
     ) -> Result<Slot, CallError> {
         let (dependency, namespace) = Dependency::of(path, writes);
         let budget = self.budget(&dependency);
+        let circuit_open = |open| CallError::circuit_open(dependency.name(), namespace, open);
         let acquire = async {
-            let mut permits = Vec::new();
-            let namespace = namespace.map(|namespace| budget.namespace(namespace, self.slots));
-            if let Some(namespace) = &namespace {
-                permits.extend(namespace.acquire().await);
-            }
-            permits.extend(Arc::clone(&budget.slots).acquire_owned().await.ok());
-            (namespace, permits)
+            let slot = match namespace {
+                Some(name) => Some(budget.namespace(name, self.slots).acquire(name).await),
+                None => None,
+            };
+            let permit = Arc::clone(&budget.slots).acquire_owned().await.ok();
+            (slot, permit)
         };
-        budget.circuit(&dependency, |breaker, now| breaker.check(now))?;
-        let Ok((namespace, permits)) = timeout(queue, acquire).await else {
+        budget
+            .ask_circuits(|circuits, now| circuits.check(namespace, now))
+            .map_err(circuit_open)?;
+        let Ok((slot, permit)) = timeout(queue, acquire).await else {
             return Err(CallError::NoSlot {
                 dependency: dependency.name().to_owned(),
                 queue,
             });
         };
         // Again: what answers it may have hung while it waited.
-        budget.circuit(&dependency, Breaker::admit)?;
+        budget
+            .ask_circuits(|circuits, now| circuits.admit(namespace, now))
+            .map_err(circuit_open)?;
         Ok(Slot {
             budget: Arc::clone(&budget),
-            namespace,
-            has_circuit: dependency.has_circuit(),
+            namespace: slot,
             since: Some(Clock::system().monotonic()),
-            _permits: permits,
+            _permit: permit,
         })
     }
 
-    /// The metrics APIs whose reads fail at once.
+    /// The metrics APIs that hang, be it for the only namespaces that read them: their reads fail at once.
     pub(super) fn open_circuits(&self) -> Vec<String> {
-        let open = self.groups.keys_where(|budget| budget.breaker().is_open());
-        let names = open.iter().map(Dependency::name);
+        let hanging = self.groups.keys_where(|budget| {
+            let hangs = budget.circuits(|circuits, now| circuits.is_hanging(now));
+            hangs.unwrap_or_default()
+        });
+        let names = hanging.iter().map(Dependency::name);
         names.map(str::to_owned).collect()
     }
 
@@ -178,8 +203,9 @@ impl Budgets {
         self.groups
             .get_or_insert_with(dependency.clone(), || Budget {
                 slots: Arc::new(Semaphore::new(self.slots)),
-                breaker: Mutex::default(),
-                namespaces: SharedMap::new(MAX_KNOWN),
+                circuits: dependency.has_circuit().then(Mutex::default),
+                namespaces: SharedMap::new(MAX_KNOWN)
+                    .forgetting_first(NamespaceBudget::is_like_new),
             })
     }
 }
@@ -187,20 +213,24 @@ impl Budgets {
 // === impl Budget ===
 
 impl Budget {
-    /// Asks the circuit of a dependency about a request. One without a circuit has no objection.
-    fn circuit(
+    /// Asks the circuits about a request. What has none has no objection.
+    fn ask_circuits(
         &self,
-        dependency: &Dependency,
-        ask: impl FnOnce(&mut Breaker, Monotonic) -> Result<(), Duration>,
-    ) -> Result<(), CallError> {
-        if !dependency.has_circuit() {
-            return Ok(());
-        }
-        let answer = ask(&mut self.breaker(), Clock::system().monotonic());
-        answer.map_err(|retry_in| CallError::CircuitOpen {
-            dependency: dependency.name().to_owned(),
-            retry_in,
-        })
+        ask: impl FnOnce(&mut Circuits, Monotonic) -> Result<(), Open>,
+    ) -> Result<(), Open> {
+        self.circuits(ask).unwrap_or(Ok(()))
+    }
+
+    fn circuits<T>(&self, run: impl FnOnce(&mut Circuits, Monotonic) -> T) -> Option<T> {
+        let circuits = self.circuits.as_ref()?;
+        let mut circuits = circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(run(&mut circuits, Clock::system().monotonic()))
+    }
+
+    fn is_like_new(&self) -> bool {
+        let forgettable = self.circuits(|circuits, now| circuits.is_forgettable(now));
+        let is_known = |namespace: &NamespaceBudget| !namespace.is_like_new();
+        forgettable.unwrap_or(true) && self.namespaces.keys_where(is_known).is_empty()
     }
 
     fn namespace(&self, namespace: &str, slots: usize) -> Arc<NamespaceBudget> {
@@ -209,24 +239,59 @@ impl Budget {
                 slots: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS))),
                 single: Arc::new(Semaphore::new(1)),
                 times_out: AtomicBool::new(false),
+                keepable: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS).saturating_sub(1))),
+                turn: Semaphore::new(1),
             })
-    }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl NamespaceBudget ===
 
 impl NamespaceBudget {
-    async fn acquire(&self) -> Vec<OwnedSemaphorePermit> {
-        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
-        let mut permits: Vec<_> = slot.into_iter().collect();
+    async fn acquire(self: Arc<Self>, name: &str) -> NamespaceSlot {
+        let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let mut single = None;
         if self.times_out.load(Ordering::Relaxed) {
-            permits.extend(Arc::clone(&self.single).acquire_owned().await.ok());
+            single = Arc::clone(&self.single).acquire_owned().await.ok();
         }
-        permits
+        NamespaceSlot {
+            name: name.to_owned(),
+            budget: self,
+            permit,
+            _single: single,
+        }
+    }
+
+    /// Whether its requests were answered last. Slots that are kept hold it.
+    fn is_like_new(&self) -> bool {
+        !self.times_out.load(Ordering::Relaxed)
+    }
+}
+
+// === impl NamespaceSlot ===
+
+impl NamespaceSlot {
+    fn record(&mut self, answered: bool, waited: Duration, group: &Arc<Budget>) {
+        self.budget.times_out.store(!answered, Ordering::Relaxed);
+        if !answered {
+            self.keep(waited.min(KEPT_MAX), group);
+        }
+    }
+
+    /// Keeps the slot for as long as the request waited in vain, after those that are kept already.
+    fn keep(&mut self, waited: Duration, group: &Arc<Budget>) {
+        let keepable = Arc::clone(&self.budget.keepable).try_acquire_owned();
+        let (Ok(runtime), Ok(kept)) = (Handle::try_current(), keepable) else {
+            return;
+        };
+        let permit = self.permit.take();
+        let (namespace, group) = (Arc::clone(&self.budget), Arc::clone(group));
+        runtime.spawn(async move {
+            // Nothing forgets a namespace that still pays.
+            let _held = (permit, kept, group);
+            let _turn = namespace.turn.acquire().await;
+            sleep(waited).await;
+        });
     }
 }
 
@@ -235,25 +300,31 @@ impl NamespaceBudget {
 impl Slot {
     /// Records what became of the request.
     pub(super) fn record<T>(mut self, outcome: &Result<T, CallError>) {
-        self.since = None;
-        self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))));
+        let now = Clock::system().monotonic();
+        let sent = self.since.take().unwrap_or(now);
+        self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))), sent);
     }
 
     /// Waits before the request is sent again, after a response: this is not time without an answer.
     pub(super) async fn pause(&mut self, pause: Duration) {
         self.since = None;
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         self.since = Some(Clock::system().monotonic());
     }
 
-    fn record_answer(&self, answered: bool) {
-        if let Some(namespace) = &self.namespace {
-            namespace.times_out.store(!answered, Ordering::Relaxed);
+    fn record_answer(&mut self, answered: bool, sent: Monotonic) {
+        let now = Clock::system().monotonic();
+        if let Some(namespace) = &mut self.namespace {
+            namespace.record(answered, now.since(sent), &self.budget);
         }
-        if self.has_circuit {
-            let now = Clock::system().monotonic();
-            self.budget.breaker().record(answered, now);
-        }
+        let namespace = self.namespace.as_ref().map(|slot| &*slot.name);
+        self.budget.circuits(|circuits, now| {
+            if answered {
+                circuits.answered(namespace, now);
+            } else {
+                circuits.timed_out(namespace, sent, now);
+            }
+        });
     }
 }
 
@@ -261,12 +332,11 @@ impl Slot {
 /// be shorter than that of the request.
 impl Drop for Slot {
     fn drop(&mut self) {
-        let waited = |since| Clock::system().monotonic().since(since);
-        if self
-            .since
-            .is_some_and(|since| waited(since) >= COUNTS_AS_TIMEOUT_AFTER)
-        {
-            self.record_answer(false);
+        let Some(sent) = self.since.take() else {
+            return;
+        };
+        if Clock::system().monotonic().since(sent) >= COUNTS_AS_TIMEOUT_AFTER {
+            self.record_answer(false, sent);
         }
     }
 }
@@ -276,6 +346,7 @@ mod tests {
     use super::*;
     use crate::adapters::breaker;
 
+    const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
     const METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces";
     const QUEUE: Duration = Duration::from_secs(10);
 
@@ -343,8 +414,13 @@ mod tests {
             let slot = budgets.slot(&path, false, QUEUE).await.unwrap();
             slot.record::<()>(&Err(CallError::Timeout(QUEUE)));
         }
-        let path = format!("{METRICS}/shop/pods/*/queue");
-        let error = budgets.slot(&path, false, QUEUE).await.unwrap_err();
+        let slot = async |namespace| {
+            let path = format!("{METRICS}/{namespace}/pods/*/queue");
+            budgets.slot(&path, false, QUEUE).await
+        };
+        let _attempt = slot("shop").await.unwrap();
+        slot("bank").await.unwrap_err();
+        let error = slot("team-0").await.unwrap_err();
         assert!(
             error
                 .to_string()
@@ -378,14 +454,100 @@ mod tests {
         let budgets = Budgets::new(32);
         let path = format!("{METRICS}/shop/pods/*/queue");
         let slot = || budgets.slot(&path, false, QUEUE);
-        let (dependency, _) = Dependency::of(&path, false);
-        let budget = budgets.budget(&dependency);
-        *budget.breaker() = Breaker::Open(Clock::system().monotonic());
+        for _request in 0..breaker::FAILURES {
+            let hangs = slot().await.unwrap();
+            hangs.record::<()>(&Err(CallError::Timeout(QUEUE)));
+        }
+        tokio::time::advance(Duration::from_secs(6)).await;
         let attempt = slot().await.unwrap();
         assert!(slot().await.is_err(), "only one attempt at a time");
         attempt.record(&Ok(()));
         assert!(slot().await.is_ok());
         assert_eq!(budgets.open_circuits(), Vec::<String>::new());
+    }
+
+    /// As many requests to this path as a namespace may send at once, when they have waited for five seconds.
+    async fn waiting(budgets: &Budgets, path: &str) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        for _request in 0..NAMESPACE_SLOTS {
+            slots.push(budgets.slot(path, false, QUEUE).await.unwrap());
+        }
+        sleep(Duration::from_secs(5)).await;
+        slots
+    }
+
+    fn time_out(slots: Vec<Slot>) {
+        for slot in slots {
+            slot.record::<()>(&Err(CallError::Timeout(Duration::from_secs(5))));
+        }
+    }
+
+    /// How many requests to this path can be sent at once.
+    async fn free(budgets: &Budgets, path: &str) -> usize {
+        let mut slots = Vec::new();
+        while let Ok(slot) = budgets.slot(path, false, Duration::ZERO).await {
+            slots.push(slot);
+        }
+        slots.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queries_of_a_namespace_that_hang_together_fail_no_read_of_another() {
+        let budgets = Budgets::new(32);
+        let shop = format!("{METRICS}/shop/pods/*/queue");
+        time_out(waiting(&budgets, &shop).await);
+        let error = budgets.slot(&shop, false, QUEUE).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "custom.metrics.k8s.io for namespace shop has not responded to 5 requests in a row; next attempt in 5s"
+        );
+        assert_eq!(budgets.open_circuits(), ["custom.metrics.k8s.io"]);
+        let bank = format!("{METRICS}/bank/pods/*/queue");
+        let read = budgets.slot(&bank, false, QUEUE).await.unwrap();
+        read.record(&Ok(()));
+        assert_eq!(budgets.open_circuits(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_waited_in_vain_is_taken_from_a_namespace_whatever_is_answered() {
+        let budgets = Budgets::new(32);
+        time_out(waiting(&budgets, SCALE).await);
+        let answered = budgets.slot(SCALE, false, QUEUE).await.unwrap();
+        answered.record(&Ok(()));
+        let mut slots = Vec::new();
+        sleep(Duration::from_secs(1)).await;
+        for _period in 0..NAMESPACE_SLOTS {
+            slots.push(free(&budgets, SCALE).await);
+            sleep(Duration::from_secs(5)).await;
+        }
+        assert_eq!(slots, [1, 2, 3, 4, 5, 6, 7, 8]);
+        let bank = SCALE.replace("shop", "bank");
+        assert_eq!(free(&budgets, &bank).await, NAMESPACE_SLOTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_and_groups_without_an_answer_are_forgotten_last() {
+        let budgets = Budgets::new(32);
+        let shop = format!("{METRICS}/shop/pods/*/queue");
+        for path in [&*shop, SCALE] {
+            for _request in 0..breaker::FAILURES {
+                time_out(vec![budgets.slot(path, false, QUEUE).await.unwrap()]);
+            }
+        }
+        // Nothing is held or kept any more.
+        sleep(Duration::from_secs(1)).await;
+        for n in 0..2 * MAX_KNOWN {
+            for path in [
+                &SCALE.replace("shop", &format!("team-{n}")),
+                &shop.replace("shop", &format!("team-{n}")),
+                &format!("/apis/made-up-{n}/v1"),
+            ] {
+                let slot = budgets.slot(path, false, QUEUE).await.unwrap();
+                slot.record(&Ok(()));
+            }
+        }
+        assert_eq!(free(&budgets, SCALE).await, 1);
+        assert_eq!(free(&budgets, &shop).await, 0, "its circuit is open");
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
+use super::circuits::Open;
 use crate::{
     adapters::{
         breaker,
@@ -43,7 +44,7 @@ pub(in crate::adapters) enum CallError {
         breaker::FAILURES
     )]
     CircuitOpen {
-        /// The API group, or what else answers the request.
+        /// The API group; with the namespace, if it is not answered only there.
         dependency: String,
         /// How long until the next attempt.
         retry_in: Duration,
@@ -99,6 +100,18 @@ impl CallError {
             *message = text;
         }
         self
+    }
+
+    /// The error of a request to an API whose circuit is open, or that of the request's namespace.
+    pub(super) fn circuit_open(api: &str, namespace: Option<&str>, open: Open) -> Self {
+        let namespace = namespace.filter(|_| open.is_of_namespace);
+        Self::CircuitOpen {
+            dependency: match namespace {
+                Some(namespace) => format!("{api} for namespace {namespace}"),
+                None => api.to_owned(),
+            },
+            retry_in: open.retry_in,
+        }
     }
 
     /// How long the server asks to wait before the next request (`Retry-After`).

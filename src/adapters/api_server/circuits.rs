@@ -1,0 +1,326 @@
+//! Which reads of a metrics API fail at once because it hangs: those of one namespace, or all.
+//!
+//! What one namespace asks for may hang while the API answers everybody else, as an expensive query does. Therefore
+//! each namespace has a circuit of its own. That of all opens after [`FAILURES`] timeouts in a row, if they were those of
+//! [`NAMESPACES`] namespaces or of a request about none, and if nobody was answered while they waited.
+//!
+//! While it is open, one request at a time is the attempt that may close it. A namespace that was answered last, or was
+//! never seen, may make it at once, any other after the pause of its [`Breaker`], and none twice before all that sync had
+//! a chance. So a namespace whose requests hang does not keep the circuit of the others open.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{
+    adapters::breaker::{Breaker, FAILURES},
+    clock::Monotonic,
+};
+
+/// How many namespaces must be without an answer before an API counts as hanging for all.
+const NAMESPACES: usize = 3;
+/// How long after its attempt a namespace makes no other: the attempt, the pause after it, and a sync period.
+const TURN: Duration = Duration::from_secs(5 + 5 + 15);
+/// How long a timeout is remembered if no request follows it.
+const REMEMBERED: Duration = Duration::from_mins(2);
+/// How many namespaces are remembered.
+const MAX_REMEMBERED: usize = 256;
+
+/// The circuits of one API.
+#[derive(Debug, Default)]
+pub(super) struct Circuits {
+    all: Breaker,
+    /// Whose requests have timed out since anybody was answered, up to [`NAMESPACES`]; none for those about no namespace.
+    silent: Vec<Option<String>>,
+    /// The last answer.
+    answered: Option<Monotonic>,
+    /// The last timeout while nobody was answered.
+    timed_out: Option<Monotonic>,
+    /// The namespaces that were not answered last.
+    namespaces: HashMap<String, Unanswered>,
+}
+
+/// The circuit of a namespace that was not answered last.
+#[derive(Debug)]
+struct Unanswered {
+    own: Breaker,
+    /// When it last made the attempt for all.
+    attempted: Option<Monotonic>,
+    changed: Monotonic,
+}
+
+/// A circuit that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Open {
+    /// Whether it is that of the namespace, and not that of all.
+    pub(super) is_of_namespace: bool,
+    /// How long until the next attempt.
+    pub(super) retry_in: Duration,
+}
+
+// === impl Circuits ===
+
+impl Circuits {
+    /// Whether a request may be sent now. One that is admitted while a circuit is open is the attempt, and must be sent.
+    pub(super) fn admit(&mut self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
+        self.check(namespace, now)?;
+        let is_attempt = self.all.is_open();
+        self.all.attempt(now);
+        let Some(namespace) = namespace else {
+            return Ok(());
+        };
+        if is_attempt {
+            self.unanswered(namespace, now).attempted = Some(now);
+        }
+        if let Some(known) = self.namespaces.get_mut(namespace) {
+            known.own.attempt(now);
+        }
+        Ok(())
+    }
+
+    /// As [`Circuits::admit`], of a request that is not sent yet: it is not the attempt.
+    pub(super) fn check(&self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
+        let refused = |is_of_namespace| {
+            move |retry_in| Open {
+                is_of_namespace,
+                retry_in,
+            }
+        };
+        let known = namespace.and_then(|namespace| self.namespaces.get(namespace));
+        let known = known.filter(|known| is_recent(known.changed, now));
+        if let Some(known) = known {
+            known.own.check(now).map_err(refused(true))?;
+        } else if namespace.is_some() && matches!(self.all, Breaker::Open(_)) {
+            return Ok(());
+        }
+        self.all.check(now).map_err(refused(false))?;
+        let turn = known.and_then(|known| Some(known.attempted? + TURN));
+        match turn {
+            Some(turn) if self.all.is_open() && now < turn => Err(refused(false)(turn.since(now))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records an answer.
+    pub(super) fn answered(&mut self, namespace: Option<&str>, now: Monotonic) {
+        self.all = Breaker::default();
+        self.silent.clear();
+        self.answered = Some(now);
+        self.timed_out = None;
+        namespace.map(|namespace| self.namespaces.remove(namespace));
+    }
+
+    /// Records that a request was not answered in time.
+    pub(super) fn timed_out(&mut self, namespace: Option<&str>, sent: Monotonic, now: Monotonic) {
+        if let Some(namespace) = namespace {
+            let known = self.unanswered(namespace, now);
+            known.own.record(false, now);
+            known.changed = now;
+        }
+        // An API that answers others meanwhile does not hang.
+        if self.answered.is_none_or(|answered| answered <= sent) {
+            self.timed_out_for_all(namespace, now);
+        }
+    }
+
+    fn timed_out_for_all(&mut self, namespace: Option<&str>, now: Monotonic) {
+        let is_old = |at| !is_recent(at, now);
+        if !self.all.is_open() && self.timed_out.is_some_and(is_old) {
+            self.all = Breaker::default();
+            self.silent.clear();
+        }
+        self.timed_out = Some(now);
+        let namespace = namespace.map(str::to_owned);
+        if self.silent.len() < NAMESPACES && !self.silent.contains(&namespace) {
+            self.silent.push(namespace);
+        }
+        if self.silent.len() == NAMESPACES || self.silent.contains(&None) {
+            self.all.record(false, now);
+        } else {
+            self.all.count();
+        }
+    }
+
+    /// Whether the API has not responded to [`FAILURES`] requests in a row, be they all of one namespace.
+    pub(super) fn is_hanging(&self, now: Monotonic) -> bool {
+        let failed = match self.all {
+            Breaker::Closed(timeouts) => timeouts >= FAILURES,
+            Breaker::Open(_) | Breaker::HalfOpen(_) => true,
+        };
+        failed && self.timed_out.is_some_and(|at| is_recent(at, now))
+    }
+
+    /// Whether a request would now be treated as if none had ever timed out.
+    pub(super) fn is_forgettable(&self, now: Monotonic) -> bool {
+        let mut changes = self.namespaces.values().map(|known| known.changed);
+        !changes.any(|at| is_recent(at, now))
+            && !self.timed_out.is_some_and(|at| is_recent(at, now))
+    }
+
+    fn unanswered(&mut self, namespace: &str, now: Monotonic) -> &mut Unanswered {
+        self.namespaces
+            .retain(|_, known| is_recent(known.changed, now));
+        if self.namespaces.len() >= MAX_REMEMBERED && !self.namespaces.contains_key(namespace) {
+            let known = self.namespaces.iter();
+            let oldest = known.min_by_key(|(_, known)| known.changed);
+            let oldest = oldest.map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.namespaces.remove(&name));
+        }
+        let known = self.namespaces.entry(namespace.to_owned());
+        known.or_insert_with(|| Unanswered {
+            own: Breaker::default(),
+            attempted: None,
+            changed: now,
+        })
+    }
+}
+
+fn is_recent(at: Monotonic, now: Monotonic) -> bool {
+    now.since(at) < REMEMBERED
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::after_origin(Duration::from_secs(seconds))
+    }
+
+    fn of_all(seconds: u64) -> Result<(), Open> {
+        Err(Open {
+            is_of_namespace: false,
+            retry_in: Duration::from_secs(seconds),
+        })
+    }
+
+    fn of_namespace(seconds: u64) -> Result<(), Open> {
+        Err(Open {
+            is_of_namespace: true,
+            retry_in: Duration::from_secs(seconds),
+        })
+    }
+
+    impl Circuits {
+        /// As many requests of each namespace as given, sent at one second, time out at another.
+        fn time_out(&mut self, requests: &[(Option<&str>, u32)], sent: u64, now: u64) {
+            for (namespace, count) in requests {
+                for _request in 0..*count {
+                    self.timed_out(*namespace, at(sent), at(now));
+                }
+            }
+        }
+
+        /// Opened for all at second 5 by three namespaces.
+        fn opened() -> Self {
+            let mut circuits = Self::default();
+            let requests = [(Some("a"), 2), (Some("b"), 2), (Some("c"), 1)];
+            circuits.time_out(&requests, 0, 5);
+            circuits
+        }
+    }
+
+    #[test]
+    fn requests_of_one_namespace_that_hang_keep_no_other_from_being_answered() {
+        let mut circuits = Circuits::default();
+        circuits.time_out(&[(Some("shop"), 8), (Some("mall"), 8)], 0, 5);
+        for (namespace, admitted) in [
+            (Some("shop"), of_namespace(5)),
+            (Some("mall"), of_namespace(5)),
+            (Some("bank"), Ok(())),
+            (None, Ok(())),
+        ] {
+            assert_eq!(circuits.admit(namespace, at(5)), admitted, "{namespace:?}");
+        }
+        assert!(circuits.is_hanging(at(5)), "nobody was answered");
+        circuits.answered(Some("bank"), at(6));
+        assert!(!circuits.is_hanging(at(6)));
+        assert_eq!(circuits.admit(Some("shop"), at(6)), of_namespace(4));
+        assert_eq!(circuits.admit(Some("shop"), at(10)), Ok(()));
+        assert_eq!(circuits.admit(Some("shop"), at(10)), of_namespace(5));
+        circuits.answered(Some("shop"), at(11));
+        assert_eq!(circuits.admit(Some("shop"), at(11)), Ok(()));
+    }
+
+    #[test]
+    fn an_api_that_answers_nobody_of_three_namespaces_fails_at_once_for_all() {
+        let mut circuits = Circuits::opened();
+        assert!(circuits.is_hanging(at(5)));
+        assert_eq!(circuits.admit(Some("a"), at(6)), of_all(4));
+        assert_eq!(circuits.admit(None, at(6)), of_all(4));
+        // One that was not seen to hang is the attempt.
+        assert_eq!(circuits.admit(Some("bank"), at(6)), Ok(()));
+        for namespace in [Some("bank"), Some("mall"), Some("a"), None] {
+            assert_eq!(circuits.admit(namespace, at(7)), of_all(4), "{namespace:?}");
+        }
+        circuits.answered(Some("bank"), at(8));
+        for namespace in [Some("bank"), Some("mall"), Some("a"), None] {
+            assert_eq!(circuits.admit(namespace, at(8)), Ok(()), "{namespace:?}");
+        }
+    }
+
+    #[test]
+    fn requests_about_no_namespace_are_those_of_all() {
+        let mut circuits = Circuits::default();
+        circuits.time_out(&[(Some("shop"), 4), (None, 1)], 0, 5);
+        assert_eq!(circuits.check(None, at(5)), of_all(5));
+    }
+
+    #[test]
+    fn an_api_that_answers_somebody_meanwhile_does_not_hang() {
+        let mut circuits = Circuits::default();
+        circuits.answered(Some("bank"), at(3));
+        circuits.time_out(&[(Some("a"), 8), (Some("b"), 8), (Some("c"), 8)], 2, 7);
+        assert_eq!(circuits.check(Some("bank"), at(7)), Ok(()));
+        assert_eq!(circuits.check(Some("a"), at(7)), of_namespace(5));
+        assert!(!circuits.is_hanging(at(7)));
+    }
+
+    #[test]
+    fn namespaces_take_turns_with_the_attempt() {
+        let mut circuits = Circuits::opened();
+        assert_eq!(circuits.admit(Some("a"), at(10)), Ok(()));
+        circuits.timed_out(Some("a"), at(10), at(15));
+        assert_eq!(circuits.admit(Some("a"), at(20)), of_all(15));
+        assert_eq!(circuits.admit(Some("b"), at(20)), Ok(()));
+        circuits.timed_out(Some("b"), at(20), at(25));
+        // Nobody else asks.
+        assert_eq!(circuits.admit(Some("a"), at(35)), Ok(()));
+    }
+
+    #[test]
+    fn timeouts_are_forgotten_after_a_while_and_beyond_a_number_of_namespaces() {
+        let mut circuits = Circuits::default();
+        circuits.time_out(&[(Some("shop"), 5)], 0, 5);
+        assert!(!circuits.is_forgettable(at(124)) && circuits.is_hanging(at(124)));
+        assert!(circuits.is_forgettable(at(125)) && !circuits.is_hanging(at(125)));
+        circuits.time_out(&[(Some("b"), 1), (Some("c"), 1)], 120, 125);
+        assert_eq!(circuits.check(Some("shop"), at(125)), Ok(()));
+        for n in 0..2 * MAX_REMEMBERED {
+            circuits.timed_out(Some(&n.to_string()), at(120), at(126));
+        }
+        assert_eq!(circuits.namespaces.len(), MAX_REMEMBERED);
+    }
+
+    proptest! {
+        #[test]
+        fn two_namespaces_whose_requests_hang_or_not_are_refused_for_nobody_else(
+            requests in prop::collection::vec((0..2_usize, 0..6_u64, any::<bool>()), 0..100),
+        ) {
+            let mut circuits = Circuits::default();
+            let mut now = 10;
+            for (namespace, passed, answered) in requests {
+                let namespace = ["shop", "mall"].get(namespace).copied();
+                now += passed;
+                if circuits.admit(namespace, at(now)).is_ok() {
+                    if answered {
+                        circuits.answered(namespace, at(now));
+                    } else {
+                        circuits.timed_out(namespace, at(now - 5), at(now));
+                    }
+                }
+                prop_assert_eq!(circuits.check(Some("bank"), at(now)), Ok(()));
+            }
+        }
+    }
+}
