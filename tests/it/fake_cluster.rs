@@ -138,6 +138,8 @@ pub(crate) struct State {
     pub(crate) metrics_hang: bool,
     /// Whether writes of statuses and events never return, until this is unset.
     pub(crate) reports_hang: bool,
+    /// The namespace in which they never return.
+    pub(crate) reports_hang_in: Option<String>,
     /// Targets for which every call hangs.
     pub(crate) hanging: BTreeSet<String>,
     /// Targets for which every call panics.
@@ -532,9 +534,13 @@ impl FakeCluster {
     }
 
     /// Returns when reports do not hang any more; needs paused time.
-    async fn report_call(&self) {
+    async fn report_call(&self, about: &impl ResourceExt) {
         self.process.request().await;
-        while self.state().reports_hang {
+        let namespace = about.namespace();
+        let hangs = |state: &State| {
+            state.reports_hang || namespace.is_some() && state.reports_hang_in == namespace
+        };
+        while hangs(&self.state()) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -783,7 +789,7 @@ impl Cluster for FakeCluster {
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
         let name = &about.name_any();
-        self.report_call().await;
+        self.report_call(about).await;
         if let Some(ehpa) = self.state().autoscalers.get_mut(name) {
             ehpa.status = Some(status.clone());
         }
@@ -791,7 +797,7 @@ impl Cluster for FakeCluster {
     }
 
     async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
-        self.report_call().await;
+        self.report_call(about).await;
         self.answer(format!("event {} {}", about.name_any(), event.reason))
             .await
     }
@@ -824,7 +830,7 @@ impl Cluster for FakeCluster {
         about: &FederatedHPA,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        self.report_call().await;
+        self.report_call(about).await;
         self.answer(format!("event {} {}", about.name_any(), event.reason))
             .await
     }
@@ -835,7 +841,7 @@ impl Cluster for FakeCluster {
         status: &FederatedHPAStatus,
     ) -> Result<(), ClusterError> {
         let name = &about.name_any();
-        self.report_call().await;
+        self.report_call(about).await;
         if let Some(fdhpa) = self.state().federated.get_mut(name) {
             fdhpa.status = Some(status.clone());
         }

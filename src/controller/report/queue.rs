@@ -1,4 +1,5 @@
-//! Statuses and events are written beside the syncs: a few objects at once, of each object one report after the other.
+//! Statuses and events are written beside the syncs: a few objects at once, fewer of one namespace, and of each object one
+//! report after the other.
 //!
 //! A report that waits is merged with the next one of its object: the last status wins, events are kept. The API server
 //! being slow or down therefore costs one status per object when it is back, and delays no decision.
@@ -17,11 +18,16 @@ use super::{Report, written::NewStatus};
 use crate::{
     api::autoscaler::{Autoscaler, Status},
     ports::{Cluster, ClusterError, EventNote},
+    shared_map::SharedMap,
     telemetry::{Telemetry, Write},
 };
 
 /// How many objects are reported at once.
-const CONCURRENT_REPORTS: usize = 8;
+const CONCURRENT_REPORTS: usize = 32;
+/// How many of them are in one namespace, in which every write may hang.
+const REPORTS_OF_NAMESPACE: usize = 4;
+/// How many namespaces without a report are known.
+const MAX_KNOWN_NAMESPACES: usize = 256;
 /// How many events of one object may wait; older ones are dropped.
 const MAX_WAITING_EVENTS: usize = 16;
 
@@ -30,7 +36,9 @@ const MAX_WAITING_EVENTS: usize = 16;
 pub(in crate::controller) struct Reports<C> {
     cluster: Arc<C>,
     telemetry: Arc<Telemetry>,
-    slots: Semaphore,
+    places: Semaphore,
+    /// The places of each namespace.
+    namespaces: SharedMap<String, Semaphore>,
     /// The objects that are being reported, by UID, with what is to be written next.
     pending: Mutex<HashMap<String, Option<Report>>>,
     /// Notified when nothing is pending.
@@ -44,7 +52,8 @@ impl<C: Cluster> Reports<C> {
         Self {
             cluster,
             telemetry,
-            slots: Semaphore::new(CONCURRENT_REPORTS),
+            places: Semaphore::new(CONCURRENT_REPORTS),
+            namespaces: SharedMap::new(MAX_KNOWN_NAMESPACES),
             pending: Mutex::new(HashMap::new()),
             idle: Notify::new(),
         }
@@ -113,8 +122,12 @@ impl<C: Cluster> Reports<C> {
             events,
             status,
         } = report;
-        // Never closed.
-        let _slot = self.slots.acquire().await;
+        let namespace = autoscaler.namespace().to_owned();
+        let of_namespace = || Semaphore::new(REPORTS_OF_NAMESPACE);
+        let of_namespace = self.namespaces.get_or_insert_with(namespace, of_namespace);
+        // Never closed. What waits for its namespace takes no place of others.
+        let _share = of_namespace.acquire().await;
+        let _place = self.places.acquire().await;
         for event in &events {
             self.emit(&autoscaler, event).await;
         }

@@ -132,6 +132,32 @@ async fn reports_that_hang_delay_no_decision_and_the_last_status_wins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reports_that_hang_in_one_namespace_delay_those_of_no_other() {
+    let fake = FakeCluster::default();
+    let stuck: Vec<_> = (0..40).map(|n| format!("stuck-{n}")).collect();
+    for name in &stuck {
+        fake.put(name, 1, &always(3));
+    }
+    fake.put("web", 1, &always(4));
+    fake.edit("web", |ehpa| ehpa.metadata.namespace = Some("bank".into()));
+    fake.state().reports_hang_in = Some("shop".into());
+    let world = Running::start(fake);
+    for name in &stuck {
+        world.written(&format!("scale {name} 3")).await;
+    }
+    // Those of the one namespace wait or hang now.
+    world.fake.edit("web", |ehpa| {
+        ehpa.spec.crons.as_mut().unwrap()[0].target_replicas = Some(5);
+    });
+    world.fake.writes();
+    world.at(20);
+    world.written("scale web 5").await;
+    world
+        .written_within(Duration::from_secs(1), "status web")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_quarantines_its_object_and_no_other() {
     let fake = FakeCluster::default();
     fake.put("bad", 1, &always(3));
