@@ -112,6 +112,8 @@ pub(in crate::adapters) struct Calls {
 struct Attempts {
     deadline: Duration,
     retries: u32,
+    /// Maximum size of the response.
+    max_bytes: usize,
 }
 
 // === impl Connection ===
@@ -329,11 +331,17 @@ impl Calls {
 
     /// GETs a text; transient failures are retried within the deadline.
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
+        self.read_text_within(url, response::RESPONSE_MAX).await
+    }
+
+    /// GETs a text of at most so many bytes.
+    async fn read_text_within(&self, url: &str, max_bytes: usize) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
         let slot = self.budgets.slot(url, false, self.limits.queue).await?;
         let attempts = Attempts {
             deadline: self.limits.deadline,
             retries: self.limits.retries,
+            max_bytes,
         };
         self.send(&self.client, &request, attempts, slot).await
     }
@@ -348,7 +356,7 @@ impl Calls {
         let mut pages = Pages::default();
         while pages.version().is_none() {
             let url = format!("{collection}{}", pages.query(selectors.iter().copied()));
-            match self.read_text(&url).await {
+            match self.read_text_within(&url, pages.max_bytes()).await {
                 Err(error) => pages.retry_smaller(error)?,
                 Ok(text) => {
                     let read = pages.read(&text)?.try_for_each(&mut each);
@@ -382,6 +390,7 @@ impl Calls {
         let attempts = Attempts {
             deadline: self.gate.admit(self.limits.deadline)?,
             retries: 0,
+            max_bytes: response::RESPONSE_MAX,
         };
         let sent = self.send(&self.writer, &request, attempts, slot);
         self.decode(&sent.await?)
@@ -420,12 +429,16 @@ impl Calls {
         attempts: Attempts,
         slot: &mut Slot,
     ) -> Result<String, CallError> {
-        let Attempts { deadline, retries } = attempts;
+        let Attempts {
+            deadline,
+            retries,
+            max_bytes,
+        } = attempts;
         let started = Clock::system().monotonic();
         let mut left = retries;
         let mut backoff = self.limits.backoff;
         loop {
-            let error = match response::headers_and_text(client, request.clone()).await {
+            let error = match response::headers_and_text(client, request.clone(), max_bytes).await {
                 Ok((headers, text)) => {
                     // The API server forwards the headers of aggregated APIs, which run on other machines.
                     if !budgets::is_aggregated(request.uri().path()) {

@@ -24,7 +24,7 @@ use tokio_util::{
 use super::error::{CallError, innermost};
 
 /// Maximum size of a response to a single request: usage of the pods of a namespace is the longest.
-const RESPONSE_MAX: usize = 32 << 20;
+pub(super) const RESPONSE_MAX: usize = 32 << 20;
 /// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB at most.
 const EVENT_MAX: usize = 8 << 20;
 /// Maximum size of a response with an error status.
@@ -33,13 +33,14 @@ const ERROR_MAX: usize = 64 << 10;
 /// Sends a request and reads the headers and the text of its response.
 ///
 /// # Errors
-/// The server does not respond, responds with an error status, or with more than [`RESPONSE_MAX`].
+/// The server does not respond, responds with an error status, or with more than `max` bytes.
 pub(super) async fn headers_and_text(
     client: &Client,
     request: Request<Vec<u8>>,
+    max: usize,
 ) -> Result<(HeaderMap, String), CallError> {
     let (head, body) = send(client, request).await?.into_parts();
-    Ok((head.headers, text(body, RESPONSE_MAX).await?))
+    Ok((head.headers, text(body, max).await?))
 }
 
 /// Reads the text of a response.

@@ -45,6 +45,8 @@ use crate::{
 
 /// After this many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;
+/// The longest pause that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(2);
 /// A watch that ends sooner without an event was closed at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Older copies are not acted on. A watch that works delivers twice as often, if only its end.
@@ -138,10 +140,12 @@ enum WatchEnd {
     Failed(CallError),
 }
 
-/// Failures since the last successful response.
+/// Failures since the watch last delivered.
 #[derive(Default)]
 struct Outage {
     failures: u32,
+    /// How long the server asked to wait with the last one.
+    retry_after: Duration,
 }
 
 // === impl WatchTimeouts ===
@@ -358,6 +362,7 @@ impl<V: Stored> Watch<V> {
         let error = error.redacted(&self.redactor);
         self.store.counts.failed(&error);
         outage.failures = outage.failures.saturating_add(1);
+        outage.retry_after = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
         if outage.failures == 1 {
             self.warn(&error);
         } else {
@@ -392,7 +397,7 @@ impl<V: Stored> Watch<V> {
         // Limited so that the power does not overflow; `max_backoff` is reached earlier.
         let doublings = (outage.failures - 1).min(16);
         let base = (self.timeouts.backoff * 2_u32.pow(doublings)).min(self.timeouts.max_backoff);
-        tokio::time::sleep(base + jitter(base / 2)).await;
+        tokio::time::sleep(base.max(outage.retry_after) + jitter(base / 2)).await;
     }
 }
 
