@@ -38,6 +38,11 @@ impl Default for Breaker {
 }
 
 impl Breaker {
+    /// One that opens now.
+    pub(super) fn opened(now: Monotonic) -> Self {
+        Self::Open(now + OPEN_FOR)
+    }
+
     /// Whether a request may be sent now; if not, how long until the next attempt. One that is admitted while the circuit
     /// is not closed is the attempt, and must be sent.
     pub(super) fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
@@ -72,7 +77,7 @@ impl Breaker {
         *self = match *self {
             _ if answered => Self::Closed(0),
             Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
-            Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
+            Self::Closed(_) | Self::HalfOpen(_) => Self::opened(now),
             // One that was sent before the circuit opened.
             Self::Open(until) => Self::Open(until),
         };

@@ -112,6 +112,12 @@ impl RangeQuery {
         parts.map(|part| part.query.endpoint.clone()).collect()
     }
 
+    /// The namespace of the object that it is asked for.
+    pub(super) fn namespace(&self) -> Arc<str> {
+        let first = self.parts.first();
+        first.map_or_else(Arc::default, |part| Arc::clone(&part.query.namespace))
+    }
+
     /// The version of the reader for each part.
     pub(super) fn versions(&self, reader: &impl HistoryReader) -> Vec<u64> {
         let parts = self.parts.iter();

@@ -39,9 +39,11 @@ pub struct MemberSeries<'a> {
     pub alone: bool,
 }
 
-/// A query and the endpoint to send it to.
+/// A query, the endpoint to send it to, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HistoryQuery {
+    /// The namespace of the object that it is asked for: what becomes of it says nothing about the queries of others.
+    pub namespace: Arc<str>,
     /// Name of the endpoint; absent means the hub's.
     pub endpoint: Option<Arc<str>>,
     /// Its text.

@@ -13,7 +13,7 @@ use foretide::{
     adapters::prometheus::{Endpoints, Prometheus as Reader},
     clock::Clock,
     ports::{
-        Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError,
+        Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
         HistoryReader as _, HistoryServer, ServerHealth, Setting,
     },
 };
@@ -92,8 +92,13 @@ fn history(metric: &str, now: Timestamp) -> History {
 async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError> {
     let from = now - SignedDuration::from_mins(30);
     let step = SignedDuration::from_mins(1);
+    let query = HistoryQuery {
+        namespace: NAMESPACE.into(),
+        endpoint: None,
+        text: "sum(up)".into(),
+    };
     eventually(TIMEOUT, "an answer to the query", || async {
-        match reader.range("sum(up)", from, now, step).await {
+        match reader.range(&query, from, now, step).await {
             Err(lost @ (HistoryError::Unreachable { .. } | HistoryError::Timeout { .. })) => {
                 Err(format!("{lost:?}"))
             }

@@ -97,6 +97,7 @@ impl Drop for World {
 
 fn query() -> HistoryQuery {
     HistoryQuery {
+        namespace: "shop".into(),
         endpoint: None,
         text: "up".into(),
     }

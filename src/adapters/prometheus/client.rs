@@ -6,21 +6,22 @@
 //! reports a partial response as an error.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Response;
 
+use super::circuits::Circuits;
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use super::session::{Session, Sessions};
 use super::tls;
-use crate::adapters::{breaker::Breaker, redact::Redactor};
+use crate::adapters::redact::Redactor;
 use crate::clock::Clock;
 use crate::error::chain;
-use crate::ports::{HistoryError, HistoryServer, ServerHealth};
+use crate::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
 
 /// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
 const BODY_MAX: usize = 4 * 1024 * 1024;
@@ -42,7 +43,7 @@ pub struct Prometheus {
     sessions: Arc<Sessions>,
     endpoint: String,
     timeout: Duration,
-    breaker: Arc<Mutex<Breaker>>,
+    circuits: Arc<Circuits>,
 }
 
 impl std::fmt::Debug for Prometheus {
@@ -65,7 +66,7 @@ impl Prometheus {
             endpoint: server.url().to_string(),
             sessions: Arc::new(Sessions::new(server, timeout)),
             timeout,
-            breaker: Arc::default(),
+            circuits: Arc::default(),
         }
     }
 
@@ -73,24 +74,31 @@ impl Prometheus {
     ///
     /// # Errors
     /// [`HistoryError`]: [`HistoryError::Partial`] when the server warns, [`HistoryError::Empty`] for no series,
-    /// [`HistoryError::MultiSeries`] for several; [`HistoryError::CircuitOpen`] at once while the server hangs.
+    /// [`HistoryError::MultiSeries`] for several; [`HistoryError::CircuitOpen`] at once while the server hangs, or the
+    /// queries of the namespace time out.
     pub async fn range(
         &self,
-        query: &str,
+        query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let session = self.session().await?;
-        self.admit()?;
+        self.admit(&query.namespace)?;
         let request = session
             .client
-            .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
+            .query_range(
+                &*query.text,
+                from.as_second(),
+                to.as_second(),
+                step.as_secs_f64(),
+            )
             // Earlier than our own timeout, so that the server can still say why.
             .timeout(self.server_timeout());
         let response = self.read(request.post_raw().await, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
-        self.breaker().record(answered, Clock::system().monotonic());
+        let now = Clock::system().monotonic();
+        self.circuits.record(&query.namespace, answered, now);
         if let Err(HistoryError::Unauthorized { .. } | HistoryError::Tls { .. }) = response {
             self.sessions.refused();
         }
@@ -110,7 +118,7 @@ impl Prometheus {
         let credentials = self.sessions.status();
         ServerHealth {
             name: name.to_owned(),
-            is_circuit_open: self.breaker().is_open(),
+            is_circuit_open: self.circuits.are_all_open(),
             expiries: credentials.expiries(),
             credential_problem: credentials.problem,
         }
@@ -133,17 +141,15 @@ impl Prometheus {
         problem.map(sentence).unwrap_or_default()
     }
 
-    /// Whether a request may be sent: not while the server hangs, which every other series would have to wait for.
-    fn admit(&self) -> Result<(), HistoryError> {
-        let admitted = self.breaker().admit(Clock::system().monotonic());
+    /// Whether a request may be sent: not while the server hangs, or the requests of the namespace time out, which other
+    /// series would have to wait for.
+    fn admit(&self, namespace: &Arc<str>) -> Result<(), HistoryError> {
+        let now = Clock::system().monotonic();
+        let admitted = self.circuits.admit(namespace, now);
         admitted.map_err(|retry_in| HistoryError::CircuitOpen {
             endpoint: self.endpoint.clone(),
             retry_in,
         })
-    }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The `timeout` parameter of a query, in milliseconds.

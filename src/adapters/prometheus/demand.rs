@@ -46,6 +46,7 @@ impl DemandQueries for QueryRules {
             query = scope::with_matcher(&query, &matcher).map_err(|error| refused(&error))?;
         }
         Ok(HistoryQuery {
+            namespace: demand.target.namespace.as_str().into(),
             endpoint,
             text: query.as_str().into(),
         })

@@ -75,7 +75,7 @@ impl HistoryReader for Endpoints {
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let prometheus = self.client_of(query)?;
-        prometheus.range(&query.text, from, to, step).await
+        prometheus.range(query, from, to, step).await
     }
 
     fn headers_in_words(&self, query: &HistoryQuery) -> Option<String> {
@@ -108,6 +108,7 @@ mod tests {
         };
         let client_of = |endpoint: Option<&str>| {
             let query = HistoryQuery {
+                namespace: "shop".into(),
                 endpoint: endpoint.map(Into::into),
                 text: "x".into(),
             };

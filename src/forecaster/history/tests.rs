@@ -97,6 +97,7 @@ static NO_MEMBERS: BTreeSet<Arc<str>> = BTreeSet::new();
 
 fn single(query: &str, step: SignedDuration, span: i64) -> Result<RangeQuery, InvalidRange> {
     let query = HistoryQuery {
+        namespace: "shop".into(),
         endpoint: None,
         text: query.into(),
     };

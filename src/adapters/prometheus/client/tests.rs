@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -61,14 +62,17 @@ async fn range(address: SocketAddr) -> Result<Vec<Sample>, HistoryError> {
 }
 
 async fn range_of(prometheus: &Prometheus) -> Result<Vec<Sample>, HistoryError> {
-    prometheus
-        .range(
-            "sum(up)",
-            minute(1),
-            minute(2),
-            SignedDuration::from_mins(1),
-        )
-        .await
+    range_for(prometheus, "shop").await
+}
+
+async fn range_for(prometheus: &Prometheus, namespace: &str) -> Result<Vec<Sample>, HistoryError> {
+    let query = HistoryQuery {
+        namespace: namespace.into(),
+        endpoint: None,
+        text: "sum(up)".into(),
+    };
+    let step = SignedDuration::from_mins(1);
+    prometheus.range(&query, minute(1), minute(2), step).await
 }
 
 /// The outcome of a range query against a server that always sends this response.
@@ -230,6 +234,32 @@ async fn a_server_that_hangs_is_not_asked_again_at_once() {
     let error = range_of(&prometheus.clone()).await.unwrap_err();
     assert!(matches!(error, HistoryError::CircuitOpen { .. }), "{error}");
     assert!(prometheus.health("hub").is_circuit_open);
+}
+
+#[tokio::test]
+async fn queries_that_the_server_gives_up_are_answers_to_their_namespace_only() {
+    let body = r#"{"status":"error","errorType":"timeout","error":"query timed out"}"#;
+    let requests = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&requests);
+    let address = serve(move |_, _| {
+        let is_heavy = counted.fetch_add(1, Ordering::Relaxed) < 5;
+        async move {
+            match is_heavy {
+                true => (StatusCode::SERVICE_UNAVAILABLE, body).into_response(),
+                false => ONE.into_response(),
+            }
+        }
+    })
+    .await;
+    let prometheus = client(address, Duration::from_secs(20));
+    for _query in 0..5 {
+        let error = range_for(&prometheus, "heavy").await.unwrap_err();
+        assert!(matches!(error, HistoryError::Timeout { .. }), "{error}");
+    }
+    let error = range_for(&prometheus, "heavy").await.unwrap_err();
+    assert!(matches!(error, HistoryError::CircuitOpen { .. }), "{error}");
+    assert_eq!(range_for(&prometheus, "shop").await.unwrap(), one());
+    assert!(!prometheus.health("hub").is_circuit_open);
 }
 
 #[tokio::test]

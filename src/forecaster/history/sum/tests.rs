@@ -66,6 +66,7 @@ fn range_query(members: &[&str]) -> RangeQuery {
     let part = |name: &&str| QueryPart {
         member: Some((*name).into()),
         query: HistoryQuery {
+            namespace: "shop".into(),
             endpoint: None,
             text: (*name).into(),
         },
