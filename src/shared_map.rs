@@ -61,6 +61,11 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
         found.map(|(key, _)| key.clone()).collect()
     }
 
+    /// All values.
+    pub(crate) fn values(&self) -> Vec<Arc<V>> {
+        self.lock().values().map(Arc::clone).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<V>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,6 +19,7 @@ mod publish;
 mod refresh;
 mod series_key;
 pub mod shares;
+mod slots;
 mod source;
 mod unit_change;
 mod workers;
@@ -362,7 +363,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
                     let result = workers.refresh(&key, refresher).await;
                     (key, result)
                 };
-                running.spawn(task).id()
+                running.spawn(task)
             });
         }
     }
@@ -373,6 +374,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.setup
             .telemetry
             .set_servers(&servers.unwrap_or_default(), Clock::system().now());
+        let slow = self.workers.slow_namespaces();
+        self.setup.telemetry.set_slow_namespaces(&slow);
     }
 
     /// Records results as they come, until there are no more or the next pass is due.

@@ -15,10 +15,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use foretide_domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason};
 use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
-use tokio::task::Id;
+use tokio::task::{AbortHandle, Id};
 
 use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
 use super::ingest::{self, Rejection};
+use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     clock::Monotonic,
@@ -63,10 +64,14 @@ enum RefreshState {
     /// No: the refresher waits here.
     Idle(Box<Refresher>),
     /// Yes, in this task.
-    Running(Id),
+    Running(AbortOnDrop),
     /// Between `Idle` and `Running`.
     Starting,
 }
+
+/// A task that ends with its schedule: nobody needs the samples of a query that was edited meanwhile.
+#[derive(Debug)]
+struct AbortOnDrop(AbortHandle);
 
 /// The forecaster of a series, and what it knows of the series from earlier refreshes.
 #[derive(Debug)]
@@ -193,7 +198,7 @@ impl SeriesRefresh {
     pub(super) fn start_if_due(
         &mut self,
         now: Monotonic,
-        spawn: impl FnOnce(Box<Refresher>) -> Id,
+        spawn: impl FnOnce(Box<Refresher>) -> AbortHandle,
     ) {
         if self.due_at > now {
             return;
@@ -201,7 +206,7 @@ impl SeriesRefresh {
         self.state = match std::mem::replace(&mut self.state, RefreshState::Starting) {
             RefreshState::Idle(mut refresher) => {
                 refresher.idle.clone_from(&self.request.idle);
-                RefreshState::Running(spawn(refresher))
+                RefreshState::Running(AbortOnDrop(spawn(refresher)))
             }
             running => running,
         };
@@ -209,7 +214,7 @@ impl SeriesRefresh {
 
     /// Whether this task runs its refresh.
     pub(super) fn is_running_as(&self, task: Id) -> bool {
-        matches!(self.state, RefreshState::Running(id) if id == task)
+        matches!(&self.state, RefreshState::Running(running) if running.0.id() == task)
     }
 
     /// Ends a refresh: its refresher is back.
@@ -240,6 +245,14 @@ impl SeriesRefresh {
     }
 }
 
+// === impl AbortOnDrop ===
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 // === impl Refresher ===
 
 impl Refresher {
@@ -251,6 +264,11 @@ impl Refresher {
         now: Timestamp,
     ) -> Option<Vec<Sample>> {
         histories.cached_samples(&self.query, self.live_match, &self.context(live, now))
+    }
+
+    /// The namespace of the object that it forecasts for.
+    pub(super) fn namespace(&self) -> Arc<str> {
+        self.query.namespace()
     }
 
     /// The servers that its history is read from.
@@ -311,10 +329,12 @@ impl Refresher {
         }
     }
 
-    /// Forecasts from the samples, or passes on why they could not be read.
+    /// Forecasts from the samples, or passes on why they could not be read. The slot is held until the computation has
+    /// ended, also if nobody waits for it any more.
     pub(super) async fn finish(
         mut self: Box<Self>,
         samples: Result<Vec<Sample>, HistoryError>,
+        slot: Slot,
         now: Timestamp,
     ) -> RefreshResult {
         let samples = match samples {
@@ -328,7 +348,10 @@ impl Refresher {
             }
         };
         // A forecast is pure computation and would block the other tasks; a panic ends this task only.
+        let slot = Arc::new(slot);
+        let held = Arc::clone(&slot);
         let work = tokio::task::spawn_blocking(move || {
+            let _held = held;
             let (outcome, rejected) = self.forecast(samples, now);
             RefreshResult {
                 refresher: Some(self),
@@ -336,7 +359,7 @@ impl Refresher {
                 rejected,
             }
         });
-        work.await.unwrap_or_else(|_| RefreshResult {
+        slot.run(work).await.unwrap_or_else(|_| RefreshResult {
             refresher: None,
             outcome: Err(RefreshError::Refused(Refused::new(
                 Reason::NumericalFailure,

@@ -1,11 +1,10 @@
 //! Runs refreshes with bounded concurrency: those that need a query separately from those that do not, and by the
-//! servers that they query, so that a slow Prometheus delays only the series that need it. When each series is due is
-//! `refresh`'s.
+//! servers that they query, so that a slow Prometheus delays only the series that need it. Namespaces share all slots
+//! ([`FairSlots`]), so that slow queries of one delay no series of another. When each series is due is `refresh`'s.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 
 use super::{
     HistorySource,
@@ -13,16 +12,18 @@ use super::{
     history::{HistoryCache, Servers},
     refresh::{RefreshResult, Refresher},
     series_key::SeriesKey,
+    slots::FairSlots,
 };
 use crate::{clock::Clock, ports::HistoryReader, shared_map::SharedMap};
 
-/// How many series query the same servers at once. Each keeps its permit until its forecast is computed, so that
-/// histories do not pile up in memory.
-const CONCURRENT_QUERIES: usize = 4;
+/// How many series query the same servers at once, and as many more whose queries are slow: four of one namespace, and
+/// one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its slot until its
+/// forecast is computed, so that histories do not pile up in memory.
+const CONCURRENT_QUERIES: usize = 5;
 /// How many sets of servers are known at once.
 const MAX_KNOWN: usize = 64;
-/// How many forecasts are computed at once for series that need no query.
-const CONCURRENT_COMPUTATIONS: usize = 4;
+/// How many forecasts are computed at once: four of one namespace, and one that is kept for another.
+const CONCURRENT_COMPUTATIONS: usize = 5;
 
 /// What all refreshes share.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub(super) struct Workers<H, Q> {
     pub(super) forecasts: Arc<Forecasts>,
     pub(super) history: HistoryCache,
     clock: Clock,
-    queries: SharedMap<Servers, Semaphore>,
-    computations: Semaphore,
+    queries: SharedMap<Servers, FairSlots>,
+    computations: FairSlots,
 }
 
 // === impl Workers ===
@@ -49,32 +50,43 @@ impl<H, Q> Workers<H, Q> {
             history: HistoryCache::default(),
             clock,
             queries: SharedMap::new(MAX_KNOWN),
-            computations: Semaphore::new(CONCURRENT_COMPUTATIONS),
+            computations: FairSlots::new(CONCURRENT_COMPUTATIONS),
         }
+    }
+
+    /// The namespaces whose queries, or computations, are slow.
+    pub(super) fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
+        let queries = self.queries.values().into_iter();
+        let queries = queries.flat_map(|slots| slots.slow_namespaces());
+        queries.chain(self.computations.slow_namespaces()).collect()
     }
 }
 
 impl<H: HistoryReader, Q> Workers<H, Q> {
-    /// Refreshes one series as soon as a permit is free; `now` is taken after the wait.
+    /// Refreshes one series as soon as a slot is free; `now` is taken after the wait.
     pub(super) async fn refresh(
         &self,
         key: &SeriesKey,
         mut refresher: Box<Refresher>,
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
+        let namespace = refresher.namespace();
         let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
         {
-            let _permit = self.computations.acquire().await.ok()?;
+            let computation = self.computations.acquire(&namespace).await;
             let now = self.clock.now();
             if let Some(samples) = refresher.cached_samples(&self.history, &minutes(now), now) {
-                return Some(refresher.finish(Ok(samples), now).await);
+                return Some(refresher.finish(Ok(samples), computation, now).await);
             }
         }
-        let new = || Semaphore::new(CONCURRENT_QUERIES);
+        let new = || FairSlots::new(CONCURRENT_QUERIES);
         let queries = self.queries.get_or_insert_with(refresher.servers(), new);
-        let _permit = queries.acquire().await.ok()?;
+        let query = queries.acquire(&namespace).await;
         let now = self.clock.now();
-        let read = (refresher.read(reader, &self.history, &minutes(now), now)).await;
-        Some(refresher.finish(read, now).await)
+        let minutes = minutes(now);
+        let read = query.run(refresher.read(reader, &self.history, &minutes, now));
+        let read = read.await;
+        let computation = self.computations.acquire(&namespace).await;
+        Some(refresher.finish(read, computation, now).await)
     }
 }

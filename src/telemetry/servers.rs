@@ -2,8 +2,8 @@
 //! them.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use jiff::Timestamp;
@@ -27,12 +27,18 @@ struct CredentialLabels {
     credential: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabels {
+    namespace: String,
+}
+
 /// What is measured of Prometheus servers.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     expiry_seconds: Family<CredentialLabels, Gauge>,
     expires_soon: Family<CredentialLabels, Gauge>,
     unusable: Family<EndpointLabels, Gauge>,
+    slow: Family<NamespaceLabels, Gauge>,
     /// The credentials that have series, and whether each expires soon.
     published: Mutex<BTreeMap<CredentialLabels, bool>>,
 }
@@ -57,6 +63,11 @@ impl Servers {
             "1 while the files with the credentials for a Prometheus server cannot be used",
             self.unusable.clone(),
         );
+        registry.register(
+            "forecast_namespace_slow",
+            "1 while queries for the forecasts of a namespace are slow, so that they wait behind each other",
+            self.slow.clone(),
+        );
     }
 }
 
@@ -75,6 +86,19 @@ impl Telemetry {
             unusable.set(server.credential_problem.is_some().into());
         }
         self.publish_expiries(servers, now);
+    }
+
+    /// Publishes the namespaces whose history queries are slow; the others have no series.
+    pub fn set_slow_namespaces(&self, namespaces: &BTreeSet<Arc<str>>) {
+        self.servers.slow.clear();
+        for namespace in namespaces {
+            let namespace = namespace.as_ref().to_owned();
+            let series = self
+                .servers
+                .slow
+                .get_or_create(&NamespaceLabels { namespace });
+            series.set(1);
+        }
     }
 
     fn publish_expiries(&self, servers: &[ServerHealth], now: Timestamp) {
@@ -168,6 +192,16 @@ mod tests {
         assert!(telemetry.encode().contains(&expiry));
         telemetry.set_servers(&[server(Vec::new())], at("2026-06-02T00:00Z"));
         assert!(!telemetry.encode().contains(labels));
+    }
+
+    #[test]
+    fn a_namespace_has_a_series_while_its_queries_are_slow() {
+        let telemetry = Telemetry::default();
+        telemetry.set_slow_namespaces(&["heavy".into()].into());
+        let series = r#"foretide_forecast_namespace_slow{namespace="heavy"} 1"#;
+        assert!(telemetry.encode().contains(series));
+        telemetry.set_slow_namespaces(&BTreeSet::new());
+        assert!(!telemetry.encode().contains("heavy"));
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn telemetry() -> Telemetry {
         credential_problem: None,
     };
     telemetry.set_servers(&[server], Timestamp::UNIX_EPOCH);
+    telemetry.set_slow_namespaces(&["shop".into()].into());
     telemetry
 }
 

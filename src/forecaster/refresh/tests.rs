@@ -7,8 +7,10 @@ use std::{
 };
 
 use foretide_models::{auto, seasonal};
+use tokio::task::JoinSet;
 
 use super::*;
+use crate::forecaster::slots::FairSlots;
 use crate::ports::HistoryQuery;
 
 const START: i64 = 1_767_225_600;
@@ -104,6 +106,7 @@ fn request() -> RefreshRequest {
         parts: vec![QueryPart {
             member: None,
             query: HistoryQuery {
+                namespace: "shop".into(),
                 endpoint: None,
                 text: "demand".into(),
             },
@@ -143,11 +146,12 @@ async fn refreshed_from(
     let RefreshState::Idle(mut refresher) = refresh.state else {
         unreachable!("nothing was started");
     };
-    let mut all = Vec::new();
+    let (mut all, slots) = (Vec::new(), FairSlots::new(2));
     for second in seconds {
         let now = at(second);
         let samples = refresher.read(&reader, &histories, &[], now).await;
-        let mut outcome = refresher.finish(samples, now).await;
+        let slot = slots.acquire(&refresher.namespace()).await;
+        let mut outcome = refresher.finish(samples, slot, now).await;
         refresher = outcome.refresher.take().unwrap();
         all.push(outcome);
     }
@@ -160,6 +164,18 @@ fn reason(result: &RefreshResult) -> Option<Reason> {
         Err(RefreshError::Refused(refused)) => Some(refused.reason),
         _ => None,
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_is_replaced_ends_its_task() {
+    let recorder = Box::new(Recorder::default());
+    let mut refresh = SeriesRefresh::new(request(), recorder, reading(0)).unwrap();
+    let mut tasks = JoinSet::new();
+    refresh.start_if_due(reading(0), |_| tasks.spawn(std::future::pending::<()>()));
+    drop(refresh);
+    let ended = tokio::time::timeout(Duration::from_secs(1), tasks.join_next());
+    let ended = ended.await.unwrap().unwrap();
+    assert!(ended.unwrap_err().is_cancelled());
 }
 
 #[tokio::test]

@@ -1,0 +1,259 @@
+//! Which namespace gets the next slot, and of which lane: a value that asks no clock and wakes nobody.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::clock::Monotonic;
+
+/// For how long a namespace counts as slow after slow work.
+const SLOW_FOR: Duration = Duration::from_mins(1);
+/// How many idle namespaces are known at once.
+const MAX_IDLE: usize = 1_024;
+
+/// The slots of both lanes, and what waits for them.
+#[derive(Debug)]
+pub(super) struct Lanes<W> {
+    /// The slots of each lane.
+    slots: usize,
+    shares: BTreeMap<Arc<str>, Share<W>>,
+    holds: BTreeMap<HoldId, Hold>,
+    last_id: HoldId,
+    /// The time that the last one to get a slot had used before. Whoever comes back from a pause starts from here, so that
+    /// time that it did not use is no credit.
+    floor: Duration,
+}
+
+/// A slot that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct HoldId(u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Prompt,
+    Slow,
+}
+
+#[derive(Debug)]
+struct Hold {
+    namespace: Arc<str>,
+    lane: Lane,
+    since: Monotonic,
+    /// Whether its work belongs in the slow lane.
+    is_slow: bool,
+}
+
+/// One namespace.
+#[derive(Debug)]
+struct Share<W> {
+    waiting: VecDeque<W>,
+    /// How long its work has held slots.
+    used: Duration,
+    pace: Pace,
+}
+
+/// What is known of the work of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Unknown,
+    Prompt,
+    /// Until this reading; then it is unknown.
+    Slow(Monotonic),
+}
+
+// === impl Lanes ===
+
+impl<W> Lanes<W> {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            slots: slots.max(2),
+            shares: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            last_id: HoldId::default(),
+            floor: Duration::ZERO,
+        }
+    }
+
+    /// Adds work to the queue of its namespace.
+    pub(super) fn enqueue(&mut self, namespace: &Arc<str>, work: W) {
+        self.forget_idle();
+        let is_idle = self.holds_of(namespace, None) == 0;
+        let share = self.shares.entry(Arc::clone(namespace)).or_default();
+        if is_idle && share.waiting.is_empty() {
+            share.used = share.used.max(self.floor);
+        }
+        share.waiting.push_back(work);
+    }
+
+    /// The work that gets a slot now, if there is any. Work that `is_given_up` is dropped.
+    pub(super) fn start_next(
+        &mut self,
+        now: Monotonic,
+        is_given_up: impl Fn(&W) -> bool,
+    ) -> Option<(HoldId, W)> {
+        if self.holds.len() >= 2 * self.slots {
+            return None;
+        }
+        self.move_slow();
+        for share in self.shares.values_mut() {
+            share.end_slow(now);
+            while share.waiting.front().is_some_and(&is_given_up) {
+                share.waiting.pop_front();
+            }
+        }
+        let startable = self.shares.iter().filter(|(namespace, share)| {
+            !share.waiting.is_empty() && self.may_start(namespace, share.pace)
+        });
+        let rank = |(namespace, share): &(&Arc<str>, &Share<W>)| {
+            let held = self.holds_of(namespace, Some(share.pace.lane()));
+            (held, share.used)
+        };
+        let namespace = Arc::clone(startable.min_by_key(rank)?.0);
+        let share = self.shares.get_mut(&namespace)?;
+        let (lane, work) = (share.pace.lane(), share.waiting.pop_front()?);
+        self.floor = self.floor.max(share.used);
+        self.last_id = HoldId(self.last_id.0 + 1);
+        let hold = Hold {
+            namespace,
+            lane,
+            since: now,
+            is_slow: false,
+        };
+        self.holds.insert(self.last_id, hold);
+        Some((self.last_id, work))
+    }
+
+    /// The work in a slot ended soon.
+    pub(super) fn was_prompt(&mut self, hold: HoldId, now: Monotonic) {
+        if let Some(share) = self.share_of(hold) {
+            share.end_slow(now);
+            if share.pace == Pace::Unknown {
+                share.pace = Pace::Prompt;
+            }
+        }
+    }
+
+    /// The work in a slot is slow: it goes on in the slow lane as soon as that has room.
+    pub(super) fn is_slow(&mut self, hold: HoldId, now: Monotonic) {
+        if let Some(hold) = self.holds.get_mut(&hold) {
+            hold.is_slow = true;
+        }
+        if let Some(share) = self.share_of(hold) {
+            share.pace = Pace::Slow(now + SLOW_FOR);
+        }
+        self.move_slow();
+    }
+
+    /// A slot is free again.
+    pub(super) fn release(&mut self, hold: HoldId, now: Monotonic) {
+        let Some(hold) = self.holds.remove(&hold) else {
+            return;
+        };
+        if let Some(share) = self.shares.get_mut(&hold.namespace) {
+            share.used += now.since(hold.since);
+        }
+    }
+
+    /// The namespaces whose work is slow.
+    pub(super) fn slow_namespaces(&self, now: Monotonic) -> Vec<Arc<str>> {
+        let shares = self.shares.iter();
+        let slow =
+            shares.filter(|(_, share)| matches!(share.pace, Pace::Slow(until) if now < until));
+        slow.map(|(namespace, _)| Arc::clone(namespace)).collect()
+    }
+
+    /// Moves slow work out of the prompt lane, as far as there is room.
+    fn move_slow(&mut self) {
+        let in_prompt = self.holds.iter();
+        let in_prompt = in_prompt.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
+        let slow: Vec<HoldId> = in_prompt.map(|(id, _)| *id).collect();
+        for id in slow {
+            let namespace = self.holds.get(&id).map(|hold| Arc::clone(&hold.namespace));
+            if namespace.is_some_and(|namespace| self.has_room(&namespace, Lane::Slow))
+                && let Some(hold) = self.holds.get_mut(&id)
+            {
+                hold.lane = Lane::Slow;
+            }
+        }
+    }
+
+    fn may_start(&self, namespace: &Arc<str>, pace: Pace) -> bool {
+        let held = self.holds_of(namespace, None);
+        let limit = match pace {
+            Pace::Unknown => 1,
+            // All of its work may turn out to be slow, and then has room in the slow lane.
+            Pace::Prompt | Pace::Slow(_) => self.slots - 1,
+        };
+        held < limit && self.has_room(namespace, pace.lane())
+    }
+
+    /// Whether a lane has a slot for a namespace: the last one is for those that hold none.
+    fn has_room(&self, namespace: &Arc<str>, lane: Lane) -> bool {
+        let in_use = self.holds.values().filter(|hold| hold.lane == lane).count();
+        let kept_free = usize::from(self.holds_of(namespace, Some(lane)) > 0);
+        in_use + kept_free < self.slots
+    }
+
+    /// The slots that a namespace holds, of one lane or of both.
+    fn holds_of(&self, namespace: &Arc<str>, lane: Option<Lane>) -> usize {
+        let is_its = |hold: &&Hold| {
+            hold.namespace == *namespace && lane.is_none_or(|lane| hold.lane == lane)
+        };
+        self.holds.values().filter(is_its).count()
+    }
+
+    fn share_of(&mut self, hold: HoldId) -> Option<&mut Share<W>> {
+        let namespace = &self.holds.get(&hold)?.namespace;
+        self.shares.get_mut(namespace)
+    }
+
+    /// Drops what is known of namespaces without work, once there are many.
+    fn forget_idle(&mut self) {
+        if self.shares.len() < MAX_IDLE {
+            return;
+        }
+        let holds = &self.holds;
+        self.shares.retain(|namespace, share| {
+            let is_slow = matches!(share.pace, Pace::Slow(_));
+            let is_working = holds.values().any(|hold| hold.namespace == *namespace);
+            is_slow || is_working || !share.waiting.is_empty()
+        });
+    }
+}
+
+// === impl Share ===
+
+impl<W> Default for Share<W> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            used: Duration::ZERO,
+            pace: Pace::Unknown,
+        }
+    }
+}
+
+impl<W> Share<W> {
+    /// Ends the time for which it counts as slow.
+    fn end_slow(&mut self, now: Monotonic) {
+        if matches!(self.pace, Pace::Slow(until) if until <= now) {
+            self.pace = Pace::Unknown;
+        }
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    const fn lane(self) -> Lane {
+        match self {
+            Self::Unknown | Self::Prompt => Lane::Prompt,
+            Self::Slow(_) => Lane::Slow,
+        }
+    }
+}
+
+#[cfg(test)]
+mod laws;
