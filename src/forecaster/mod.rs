@@ -7,9 +7,10 @@
 //!                             `-> publish (TimeSeriesPrediction objects)
 //! ```
 //!
-//! A pass every few seconds starts the refreshes that are due, records those that have finished, and publishes. A
-//! refresh that takes longer is recorded by a later pass. Syncs only read the table of [`forecasts`], so a slow
-//! Prometheus delays no decision. Proposing replicas from a forecast is `domain::forecast`'s.
+//! A pass every few seconds starts the refreshes that are due, records those that have finished, and has them published.
+//! A refresh that takes longer is recorded by a later pass, and objects are written beside the passes. Syncs only read
+//! the table of [`forecasts`], so a slow Prometheus delays no decision. Workers and writes have `slots` that namespaces
+//! share. Proposing replicas from a forecast is `domain::forecast`'s.
 
 pub mod demand_history;
 pub mod forecasts;
@@ -43,7 +44,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 pub use self::series_key::SeriesKey;
 use self::{
     forecasts::Forecasts,
-    publish::Publisher,
+    publish::{Publisher, Queue},
     refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
     source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
     workers::Workers,
@@ -101,7 +102,7 @@ pub struct Forecaster<C, H, Q> {
     /// What the request of each series was last built from, also where it was refused.
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: HashMap<SeriesKey, SeriesRefresh>,
-    publisher: Publisher,
+    publisher: Publisher<C>,
     /// The clocks at the last pass.
     clocks: ClockReading,
     running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
@@ -132,7 +133,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         setup: ForecasterSetup,
     ) -> Self {
         let workers = Workers::new(source, setup.clock.clone(), Arc::clone(&forecasts));
+        let leadership = Leadership::default();
         Self {
+            publisher: publisher(&cluster, &forecasts, &leadership, &setup),
             cluster,
             workers: Arc::new(workers),
             clocks: setup.clock.reading(),
@@ -142,9 +145,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             first_seen: HashMap::new(),
             inputs: HashMap::new(),
             refreshes: HashMap::new(),
-            publisher: Publisher::default(),
             running: JoinSet::new(),
-            leadership: Leadership::default(),
+            leadership,
         }
     }
 
@@ -152,20 +154,28 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// that a new leader has them at once.
     #[must_use]
     pub fn led_by(self, leadership: Leadership) -> Self {
-        Self { leadership, ..self }
+        Self {
+            publisher: publisher(&self.cluster, &self.forecasts, &leadership, &self.setup),
+            leadership,
+            ..self
+        }
     }
 
     /// Runs passes until the task is dropped.
     pub async fn run(mut self) {
+        let clock = self.setup.clock.clone();
         loop {
+            // From start to start, however long a pass waits for results.
             if self.cluster.is_synced() {
-                self.pass().await;
+                tokio::join!(self.pass(), clock.sleep(PASS_PERIOD));
+            } else {
+                clock.sleep(PASS_PERIOD).await;
             }
-            self.setup.clock.sleep(PASS_PERIOD).await;
         }
     }
 
-    /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and publishes.
+    /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and has them published.
+    /// It waits for no write; [`delivered`](Self::delivered) does.
     pub async fn pass(&mut self) {
         let now = self.setup.clock.reading();
         let before = std::mem::replace(&mut self.clocks, now);
@@ -179,11 +189,13 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.record_results().await;
         self.publish_servers();
         if self.leadership.may_act() {
-            let (cluster, forecasts) = (&*self.cluster, &self.forecasts);
-            self.publisher
-                .publish(cluster, forecasts, &sources, now.wall())
-                .await;
+            self.publisher.publish(&sources, now.wall());
         }
+    }
+
+    /// Waits until everything that earlier passes had published is written, or could not be.
+    pub async fn delivered(&self) {
+        self.publisher.delivered().await;
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of
@@ -449,6 +461,16 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             }
         }
     }
+}
+
+fn publisher<C: Cluster>(
+    cluster: &Arc<C>,
+    forecasts: &Arc<Forecasts>,
+    leadership: &Leadership,
+    setup: &ForecasterSetup,
+) -> Publisher<C> {
+    let (cluster, forecasts) = (Arc::clone(cluster), Arc::clone(forecasts));
+    Publisher::new(Queue::new(cluster, forecasts, leadership.clone(), setup))
 }
 
 fn unread_reason(error: &HistoryError) -> Reason {

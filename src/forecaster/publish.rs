@@ -3,10 +3,13 @@
 //!
 //! A status is written when the readiness or the reason of a metric changed, and otherwise once per prediction window:
 //! when the published samples no longer reach a window ahead; only then are samples formatted. An object that no
-//! autoscaler owns gets the reason `NotManaged`, once, and is not touched otherwise.
+//! autoscaler owns gets the reason `NotManaged`, once, and is not touched otherwise. A pass decides what is to be
+//! written; `queue` writes it beside the passes.
+
+mod queue;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -25,6 +28,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+pub(super) use self::queue::Queue;
+use self::queue::{PredictionWrite, WriteKey};
 use super::{
     forecasts::Forecasts,
     series_key::SeriesKey,
@@ -36,16 +41,17 @@ use crate::{
         ownership::is_part_of,
         status::{condition, forecast_status, with_transition_times},
     },
-    ports::{Cluster, ClusterError},
+    ports::Cluster,
 };
 
 /// Maximum number of samples that a status carries for one metric, so that objects stay small. Of more samples every
 /// n-th is published, so that they reach as far.
 const MAX_SAMPLES: usize = 1_000;
 
-/// Writes the predictions of one cluster.
-#[derive(Debug, Default)]
-pub(super) struct Publisher {
+/// Decides which predictions of one cluster are to be written.
+#[derive(Debug)]
+pub(super) struct Publisher<C> {
+    queue: Arc<Queue<C>>,
     /// The specs that are as wanted, by UID of their autoscaler.
     up_to_date: HashMap<String, UpToDate>,
 }
@@ -74,93 +80,96 @@ struct SeriesOutcome {
 
 // === impl Publisher ===
 
-impl Publisher {
-    /// Creates, updates and deletes predictions as the autoscalers require.
-    pub(super) async fn publish<C: Cluster>(
-        &mut self,
-        cluster: &C,
-        forecasts: &Forecasts,
-        sources: &[Arc<ForecastSource>],
-        now: Timestamp,
-    ) {
-        let existing = cluster.every_prediction();
-        let existing: HashMap<_, _> = existing
-            .iter()
-            .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
-            .collect();
+impl<C: Cluster> Publisher<C> {
+    pub(super) fn new(queue: Queue<C>) -> Self {
+        Self {
+            queue: Arc::new(queue),
+            up_to_date: HashMap::new(),
+        }
+    }
+
+    /// Has predictions created, updated and deleted as the autoscalers require; waits for no write. What still waits
+    /// from before and is not required any more is not written.
+    pub(super) fn publish(&mut self, sources: &[Arc<ForecastSource>], now: Timestamp) {
+        let existing = self.queue.cluster.every_prediction();
+        let by_key: HashMap<_, _> = existing.iter().map(|tsp| (key_of(tsp), tsp)).collect();
         let uids: HashSet<&str> = sources.iter().map(|source| source.uid()).collect();
         self.up_to_date.retain(|uid, _| uids.contains(&**uid));
+        let mut wanted = self.clean_up(&existing);
+        let forecasts = Arc::clone(&self.queue.forecasts);
         for source in sources {
-            let (uid, name) = (source.uid(), source.prediction_name());
-            let namespace = &source.workload.target.namespace;
-            let ours = existing.get(&(namespace.clone(), name.clone())).copied();
+            let key = WriteKey {
+                namespace: source.workload.target.namespace.as_str().into(),
+                name: source.prediction_name(),
+            };
+            let live = by_key.get(&key).copied();
             // An object of this name that a user created is never written.
-            if ours.is_some_and(|tsp| controller_uid(tsp) != Some(uid)) {
+            if live.is_some_and(|tsp| controller_uid(tsp) != Some(source.uid())) {
                 continue;
             }
-            let publication = Publication {
-                source,
-                series: source.series(forecasts),
-                live: ours,
-                now,
-            };
-            if let Err(error) = self.write(cluster, forecasts, &publication).await {
-                tracing::warn!(%namespace, %name, %error, "could not write TimeSeriesPrediction");
+            let publication = Publication::new(source, live, &forecasts, now);
+            if !self.is_up_to_date(&publication) || publication.needs_status(&forecasts) {
+                let (source, live) = (Arc::clone(source), live.cloned());
+                wanted.insert(key, PredictionWrite::Publish { source, live });
             }
         }
-        clean_up(cluster, now).await;
+        self.queue.submit(wanted);
     }
 
-    async fn write<C: Cluster>(
-        &mut self,
-        cluster: &C,
-        forecasts: &Forecasts,
-        publication: &Publication<'_>,
-    ) -> Result<(), ClusterError> {
-        let uid = self.write_spec(cluster, publication).await?;
-        let outcomes = publication.outcomes(forecasts);
-        let Some(status) = publication.status(outcomes) else {
-            return Ok(());
-        };
-        let source = publication.source;
-        let (namespace, name) = (&source.workload.target.namespace, source.prediction_name());
-        cluster
-            .write_prediction_status(namespace, &name, &uid, &status)
-            .await
+    /// Waits until every write that was submitted has ended.
+    pub(super) async fn delivered(&self) {
+        self.queue.delivered().await;
     }
 
-    /// Writes the spec if it is not as wanted; returns the UID of the object.
-    async fn write_spec<C: Cluster>(
-        &mut self,
-        cluster: &C,
-        publication: &Publication<'_>,
-    ) -> Result<String, ClusterError> {
-        let Publication {
-            source,
-            series,
-            live,
-            ..
-        } = publication;
-        let uid = live.and_then(|tsp| tsp.uid()).unwrap_or_default();
+    /// Whether the spec is as wanted.
+    fn is_up_to_date(&mut self, publication: &Publication<'_>) -> bool {
+        let (source, live) = (publication.source, publication.live);
         let known = self.up_to_date.get(source.uid());
         if known.is_some_and(|known| known.is_for(publication)) {
-            return Ok(uid);
+            return true;
         }
-        let manifest = manifest(source, series, &uid);
-        let wanted = manifest.get("spec").unwrap_or(&Value::Null);
-        let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
-        match live.filter(|_| written.is_some_and(|spec| is_part_of(wanted, &spec))) {
-            None => cluster.apply_prediction(&manifest).await,
-            Some(live) => {
-                let up_to_date = UpToDate {
-                    source: Arc::clone(source),
-                    live: Arc::clone(live),
-                    series: series.iter().map(|series| series.key.clone()).collect(),
-                };
-                self.up_to_date.insert(source.uid().to_owned(), up_to_date);
-                Ok(uid)
-            }
-        }
+        let Some(live) = live.filter(|_| publication.has_spec()) else {
+            return false;
+        };
+        let series = publication.series.iter();
+        let up_to_date = UpToDate {
+            source: Arc::clone(source),
+            live: Arc::clone(live),
+            series: series.map(|series| series.key.clone()).collect(),
+        };
+        self.up_to_date.insert(source.uid().to_owned(), up_to_date);
+        true
+    }
+
+    /// Predictions that their autoscaler no longer asks for are deleted, and those that no autoscaler owns are marked.
+    fn clean_up(
+        &self,
+        existing: &[Arc<TimeSeriesPrediction>],
+    ) -> BTreeMap<WriteKey, PredictionWrite> {
+        let (all, _) = autoscalers(&*self.queue.cluster);
+        let all: Vec<_> = all.collect();
+        let known: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
+        let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
+        let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
+        let writes = existing.iter().filter_map(|tsp| {
+            let write = match controller_uid(tsp) {
+                // A prediction whose owner no longer exists is left to the garbage collector.
+                Some(owner) if known.contains(owner) && !predicting.contains(owner) => {
+                    PredictionWrite::Delete(Arc::clone(tsp))
+                }
+                None if !is_marked(tsp) => PredictionWrite::MarkNotManaged(Arc::clone(tsp)),
+                Some(_) | None => return None,
+            };
+            Some((key_of(tsp), write))
+        });
+        writes.collect()
+    }
+}
+
+fn key_of(tsp: &TimeSeriesPrediction) -> WriteKey {
+    WriteKey {
+        namespace: tsp.namespace().unwrap_or_default().into(),
+        name: tsp.name_any(),
     }
 }
 
@@ -177,7 +186,50 @@ impl UpToDate {
 
 // === impl Publication ===
 
-impl Publication<'_> {
+impl<'a> Publication<'a> {
+    fn new(
+        source: &'a Arc<ForecastSource>,
+        live: Option<&'a Arc<TimeSeriesPrediction>>,
+        forecasts: &Forecasts,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            series: source.series(forecasts),
+            source,
+            live,
+            now,
+        }
+    }
+
+    fn manifest(&self) -> Value {
+        let uid = self.live.and_then(|tsp| tsp.uid()).unwrap_or_default();
+        manifest(self.source, &self.series, &uid)
+    }
+
+    /// Whether the stored spec is as wanted.
+    fn has_spec(&self) -> bool {
+        let manifest = self.manifest();
+        let wanted = manifest.get("spec").unwrap_or(&Value::Null);
+        let stored = self
+            .live
+            .and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
+        stored.is_some_and(|spec| is_part_of(wanted, &spec))
+    }
+
+    fn needs_status(&self, forecasts: &Forecasts) -> bool {
+        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
+        needs_write(before, &outcomes, self.source.window(), self.now)
+    }
+
+    fn stored_status(&self) -> &TimeSeriesPredictionStatus {
+        static NONE: TimeSeriesPredictionStatus = TimeSeriesPredictionStatus {
+            prediction_metrics: None,
+            conditions: None,
+        };
+        let stored = self.live.and_then(|tsp| tsp.status.as_ref());
+        stored.unwrap_or(&NONE)
+    }
+
     fn outcomes(&self, forecasts: &Forecasts) -> Vec<SeriesOutcome> {
         let outcomes = self.series.iter().map(|series| SeriesOutcome {
             identifier: self.source.identifier(&series.key),
@@ -187,12 +239,8 @@ impl Publication<'_> {
     }
 
     /// The status that is to be written, if one is.
-    fn status(&self, outcomes: Vec<SeriesOutcome>) -> Option<TimeSeriesPredictionStatus> {
-        let none = TimeSeriesPredictionStatus::default();
-        let before = self
-            .live
-            .and_then(|tsp| tsp.status.as_ref())
-            .unwrap_or(&none);
+    fn status(&self, forecasts: &Forecasts) -> Option<TimeSeriesPredictionStatus> {
+        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
         let (window, now) = (self.source.window(), self.now);
         let is_due = needs_write(before, &outcomes, window, now);
         is_due.then(|| status(outcomes, before, window, now))
@@ -241,55 +289,6 @@ impl SeriesOutcome {
             },
         }
     }
-}
-
-/// Deletes predictions that their autoscaler no longer asks for, and marks those that no autoscaler owns.
-async fn clean_up<C: Cluster>(cluster: &C, now: Timestamp) {
-    let (all, _) = autoscalers(cluster);
-    let all: Vec<_> = all.collect();
-    let existing: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
-    let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
-    let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
-    for tsp in cluster.every_prediction() {
-        let outcome = match controller_uid(&tsp) {
-            // A prediction whose owner no longer exists is left to the garbage collector.
-            Some(owner) if existing.contains(owner) && !predicting.contains(owner) => {
-                delete(cluster, &tsp).await
-            }
-            None if !is_marked(&tsp) => mark_not_managed(cluster, &tsp, now).await,
-            Some(_) | None => Ok(()),
-        };
-        if let Err(error) = outcome {
-            let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
-            tracing::warn!(%namespace, %name, %error, "could not clean up TimeSeriesPrediction");
-        }
-    }
-}
-
-async fn delete<C: Cluster>(cluster: &C, tsp: &TimeSeriesPrediction) -> Result<(), ClusterError> {
-    let (namespace, uid) = (
-        tsp.namespace().unwrap_or_default(),
-        tsp.uid().unwrap_or_default(),
-    );
-    cluster
-        .delete_prediction(&namespace, &tsp.name_any(), &uid)
-        .await
-}
-
-/// Sets the condition of an object that no autoscaler owns.
-async fn mark_not_managed<C: Cluster>(
-    cluster: &C,
-    tsp: &TimeSeriesPrediction,
-    now: Timestamp,
-) -> Result<(), ClusterError> {
-    let (namespace, uid) = (
-        tsp.namespace().unwrap_or_default(),
-        tsp.uid().unwrap_or_default(),
-    );
-    let status = not_managed(tsp.status.as_ref(), now);
-    cluster
-        .write_prediction_status(&namespace, &tsp.name_any(), &uid, &status)
-        .await
 }
 
 fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {

@@ -140,6 +140,10 @@ pub(crate) struct State {
     pub(crate) reports_hang: bool,
     /// The namespace in which they never return.
     pub(crate) reports_hang_in: Option<String>,
+    /// Namespaces in which writes of predictions never return, until they are removed here.
+    pub(crate) predictions_hang: BTreeSet<String>,
+    /// How often the status of each prediction was written, by namespace and name.
+    pub(crate) published: BTreeMap<String, u32>,
     /// Targets for which every call hangs.
     pub(crate) hanging: BTreeSet<String>,
     /// Targets for which every call panics.
@@ -426,9 +430,14 @@ impl FakeCluster {
 
     /// Adds an autoscaler of Deployment `name` with this number of replicas.
     pub(crate) fn put(&self, name: &str, replicas: u32, spec: &str) {
+        self.put_in("shop", name, replicas, spec);
+    }
+
+    /// As [`put`](Self::put), in another namespace; names must differ nevertheless.
+    pub(crate) fn put_in(&self, namespace: &str, name: &str, replicas: u32, spec: &str) {
         let yaml = format!(
             "apiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler\n\
-             metadata: {{name: {name}, namespace: shop, uid: uid-{name}, generation: 1}}\n\
+             metadata: {{name: {name}, namespace: {namespace}, uid: uid-{name}, generation: 1}}\n\
              spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}, {spec}}}"
         );
         let ehpa: Ehpa = serde_saphyr::from_str(&yaml).unwrap();
@@ -554,6 +563,13 @@ impl FakeCluster {
             kind,
             since: Some(since),
         })
+    }
+
+    /// Returns when writes of predictions do not hang any more; needs paused time.
+    async fn prediction_call(&self, namespace: &str) {
+        while self.state().predictions_hang.contains(namespace) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
@@ -763,19 +779,25 @@ impl Cluster for FakeCluster {
     }
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<String, ClusterError> {
+        let namespace = manifest["metadata"]["namespace"].as_str().unwrap();
+        self.prediction_call(namespace).await;
         self.state().prediction = manifest.clone();
         Ok("uid-prediction".to_owned())
     }
 
     async fn write_prediction_status(
         &self,
-        _: &str,
-        _: &str,
+        namespace: &str,
+        name: &str,
         uid: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
         assert!(!uid.is_empty());
-        self.state().predicted = Some(status.clone());
+        self.prediction_call(namespace).await;
+        let mut state = self.state();
+        state.predicted = Some(status.clone());
+        let written = state.published.entry(format!("{namespace}/{name}"));
+        *written.or_default() += 1;
         Ok(())
     }
 

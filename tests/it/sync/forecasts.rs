@@ -11,6 +11,7 @@ use foretide_models::Sample;
 use super::*;
 
 mod fleets;
+mod tenants;
 
 /// Total demand in cores: a daily wave between 0.4 and 1.2.
 #[expect(clippy::cast_precision_loss, reason = "seconds of a few days")]
@@ -97,6 +98,7 @@ struct ByName;
 impl DemandQueries for ByName {
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
         Ok(HistoryQuery {
+            namespace: demand.target.namespace.as_str().into(),
             endpoint: None,
             text: demand.written.unwrap_or(&demand.target.name).into(),
         })
@@ -163,7 +165,13 @@ impl ForecastWorld {
             self.world.fake.state().millicores = milli;
         }
         self.world.sync(second).await;
+        self.pass().await;
+    }
+
+    /// A pass of the forecaster, until what it has published is written.
+    async fn pass(&mut self) {
         self.forecaster.pass().await;
+        self.forecaster.delivered().await;
     }
 
     fn proposal(&self) -> ProposalStatus {
@@ -241,7 +249,7 @@ async fn a_standby_keeps_forecasts_and_publishes_them_when_it_leads() {
         epoch: 1,
         valid_until: world.world.clock.monotonic() + Duration::from_secs(10),
     }));
-    world.forecaster.pass().await;
+    world.pass().await;
     assert!(published(&world));
 }
 

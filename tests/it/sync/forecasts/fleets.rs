@@ -66,6 +66,7 @@ impl DemandQueries for ByMember {
             text.to_owned()
         };
         Ok(HistoryQuery {
+            namespace: demand.target.namespace.as_str().into(),
             endpoint: member.and_then(|member| member.endpoint).map(Into::into),
             text: text.into(),
         })
@@ -148,6 +149,7 @@ impl Fleet {
             .shares()
             .report("uid-web", members.iter().map(member).collect());
         self.forecaster.pass().await;
+        self.forecaster.delivered().await;
     }
 
     fn annotate(&self, annotations: BTreeMap<String, String>) {

@@ -1,0 +1,212 @@
+//! Predictions are written beside the passes: a few at once, each object by one write at a time, and namespaces share
+//! the slots.
+//!
+//! Every pass submits all that is to be written now. What waits from before is replaced by it; a write that is on its way
+//! ends, and the next pass looks at what it stored. The content is made when the write starts, so that the latest
+//! forecast is published and nothing piles up while the API server is slow. Writes start only while this process leads.
+
+use std::{
+    collections::BTreeMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use foretide_crds::TimeSeriesPrediction;
+use futures::FutureExt;
+use kube::ResourceExt;
+use tokio::sync::Notify;
+
+use super::{Publication, not_managed};
+use crate::{
+    clock::Clock,
+    forecaster::{
+        ForecasterSetup,
+        forecasts::Forecasts,
+        slots::{FairSlots, Slot},
+        source::ForecastSource,
+    },
+    leadership::Leadership,
+    ports::{Cluster, ClusterError},
+    telemetry::{Telemetry, Write},
+};
+
+/// How many objects are written at once, and as many more whose writes are slow.
+const CONCURRENT_WRITES: usize = 5;
+
+/// Writes predictions to the cluster of the autoscalers.
+#[derive(Debug)]
+pub(in crate::forecaster) struct Queue<C> {
+    pub(super) cluster: Arc<C>,
+    pub(super) forecasts: Arc<Forecasts>,
+    clock: Clock,
+    telemetry: Arc<Telemetry>,
+    leadership: Leadership,
+    slots: FairSlots,
+    pending: Mutex<BTreeMap<WriteKey, Pending>>,
+    /// Notified when nothing is pending.
+    idle: Notify,
+}
+
+/// The object that is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WriteKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: String,
+}
+
+/// A write of one object.
+#[derive(Debug)]
+pub(super) enum PredictionWrite {
+    /// The prediction of an autoscaler.
+    Publish {
+        source: Arc<ForecastSource>,
+        live: Option<Arc<TimeSeriesPrediction>>,
+    },
+    /// Its autoscaler no longer asks for it.
+    Delete(Arc<TimeSeriesPrediction>),
+    /// No autoscaler owns it.
+    MarkNotManaged(Arc<TimeSeriesPrediction>),
+}
+
+/// What is known of an object that has a task.
+#[derive(Debug)]
+enum Pending {
+    /// The task waits for a slot, and then writes this; nothing if it is not required any more.
+    Waiting(Option<PredictionWrite>),
+    /// The task writes.
+    Writing,
+}
+
+// === impl Queue ===
+
+impl<C: Cluster> Queue<C> {
+    pub(in crate::forecaster) fn new(
+        cluster: Arc<C>,
+        forecasts: Arc<Forecasts>,
+        leadership: Leadership,
+        setup: &ForecasterSetup,
+    ) -> Self {
+        Self {
+            cluster,
+            forecasts,
+            clock: setup.clock.clone(),
+            telemetry: Arc::clone(&setup.telemetry),
+            leadership,
+            slots: FairSlots::new(CONCURRENT_WRITES),
+            pending: Mutex::default(),
+            idle: Notify::new(),
+        }
+    }
+
+    /// Replaces what waits to be written.
+    pub(super) fn submit(self: &Arc<Self>, mut wanted: BTreeMap<WriteKey, PredictionWrite>) {
+        let mut pending = self.pending();
+        for (key, known) in pending.iter_mut() {
+            let latest = wanted.remove(key);
+            if let Pending::Waiting(write) = known {
+                *write = latest;
+            }
+        }
+        for (key, write) in wanted {
+            pending.insert(key.clone(), Pending::Waiting(Some(write)));
+            let queue = Arc::clone(self);
+            tokio::spawn(async move { queue.deliver(key).await });
+        }
+    }
+
+    /// Waits until every write that was submitted has ended.
+    pub(super) async fn delivered(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.pending().is_empty() {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Waits for a slot, and writes what is then to be written of an object.
+    async fn deliver(&self, key: WriteKey) {
+        let slot = self.slots.acquire(&key.namespace).await;
+        if let Some(write) = self.start(&key) {
+            // A write that panics must not stop the later ones of its object.
+            let written = AssertUnwindSafe(self.write(&key, write, &slot)).catch_unwind();
+            if written.await.is_err() {
+                let WriteKey { namespace, name } = &key;
+                tracing::error!(%namespace, %name, "writing the TimeSeriesPrediction panicked");
+            }
+        }
+        let mut pending = self.pending();
+        pending.remove(&key);
+        if pending.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// What is to be written of an object now, if anything is.
+    fn start(&self, key: &WriteKey) -> Option<PredictionWrite> {
+        let before = self.pending().insert(key.clone(), Pending::Writing);
+        match before {
+            Some(Pending::Waiting(write)) => write.filter(|_| self.leadership.may_act()),
+            Some(Pending::Writing) | None => None,
+        }
+    }
+
+    async fn write(&self, key: &WriteKey, write: PredictionWrite, slot: &Slot) {
+        if let Err(error) = slot.run(self.send(key, write)).await {
+            let WriteKey { namespace, name } = key;
+            tracing::warn!(%namespace, %name, %error, "could not write TimeSeriesPrediction");
+        }
+    }
+
+    async fn send(&self, key: &WriteKey, write: PredictionWrite) -> Result<(), ClusterError> {
+        let WriteKey { namespace, name } = key;
+        let (cluster, now) = (&self.cluster, self.clock.now());
+        match write {
+            PredictionWrite::Publish { source, live } => {
+                let publication = Publication::new(&source, live.as_ref(), &self.forecasts, now);
+                self.send_publication(key, &publication).await
+            }
+            PredictionWrite::Delete(tsp) => {
+                let uid = tsp.uid().unwrap_or_default();
+                self.counted(cluster.delete_prediction(namespace, name, &uid).await)
+            }
+            PredictionWrite::MarkNotManaged(tsp) => {
+                let uid = tsp.uid().unwrap_or_default();
+                let status = not_managed(tsp.status.as_ref(), now);
+                let written = cluster.write_prediction_status(namespace, name, &uid, &status);
+                self.counted(written.await)
+            }
+        }
+    }
+
+    /// Writes the spec if it is not as wanted, and the status if one is due.
+    async fn send_publication(
+        &self,
+        WriteKey { namespace, name }: &WriteKey,
+        publication: &Publication<'_>,
+    ) -> Result<(), ClusterError> {
+        let uid = if let Some(live) = publication.live.filter(|_| publication.has_spec()) {
+            live.uid().unwrap_or_default()
+        } else {
+            let manifest = publication.manifest();
+            self.counted(self.cluster.apply_prediction(&manifest).await)?
+        };
+        let Some(status) = publication.status(&self.forecasts) else {
+            return Ok(());
+        };
+        let written = self
+            .cluster
+            .write_prediction_status(namespace, name, &uid, &status);
+        self.counted(written.await)
+    }
+
+    fn counted<T>(&self, outcome: Result<T, ClusterError>) -> Result<T, ClusterError> {
+        self.telemetry.wrote(Write::Prediction, outcome.is_ok());
+        outcome
+    }
+
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<WriteKey, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
