@@ -244,9 +244,10 @@ async fn queries_that_the_server_gives_up_are_answers_to_their_namespace_only() 
     let address = serve(move |_, _| {
         let is_heavy = counted.fetch_add(1, Ordering::Relaxed) < 5;
         async move {
-            match is_heavy {
-                true => (StatusCode::SERVICE_UNAVAILABLE, body).into_response(),
-                false => ONE.into_response(),
+            if is_heavy {
+                (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+            } else {
+                ONE.into_response()
             }
         }
     })
