@@ -11,8 +11,6 @@
 //! time at which another machine was heard, with both readings.
 
 use std::{
-    fs::File,
-    io::Read as _,
     ops::Add,
     sync::{Arc, LazyLock, PoisonError, RwLock},
     time::{Duration, Instant},
@@ -378,7 +376,7 @@ fn monotonic_now() -> Monotonic {
     static ORIGIN: LazyLock<(Instant, Option<Duration>)> =
         LazyLock::new(|| (Instant::now(), since_boot()));
     let (origin, boot) = *ORIGIN;
-    // The file is read first: if the process is stopped meanwhile, the other clock shows it.
+    // This one first: if the process is stopped meanwhile, the other clock shows it.
     let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
     // That of tokio, which tests can pause.
     let now = tokio::time::Instant::now().into_std();
@@ -386,12 +384,18 @@ fn monotonic_now() -> Monotonic {
     ORIGIN_READING + awake.max(total.unwrap_or_default())
 }
 
-/// `CLOCK_BOOTTIME`, which the kernel shows in this file in hundredths of a second; absent on other systems.
+/// `CLOCK_BOOTTIME`; absent on other systems. No file is opened for it, because a process that has no descriptor left
+/// must not go back in time.
+#[cfg(target_os = "linux")]
 fn since_boot() -> Option<Duration> {
-    let mut text = [0; 64];
-    let length = File::open("/proc/uptime").and_then(|mut file| file.read(&mut text));
-    let text = str::from_utf8(text.get(..length.ok()?)?).ok()?;
-    Duration::try_from_secs_f64(text.split(' ').next()?.parse().ok()?).ok()
+    use rustix::time::{ClockId, clock_gettime};
+
+    clock_gettime(ClockId::Boottime).try_into().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn since_boot() -> Option<Duration> {
+    None
 }
 
 #[cfg(test)]
@@ -504,6 +508,50 @@ mod tests {
         // What passed of real time before it is not counted twice.
         assert!(passed > HOUR / 2, "{passed:?}");
         assert_eq!(before.since(clock.monotonic()), Duration::ZERO);
+    }
+
+    /// The seconds since boot of a file that the kernel writes.
+    #[cfg(target_os = "linux")]
+    fn uptime() -> f64 {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_time_since_boot_is_that_of_the_kernel() {
+        let before = uptime();
+        let read = since_boot().unwrap().as_secs_f64();
+        // The file has hundredths.
+        assert!((before - 0.01..=uptime() + 0.01).contains(&read), "{read}");
+    }
+
+    /// In a process of its own, because other tests open files.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_time_since_boot_is_read_without_a_file_descriptor() {
+        let inner = "clock::tests::the_time_since_boot_is_read_at_the_limit_of_open_files";
+        let test = std::process::Command::new("/proc/self/exe")
+            .args(["--exact", inner, "--ignored"])
+            .output()
+            .unwrap();
+        let shown = String::from_utf8_lossy(&test.stdout);
+        assert!(shown.contains("1 passed"), "{shown}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[ignore = "lowers a limit of the whole process; another test runs it"]
+    fn the_time_since_boot_is_read_at_the_limit_of_open_files() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+        let none = Rlimit {
+            current: Some(0),
+            ..getrlimit(Resource::Nofile)
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        assert!(std::fs::File::open("/proc/uptime").is_err());
+        assert!(since_boot().is_some());
     }
 
     #[test]
