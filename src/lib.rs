@@ -24,6 +24,7 @@ mod error;
 pub mod forecaster;
 pub mod http;
 pub mod leadership;
+mod open_files;
 pub mod ports;
 mod printable;
 mod shared_map;

@@ -5,7 +5,7 @@ use std::{error::Error, fmt::Display, future::Future, process::ExitCode, time::D
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit;
-use crate::{error::chain, telemetry};
+use crate::{error::chain, open_files, telemetry};
 
 /// How long threads that block may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -34,6 +34,7 @@ where
         Ok(config) => config,
         Err(error) => return exit::usage(&error.to_string()),
     };
+    open_files::raise_limit();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&chain(&error)),
