@@ -154,7 +154,8 @@ pub async fn run_with(
     parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
     tracing::info!(%listen, "controller started");
     if let Some(campaign) = campaign {
-        parts.spawn(campaign.run(stop.election()).map(|_ended| ELECTION));
+        let stopped = stop.election(campaign.leadership().clone());
+        parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
     }
     stop.until(shutdown, parts).await
 }

@@ -134,7 +134,7 @@ impl MetricServer {
             () = shutdown => {
                 drop(self.stop);
                 // In time or not: the process ends.
-                timeout(TIME_TO_END, wait_for(&[SERVER], 1, &mut self.parts)).await.ok();
+                timeout(TIME_TO_END, wait_for(&[SERVER], &mut 1, &mut self.parts)).await.ok();
                 Ok(())
             }
             ended = self.parts.join_next() => {

@@ -1,8 +1,11 @@
 //! How a controller ends: by a signal, by the loss of its lease, or because a part of it exited.
 //!
 //! ```text
-//! signal ─► controllers finish their sync, fleets end their scale-down holds ─► the gate closes ─► the lease is released
+//! signal ─► controllers finish their sync, fleets end their scale-down holds ─► the gate closes ─► writes in flight end
+//!        ─► the lease is released
 //! ```
+//!
+//! The lease is renewed until the last step: another replica must not lead while a write of this one is in flight.
 
 use std::{future::Future, time::Duration};
 
@@ -10,6 +13,10 @@ use futures::FutureExt as _;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::AppError;
+use crate::{
+    controller::Setup,
+    leadership::{Leadership, WRITE_TIME},
+};
 
 /// The parts that finish what they began before the lease is released.
 pub(super) const CONTROLLER: &str = "controller";
@@ -17,8 +24,8 @@ pub(super) const FLEETS: &str = "fleet controller";
 /// The part that holds the lease.
 pub(super) const ELECTION: &str = "leader election";
 
-/// How long the controllers may take to finish.
-const TIME_TO_END: Duration = Duration::from_secs(10);
+/// How long the controllers may take to finish: as long as they try to end the holds of members.
+const TIME_TO_END: Duration = Setup::TIME_TO_RELEASE;
 /// How long the release of the lease may take.
 const TIME_TO_RELEASE: Duration = Duration::from_secs(5);
 
@@ -29,7 +36,7 @@ pub(super) type Parts = JoinSet<&'static str>;
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     controllers: Vec<oneshot::Sender<()>>,
-    election: Option<oneshot::Sender<()>>,
+    election: Option<(oneshot::Sender<()>, Leadership)>,
 }
 
 // === impl Stop ===
@@ -43,10 +50,10 @@ impl Stop {
         stopped.map(|_stop| ())
     }
 
-    /// The signal to the election, after the controllers have ended.
-    pub(super) fn election(&mut self) -> impl Future<Output = ()> + use<> {
+    /// The signal to the election of this leadership, after the last write.
+    pub(super) fn election(&mut self, leadership: Leadership) -> impl Future<Output = ()> + use<> {
         let (stop, stopped) = oneshot::channel();
-        self.election = Some(stop);
+        self.election = Some((stop, leadership));
         stopped.map(|_stop| ())
     }
 
@@ -72,24 +79,32 @@ impl Stop {
         let sent = |stop: oneshot::Sender<()>| stop.send(()).is_ok();
         let stopping = self.controllers.into_iter().map(sent);
         let stopping = stopping.filter(|sent| *sent).count();
-        let ended = wait_for(&[CONTROLLER, FLEETS], stopping, parts);
+        let mut left = stopping;
+        let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         // In time or not: the process ends, and members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();
-        if self.election.is_some_and(sent) {
-            let released = wait_for(&[ELECTION], 1, parts);
+        let Some((election, leadership)) = self.election else {
+            return;
+        };
+        // From here on no write starts. One that is in flight ends by its deadline; so does the sync that waits for it.
+        leadership.close();
+        let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
+        timeout(WRITE_TIME, ended).await.ok();
+        if sent(election) {
+            let mut left = 1;
+            let released = wait_for(&[ELECTION], &mut left, parts);
             timeout(TIME_TO_RELEASE, released).await.ok();
         }
     }
 }
 
-/// Waits until `count` of these parts have ended.
-pub(super) async fn wait_for(names: &[&str], count: usize, parts: &mut Parts) {
-    let mut left = count;
-    while left > 0
+/// Waits until as many of these parts have ended as are `left`, and counts them down.
+pub(super) async fn wait_for(names: &[&str], left: &mut usize, parts: &mut Parts) {
+    while *left > 0
         && let Some(ended) = parts.join_next().await
     {
         if ended.is_ok_and(|ended| names.contains(&ended)) {
-            left -= 1;
+            *left -= 1;
         }
     }
 }
@@ -101,47 +116,112 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use super::*;
+    use jiff::Timestamp;
 
-    /// Parts that end when they are told to, and note that in the order in which they do.
-    fn parts(stop: &mut Stop, release: Duration) -> (Parts, Arc<Mutex<Vec<&'static str>>>) {
-        let order = Arc::<Mutex<Vec<&'static str>>>::default();
-        let mut parts = Parts::new();
-        let mut spawn = |name: &'static str, takes: Duration, stopped: Stopped| {
-            let order = Arc::clone(&order);
-            parts.spawn(async move {
+    use super::*;
+    use crate::{
+        clock::{Clock, Monotonic},
+        leadership::Token,
+    };
+
+    /// What a part may take to end, and what happened in which order.
+    struct World {
+        stop: Stop,
+        parts: Parts,
+        leadership: Leadership,
+        order: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl World {
+        /// Parts that end this many seconds after they are told to, and note that.
+        fn new(controller: u64, fleets: u64, release: u64) -> Self {
+            let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+            let leadership = Leadership::standby(clock);
+            leadership.set(Some(TOKEN));
+            let mut world = Self {
+                stop: Stop::default(),
+                parts: Parts::new(),
+                leadership: leadership.clone(),
+                order: Arc::default(),
+            };
+            let stopped = Box::pin(world.stop.controller());
+            world.spawn(FLEETS, fleets, stopped);
+            let stopped = Box::pin(world.stop.controller());
+            world.spawn(CONTROLLER, controller, stopped);
+            let stopped = Box::pin(world.stop.election(leadership));
+            world.spawn(ELECTION, release, stopped);
+            world.parts.spawn(pending());
+            world
+        }
+
+        fn spawn(&mut self, name: &'static str, seconds: u64, stopped: Stopped) {
+            let (order, leadership) = (Arc::clone(&self.order), self.leadership.clone());
+            self.parts.spawn(async move {
                 stopped.await;
-                tokio::time::sleep(takes).await;
+                if name == ELECTION {
+                    // A renewal that is late does not open the gate again.
+                    leadership.set(Some(TOKEN));
+                    order.lock().unwrap().push(if leadership.may_act() {
+                        "gate open"
+                    } else {
+                        "gate closed"
+                    });
+                }
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
                 order.lock().unwrap().push(name);
                 name
             });
-        };
-        spawn(FLEETS, Duration::from_secs(3), Box::pin(stop.controller()));
-        let short = Duration::from_secs(1);
-        spawn(CONTROLLER, short, Box::pin(stop.controller()));
-        spawn(ELECTION, release, Box::pin(stop.election()));
-        parts.spawn(pending());
-        (parts, order)
+        }
+
+        async fn shut_down(self) -> Vec<&'static str> {
+            let limit = Duration::from_secs(25);
+            let stopped = timeout(limit, self.stop.until(ready(()), self.parts));
+            assert!(stopped.await.unwrap().is_ok());
+            self.order.lock().unwrap().clone()
+        }
     }
+
+    const TOKEN: Token = Token {
+        epoch: 1,
+        valid_until: Monotonic::after_origin(Duration::from_hours(1)),
+    };
 
     type Stopped = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
     #[tokio::test(start_paused = true)]
     async fn the_lease_is_released_after_the_controllers_have_ended() {
-        let mut stop = Stop::default();
-        let (parts, order) = parts(&mut stop, Duration::from_secs(2));
-        assert!(stop.until(ready(()), parts).await.is_ok());
-        assert_eq!(*order.lock().unwrap(), [CONTROLLER, FLEETS, ELECTION]);
+        assert_eq!(
+            World::new(1, 3, 2).shut_down().await,
+            [CONTROLLER, FLEETS, "gate closed", ELECTION]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_released_after_a_write_that_is_in_flight_at_the_limit() {
+        // The last write of the fleets starts before the gate closes, and ends by its deadline.
+        let last = (TIME_TO_END + WRITE_TIME).as_secs() - 1;
+        assert_eq!(
+            World::new(1, last, 2).shut_down().await,
+            [CONTROLLER, FLEETS, "gate closed", ELECTION]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_does_not_end_does_not_keep_the_lease() {
+        let never = u64::from(u32::MAX);
+        assert_eq!(
+            World::new(1, never, 2).shut_down().await,
+            [CONTROLLER, "gate closed", ELECTION]
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_release_without_an_answer_does_not_keep_the_process() {
-        let mut stop = Stop::default();
-        let (parts, order) = parts(&mut stop, Duration::MAX);
-        let stopped = stop.until(ready(()), parts);
-        let limit = Duration::from_secs(20);
-        assert!(tokio::time::timeout(limit, stopped).await.unwrap().is_ok());
-        assert_eq!(*order.lock().unwrap(), [CONTROLLER, FLEETS]);
+        let never = u64::from(u32::MAX);
+        assert_eq!(
+            World::new(1, 3, never).shut_down().await,
+            [CONTROLLER, FLEETS, "gate closed"]
+        );
     }
 
     #[tokio::test]

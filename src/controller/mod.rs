@@ -92,6 +92,8 @@ impl Setup {
     pub const READ_DEADLINE: Duration = Duration::from_secs(10);
     /// `member_deadline` of the controller.
     pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
+    /// How long a controller with that deadline takes to end: time to observe, to write, and to report.
+    pub const TIME_TO_RELEASE: Duration = Self::MEMBER_DEADLINE.saturating_mul(3);
 }
 
 // === impl EffectiveController ===

@@ -57,6 +57,8 @@ enum Right {
     Unlimited,
     /// Of the leader, as long as this lasts; absent on a standby.
     Elected(Option<Token>),
+    /// Of a process that ends: it holds the lease and writes no more.
+    Closed,
 }
 
 // === impl Leadership ===
@@ -83,7 +85,15 @@ impl Leadership {
 
     /// Sets until when this process leads; absent if it does not.
     pub fn set(&self, token: Option<Token>) {
-        *self.right.write().unwrap_or_else(PoisonError::into_inner) = Right::Elected(token);
+        let mut right = self.right.write().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*right, Right::Closed) {
+            *right = Right::Elected(token);
+        }
+    }
+
+    /// Ends the right to write for good, while the lease is still held.
+    pub fn close(&self) {
+        *self.right.write().unwrap_or_else(PoisonError::into_inner) = Right::Closed;
     }
 
     /// How long this process may still write; absent if it may not.
@@ -92,7 +102,7 @@ impl Leadership {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
         match right {
             Right::Unlimited => Some(Duration::MAX),
-            Right::Elected(None) => None,
+            Right::Elected(None) | Right::Closed => None,
             Right::Elected(Some(token)) => {
                 let left = token.valid_until.since(self.clock.monotonic());
                 (!left.is_zero()).then_some(left)
@@ -104,7 +114,7 @@ impl Leadership {
     #[must_use]
     pub fn is_elected(&self) -> bool {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
-        matches!(right, Right::Elected(_))
+        !matches!(right, Right::Unlimited)
     }
 
     /// The epoch of the token; absent on a standby and without an election.
@@ -113,7 +123,7 @@ impl Leadership {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
         match right {
             Right::Elected(token) => token.map(|token| token.epoch),
-            Right::Unlimited => None,
+            Right::Unlimited | Right::Closed => None,
         }
     }
 
