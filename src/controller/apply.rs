@@ -1,6 +1,6 @@
 //! Third step of a sync: carry actions out, writing only what differs.
 //!
-//! Every write is conditional on what was seen. A child that is no longer wanted is removed before anything else is
+//! Every write is conditional on what was seen: on the version, the UID, or that there was nothing. A child that is no longer wanted is removed before anything else is
 //! written, so that two writers never meet. A failure stops its own object only and comes back as data; the next sync
 //! decides again.
 
@@ -224,13 +224,17 @@ impl<C: Workloads> Writer<'_, C> {
                 let conditional = child_hpa::of_version(manifest, live);
                 self.cluster.apply_hpa(&conditional).await?
             }
-            None => self.cluster.apply_hpa(manifest).await?,
+            None => {
+                let conditional = child_hpa::if_absent(manifest);
+                self.cluster.apply_hpa(&conditional).await?
+            }
         };
         match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {
             None => Ok(written),
             Some(patch) => {
+                let conditional = child_hpa::patch_of_version(patch, &written);
                 self.cluster
-                    .patch_hpa(&written.namespace, &written.name, &patch)
+                    .patch_hpa(&written.namespace, &written.name, &conditional)
                     .await
             }
         }

@@ -33,6 +33,7 @@ use foretide_domain::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::process::Process;
@@ -291,6 +292,7 @@ impl State {
     fn accept_patch(&mut self, name: &str, operations: &Value) -> Result<HpaView, ClusterError> {
         self.versions += 1;
         let version = self.versions.to_string();
+        assert_eq!(operations[0]["op"], "test", "not conditional: {operations}");
         if self.refuses {
             self.writes.push(format!("refused patch hpa {name}"));
             return Err(ClusterError::Refused {
@@ -302,6 +304,18 @@ impl State {
         let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
             what: name.to_owned(),
         })?;
+        let expected = [
+            ("/metadata/uid", &hpa.uid),
+            ("/metadata/resourceVersion", &hpa.resource_version),
+        ];
+        let is_expected = |operation: &Value| {
+            let mut same = expected.iter();
+            same.all(|(path, value)| operation["path"] != *path || operation["value"] == **value)
+        };
+        if !operations.as_array().unwrap().iter().all(is_expected) {
+            let what = name.to_owned();
+            return Err(ClusterError::Conflict { what });
+        }
         hpa.resource_version = version;
         for operation in operations.as_array().unwrap() {
             let path = operation["path"].as_str().unwrap();
@@ -341,10 +355,25 @@ impl State {
     }
 
     fn accept_workload(&mut self, name: &str, manifest: &Value) {
+        let metadata = &manifest["metadata"];
+        // The UID of `scale`, or no workload.
+        let seen = if self.replicas.contains_key(name) {
+            metadata["uid"] == format!("target-{name}")
+        } else {
+            metadata["resourceVersion"].is_string()
+        };
+        assert!(seen, "not conditional: {manifest}");
         // A workload without replicas starts with the API's default.
         self.replicas.entry(name.to_owned()).or_insert(1);
         self.settle();
-        let before = self.objects.insert(name.to_owned(), manifest.clone());
+        let mut stored = manifest.clone();
+        for condition in ["uid", "resourceVersion"] {
+            stored["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove(condition);
+        }
+        let before = self.objects.insert(name.to_owned(), stored);
         if before.is_none() {
             self.lifecycle.push(format!("create workload {name}"));
         }
@@ -368,6 +397,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// A status as an API server keeps it.
+fn stored<S: Serialize + DeserializeOwned>(status: &S) -> S {
+    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
 }
 
 /// A controller of objects that are synced every 15 s, with the default settings.
@@ -720,6 +754,8 @@ impl Workloads for FakeCluster {
         // Read first: a panic must not poison the state.
         let panics = self.state().poisons_writes;
         assert!(!panics, "poison");
+        let version = &manifest["metadata"]["resourceVersion"];
+        assert!(version.is_string(), "not conditional: {manifest}");
         let view = self.state().accept_hpa(manifest)?;
         self.answer(format!(
             "hpa {} min {}",
@@ -813,7 +849,7 @@ impl Cluster for FakeCluster {
         let name = &about.name_any();
         self.report_call(about).await;
         if let Some(ehpa) = self.state().autoscalers.get_mut(name) {
-            ehpa.status = Some(status.clone());
+            ehpa.status = Some(stored(status));
         }
         self.answer(format!("status {name}")).await
     }
@@ -865,7 +901,7 @@ impl Cluster for FakeCluster {
         let name = &about.name_any();
         self.report_call(about).await;
         if let Some(fdhpa) = self.state().federated.get_mut(name) {
-            fdhpa.status = Some(status.clone());
+            fdhpa.status = Some(stored(status));
         }
         self.answer(format!("status {name}")).await
     }

@@ -9,7 +9,6 @@ use foretide::{
     clock::Clock,
     controller::{FleetController, Setup, Shared},
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
-    ports::Workloads,
     telemetry::Telemetry,
 };
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
@@ -499,20 +498,19 @@ async fn a_fleet_whose_target_the_flags_do_not_allow_is_not_reconciled() {
     }
 }
 
-async fn add_foreign_hpa(world: &World, member: &str) {
+fn add_foreign_hpa(world: &World, member: &str) {
     let fake = world.member(member);
     let manifest = json!({
         "metadata": {"name": "theirs", "namespace": "shop"},
         "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 30},
     });
-    fake.apply_hpa(&manifest).await.unwrap();
-    fake.writes();
+    fake.state().accept_hpa(&manifest).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_hpa_in_a_member_is_reported_and_not_modified() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2").await;
+    add_foreign_hpa(&world, "m2");
     world.put(&weighted(""));
     for pass in 0..4 {
         let writes = world.sync(pass * 15).await;
@@ -565,7 +563,7 @@ async fn a_foreign_hpa_in_a_member_is_reported_and_not_modified() {
 #[tokio::test(start_paused = true)]
 async fn a_preview_reports_a_conflicting_foreign_hpa() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2").await;
+    add_foreign_hpa(&world, "m2");
     world.put(&weighted("scaleStrategy: Preview"));
     world.sync(0).await;
     assert_eq!(world.condition("Ready").1, "TargetConflict");
@@ -721,7 +719,7 @@ async fn only_a_member_that_was_reachable_can_be_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_hpa_is_adopted_on_request_and_restored_on_deletion() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2").await;
+    add_foreign_hpa(&world, "m2");
     world.put(&weighted(""));
     world.edit(|fdhpa| {
         let annotations = fdhpa.metadata.annotations.get_or_insert_default();
@@ -1463,7 +1461,7 @@ async fn the_younger_of_two_fleets_on_one_workload_places_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_workload_scaled_by_a_foreign_hpa_is_not_overwritten() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2").await;
+    add_foreign_hpa(&world, "m2");
     template(&world, "app:1");
     world.put(&weighted("workloadSource: Hub"));
     for pass in 0..4 {

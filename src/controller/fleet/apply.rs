@@ -186,7 +186,7 @@ impl MemberWriter<'_> {
         let mut effect = Effect::default();
         let mut changes = Vec::new();
         if let Some(placement) = &plan.placement {
-            let outcome = member.place(&placement.template.manifest).await;
+            let outcome = member.place(&placement.manifest()).await;
             self.telemetry.wrote(Write::Workload, outcome.is_ok());
             outcome?;
             changes.push(HpaChange::Placed);

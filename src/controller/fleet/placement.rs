@@ -5,7 +5,10 @@ use foretide_domain::{
     federate::{Action, MemberDecision},
 };
 
+use serde_json::Value;
+
 use super::{observe::MemberObservation, state::MemberRecord, template::Template};
+use crate::controller::child_hpa;
 
 /// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +17,28 @@ pub(super) struct Placement {
     pub(super) template: Template,
     /// The count that a new workload starts with.
     pub(super) start: Option<Replicas>,
+    /// UID of the workload that it is applied to; absent if there is none.
+    pub(super) over: Option<String>,
+}
+
+// === impl Placement ===
+
+impl Placement {
+    /// The manifest, which is applied only to the workload that was seen, or only if there is none.
+    ///
+    /// Not to a version of it: the status of a workload whose pods crash changes all the time, and a new template is what
+    /// mends that.
+    pub(super) fn manifest(&self) -> Value {
+        let manifest = &*self.template.manifest;
+        let Some(uid) = &self.over else {
+            return child_hpa::if_absent(manifest);
+        };
+        let mut manifest = manifest.clone();
+        if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("uid".into(), uid.clone().into());
+        }
+        manifest
+    }
 }
 
 /// The workload that is to be written to a member that has a share: where it is missing, or where another version was
@@ -31,19 +56,20 @@ pub(super) fn placement(
     if leaves || decided.max == Replicas::ZERO {
         return None;
     }
-    let start = match observed {
+    let (start, over) = match observed {
         MemberObservation::Unknown { .. } => return None,
-        MemberObservation::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
+        MemberObservation::Absent { .. } => (Some(decided.replicas.unwrap_or(decided.min)), None),
         // The hub is a member of this fleet, and this is the template itself.
         MemberObservation::Present(present) if present.observed.scale.uid == template.uid => {
             return None;
         }
         MemberObservation::Present(_) if record.placed == Some(template.version) => return None,
-        MemberObservation::Present(_) => None,
+        MemberObservation::Present(present) => (None, Some(present.observed.scale.uid.clone())),
     };
     Some(Placement {
         template: template.clone(),
         start,
+        over,
     })
 }
 
