@@ -5,7 +5,7 @@
 
 use std::{
     cell::LazyCell,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map},
     future::Future,
     sync::Arc,
     time::Duration,
@@ -31,13 +31,14 @@ use crate::{
 
 /// How often the loop checks whether the cluster has been listed for the first time, and whether it may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
-/// How soon an object is decided again after a write that met a conflict.
+/// How soon an object is decided again after a write that met a conflict; doubles with each further one in a row, up to
+/// the sync period.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
 /// How long nothing is decided after a pause of this process: what watches and probes deliver then is from after it.
 const AFTER_PAUSE: Duration = Duration::from_secs(2);
 /// How long an object waits after its first panic; doubles with each further one in a row.
 const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
-/// How often the time doubles at most: to 16 minutes.
+/// How often these times double at most: that of a panic to 16 minutes.
 const MOST_DOUBLINGS: u32 = 5;
 
 /// The controller of one kind of autoscaler.
@@ -66,6 +67,8 @@ struct Syncs {
     ended: HashMap<String, Monotonic>,
     /// Panics in a row, by UID.
     panics: HashMap<String, u32>,
+    /// Conflicts in a row, by UID.
+    conflicts: HashMap<String, u32>,
 }
 
 /// An object whose sync runs.
@@ -262,7 +265,10 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             telemetry.forget(labels, forecast);
             self.context.kind.forget(gone);
         }
-        self.syncs.panics.retain(|uid, _| uids.contains(&**uid));
+        let syncs = &mut self.syncs;
+        for counts in [&mut syncs.panics, &mut syncs.conflicts] {
+            counts.retain(|uid, _| uids.contains(&**uid));
+        }
     }
 
     /// Makes changed objects due at once.
@@ -294,8 +300,15 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             .insert(uid.clone(), self.context.clock.monotonic());
         let delay = match outcome {
             // Not at once: the watch needs a moment to deliver what was written.
-            Ok(Next::AfterConflict) => Some(AFTER_CONFLICT),
-            Ok(Next::Regular) => is_due_again.then_some(SignedDuration::ZERO),
+            Ok(Next::AfterConflict) => {
+                let delay = self.syncs.met_conflict(&uid);
+                // What has changed meanwhile may end the conflict.
+                Some(if is_due_again { AFTER_CONFLICT } else { delay })
+            }
+            Ok(Next::Regular) => {
+                self.syncs.conflicts.remove(&uid);
+                is_due_again.then_some(SignedDuration::ZERO)
+            }
             // The process ends.
             Err(error) if error.is_cancelled() => return false,
             Err(error) => {
@@ -441,11 +454,22 @@ impl Syncs {
 
     /// Counts a panic; how long its object waits.
     fn panicked(&mut self, uid: &str) -> SignedDuration {
-        let panics = self.panics.entry(uid.to_owned()).or_default();
-        let doublings = (*panics).min(MOST_DOUBLINGS);
-        *panics = panics.saturating_add(1);
-        FIRST_QUARANTINE * (1 << doublings)
+        self.conflicts.remove(uid);
+        doubled(FIRST_QUARANTINE, self.panics.entry(uid.to_owned()))
     }
+
+    /// Counts a conflict; how long its object waits, unless its regular time comes first.
+    fn met_conflict(&mut self, uid: &str) -> SignedDuration {
+        doubled(AFTER_CONFLICT, self.conflicts.entry(uid.to_owned()))
+    }
+}
+
+/// A delay that doubles with each failure in a row; counts one more.
+fn doubled(first: SignedDuration, failures: hash_map::Entry<'_, String, u32>) -> SignedDuration {
+    let failures = failures.or_default();
+    let doublings = (*failures).min(MOST_DOUBLINGS);
+    *failures = failures.saturating_add(1);
+    first * (1 << doublings)
 }
 
 fn key_of(autoscaler: &Autoscaler) -> ObjectKey {

@@ -65,10 +65,11 @@ pub trait Workloads: Send + Sync + 'static {
         &self,
         query: &MetricQuery<'_>,
     ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
-    /// Sets the replicas of a target, if it still has the version that the decision was made from.
+    /// Sets the replicas of a target, if it still is the object that was seen and has the count that was seen.
     ///
     /// # Errors
-    /// [`ClusterError::Conflict`] when the target was modified since: decide again.
+    /// [`ClusterError::Conflict`] when another writer has changed the count, or the target was created again: decide
+    /// again.
     fn write_scale(
         &self,
         target: &ScaleTarget,

@@ -292,6 +292,35 @@ async fn a_conflicting_write_is_retried_soon() {
 }
 
 #[tokio::test]
+async fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_less_often() {
+    let fake = FakeCluster::default();
+    fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    fake.state().millicores = 350;
+    let mut world = World::new(fake.clone());
+    // Its regular times are those of the end of each list; the success between the two starts anew.
+    for (seconds, expected) in [
+        (0..60, [0, 1, 3, 7, 9, 24, 39, 54].as_slice()),
+        (70..130, [84, 85, 87, 91, 99, 114, 129].as_slice()),
+    ] {
+        fake.state().replicas.insert("web".into(), 2);
+        fake.state().conflicts = 1_000;
+        let mut attempts = Vec::new();
+        for second in seconds {
+            let left = fake.state().conflicts;
+            world.sync(second).await;
+            if fake.state().conflicts < left {
+                attempts.push(second);
+            }
+        }
+        assert_eq!(attempts, expected);
+        fake.state().conflicts = 0;
+        let last = expected.last().unwrap();
+        let writes = world.sync(last + 15).await;
+        assert!(writes.contains(&"scale web 4".to_owned()), "{writes:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_restarted_controller_does_not_scale_down_without_enough_observations() {
     let fake = FakeCluster::default();
     fake.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));

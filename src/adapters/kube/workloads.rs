@@ -100,7 +100,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
         let path = format!("{}/scale", self.path(target).await?);
-        let written = writes::write_scale(&self.calls, &path, &seen.resource_version, replicas);
+        let written = writes::write_scale(&self.calls, &path, seen, replicas);
         written.await.map_err(|error| error.about(target))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | replicas | merge patch of the scale with the `resourceVersion` that the decision was made from: any other change in between is a conflict |
+//! | replicas | merge patch of the scale with the `resourceVersion` that the decision was made from. After a conflict, once more: JSON patch that tests the UID and the count of the decision, because the status of a target whose pods crash changes with every crash |
 //! | our objects | server-side apply, forced, as field manager `foretide`; with the UID and the `resourceVersion` where the manifest has them: the API server refuses it if the object is another one or has changed |
 //! | statuses | JSON patch that tests the UID, and nothing else, because every edit of a spec changes the version. An apply would not do: of a custom resource's status the API server ignores `metadata` |
 //! | deletion | with the UID as a precondition |
@@ -43,26 +43,49 @@ pub(super) async fn read_scale(calls: &Calls, path: &str) -> Result<ScaleView, C
     calls.read(path).await.map(scale_view)
 }
 
-/// Sets the replicas of a scale subresource if it still has this version; returns the replicas that were accepted.
+/// Sets the replicas of a scale subresource if it still has the version that was `seen`, or else the UID and the count;
+/// returns the replicas that were accepted.
 pub(super) async fn write_scale(
     calls: &Calls,
     path: &str,
-    version: &str,
+    seen: &ScaleView,
     replicas: Replicas,
 ) -> Result<Replicas, CallError> {
-    // Without a version the patch would not be conditional.
-    if version.is_empty() {
-        return Err(CallError::Request(
-            "the scale has no resourceVersion".to_owned(),
-        ));
+    // Without a version and a UID the patches would not be conditional.
+    for (field, value) in [
+        ("resourceVersion", &seen.resource_version),
+        ("uid", &seen.uid),
+    ] {
+        if value.is_empty() {
+            return Err(CallError::Request(format!("the scale has no {field}")));
+        }
     }
+    let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
     let change = json!({
-        "metadata": {"resourceVersion": version},
+        "metadata": {"resourceVersion": seen.resource_version},
         "spec": {"replicas": replicas.as_i32()},
     });
-    let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
     let written = calls.write(Method::PATCH, &url, Body::merge_patch(&change));
-    Ok(scale_view(written.await?).scale.spec)
+    let conflict = match written.await {
+        Ok(written) => return Ok(scale_view(written).scale.spec),
+        Err(error) if error.is_status(409) => error,
+        Err(error) => return Err(error),
+    };
+    let path = "/spec/replicas";
+    // A scale omits a zero, and a missing field equals null.
+    let count = Some(seen.scale.spec.as_i32()).filter(|count| *count != 0);
+    let change = json!([
+        {"op": "test", "path": "/metadata/uid", "value": seen.uid},
+        {"op": "test", "path": path, "value": count},
+        {"op": "add", "path": path, "value": replicas.as_i32()},
+    ]);
+    let written = calls.write(Method::PATCH, &url, Body::json_patch(&change));
+    match written.await {
+        Ok(written) => Ok(scale_view(written).scale.spec),
+        // A test that fails: another writer has changed the count, or the target was created again.
+        Err(error) if error.is_status(422) => Err(conflict),
+        Err(error) => Err(error),
+    }
 }
 
 /// The object that a manifest describes.

@@ -244,23 +244,95 @@ async fn replicas_are_written_with_the_version_they_were_decided_from() {
     );
 }
 
+/// A scale with this count, whose version changes all the time: a merge patch with a version is a conflict.
+fn restless_scale(count: i32) -> impl Fn(&Sent, usize) -> Reply + Send + Sync {
+    move |sent, _| match &sent.body {
+        Value::Array(operations) => {
+            let spec = if count == 0 {
+                json!({})
+            } else {
+                json!({"replicas": count})
+            };
+            let stored = json!({"metadata": {"uid": "u"}, "spec": spec});
+            let fails = |operation: &Value| {
+                let found = stored.pointer(operation["path"].as_str().unwrap());
+                operation["op"] == "test" && *found.unwrap_or(&Value::Null) != operation["value"]
+            };
+            if operations.iter().any(fails) {
+                return Reply::Fail(422, "testing value /spec/replicas failed: test failed");
+            }
+            let written = operations.last().unwrap()["value"].as_i64().unwrap();
+            Reply::Ok(scale_object(i32::try_from(written).unwrap()))
+        }
+        _ => Reply::Fail(409, "the object has been modified"),
+    }
+}
+
 #[tokio::test]
-async fn a_scale_that_was_modified_in_between_is_a_conflict() {
-    let (server, cluster) = server(|_, _| Reply::Fail(409, "the object has been modified"));
+async fn a_target_is_scaled_although_its_status_changes_all_the_time() {
+    let (server, cluster) = server(restless_scale(2));
+    let web = target("apps/v1", "StatefulSet");
     let written = cluster
-        .write_scale(
-            &target("apps/v1", "StatefulSet"),
-            &scale_view("40"),
-            Replicas::new(5),
-        )
+        .write_scale(&web, &scale_view("40"), Replicas::new(5))
         .await;
+    assert_eq!(written, Ok(Replicas::new(5)));
+    let scale = "PATCH /apis/apps/v1/namespaces/shop/statefulsets/web/scale?fieldManager=foretide";
+    let sent = |content_type: &str, body| Sent {
+        line: scale.into(),
+        content_type: Some(format!("application/{content_type}+json")),
+        body,
+    };
     assert_eq!(
-        written,
-        Err(ClusterError::Conflict {
-            what: "StatefulSet shop/web".into()
-        })
+        server.sent(),
+        [
+            sent(
+                "merge-patch",
+                json!({"metadata": {"resourceVersion": "40"}, "spec": {"replicas": 5}})
+            ),
+            sent(
+                "json-patch",
+                json!([
+                    {"op": "test", "path": "/metadata/uid", "value": "u"},
+                    {"op": "test", "path": "/spec/replicas", "value": 2},
+                    {"op": "add", "path": "/spec/replicas", "value": 5},
+                ])
+            ),
+        ]
     );
-    assert_eq!(server.lines().len(), 1);
+}
+
+#[tokio::test]
+async fn a_target_at_zero_is_scaled_although_its_status_changes() {
+    let (_server, cluster) = server(restless_scale(0));
+    let mut seen = scale_view("40");
+    seen.scale.spec = Replicas::ZERO;
+    let web = target("apps/v1", "StatefulSet");
+    let written = cluster.write_scale(&web, &seen, Replicas::new(1)).await;
+    assert_eq!(written, Ok(Replicas::new(1)));
+}
+
+#[tokio::test]
+async fn a_target_whose_count_was_changed_or_that_was_created_again_is_a_conflict() {
+    let other = ScaleView {
+        uid: "another".into(),
+        ..scale_view("40")
+    };
+    for (seen, count) in [(scale_view("40"), 3), (scale_view("40"), 0), (other, 2)] {
+        let (server, cluster) = server(restless_scale(count));
+        let web = target("apps/v1", "StatefulSet");
+        let written = cluster.write_scale(&web, &seen, Replicas::new(5)).await;
+        assert_eq!(
+            written,
+            Err(ClusterError::Conflict {
+                what: "StatefulSet shop/web".into()
+            })
+        );
+        assert_eq!(
+            server.lines().len(),
+            2,
+            "it is tried once more, not again and again"
+        );
+    }
 }
 
 fn manifest(kind: &str) -> Value {
