@@ -151,6 +151,8 @@ impl Reporter<'_> {
         } = input;
         let autoscaler = &applied.decided.part.autoscaler;
         let decision = &applied.decided.decision;
+        let stored = autoscaler.stored_status();
+        state.written.compare(&stored, self.now);
         self.telemetry
             .decided(&state.labels, counts(&applied.decided));
         self.publish_forecasts(state, decision);
@@ -225,6 +227,7 @@ impl Reporter<'_> {
     ) -> Report {
         self.telemetry.undecided(&state.labels);
         let mut status = autoscaler.stored_status();
+        state.written.compare(&status, self.now);
         // The watch may still show the object with an older ledger.
         status.fleet.ledger = state.ledger();
         let mut known = status.common.conditions.take().unwrap_or_default();

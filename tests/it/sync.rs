@@ -24,6 +24,7 @@ mod clock;
 mod forecasts;
 mod isolation;
 mod keda;
+mod lost_status;
 mod metric_mode;
 mod stale_copies;
 mod stored_status;

@@ -56,6 +56,11 @@ impl StatusFingerprint {
         self.publishes && is_due || self.gist != last.gist
     }
 
+    /// Whether two statuses differ in nothing whose change is worth a write.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        self.gist == other.gist
+    }
+
     /// Whether others read the forecasts of the object.
     pub(super) const fn publishes(&self) -> bool {
         self.publishes
@@ -123,6 +128,50 @@ fn steady(cluster: ClusterStatus) -> ClusterStatus {
         capacity: None,
         utilization: None,
         observed: None,
+        last_transfer: cluster.last_transfer.map(seconds),
         ..cluster
+    }
+}
+
+/// A time as it is stored.
+fn seconds(Time(at): Time) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use foretide_crds::FederatedHPAStatus;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_stored_status_has_the_fingerprint_of_the_one_that_was_written() {
+        let at = Time(Timestamp::from_millisecond(1_767_225_600_789).unwrap());
+        let mut clusters: Vec<ClusterStatus> =
+            serde_json::from_value(json!([{"name": "m1", "role": "Receiver"}])).unwrap();
+        clusters[0].last_transfer = Some(at);
+        let written = Status {
+            common: EffectiveHorizontalPodAutoscalerStatus::default(),
+            fleet: FleetStatus {
+                clusters: Some(clusters),
+                ..FleetStatus::default()
+            },
+        };
+        let stored = serde_json::to_value(FederatedHPAStatus {
+            clusters: written.fleet.clusters.clone(),
+            ..FederatedHPAStatus::default()
+        });
+        let stored: FederatedHPAStatus = serde_json::from_value(stored.unwrap()).unwrap();
+        assert_ne!(stored.clusters, written.fleet.clusters);
+        let stored = Status {
+            fleet: FleetStatus {
+                clusters: stored.clusters,
+                ..FleetStatus::default()
+            },
+            ..written.clone()
+        };
+        let [stored, written] = [stored, written].map(|it| StatusFingerprint::of(&it, false));
+        assert!(stored.is_same_as(&written));
     }
 }

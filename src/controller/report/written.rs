@@ -7,12 +7,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretide_crds::{FederatedHPA, Mode};
+use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusFingerprint, conditions};
 use crate::{
     api::autoscaler::{Autoscaler, Status},
     ports::{Cluster, ClusterError},
 };
+
+/// How long the stored status has to differ from the one that was written last, before that is written again: longer
+/// than a watch is late. Doubles with each such write in a row that had no effect.
+const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(1);
+/// How often this time doubles at most: to an hour.
+const MOST_DOUBLINGS: u32 = 6;
 
 /// The status of an object that was written last; clones share it.
 #[derive(Debug, Clone)]
@@ -32,9 +39,15 @@ struct LastStatus {
     is_restored: bool,
     /// How many ledgers were stored by themselves.
     ledgers: u64,
+    /// Since when the stored status differs from it, as far as the watch shows.
+    differs_since: Option<Timestamp>,
+    /// Whether it has to be written again, because the stored status differs for too long.
+    is_lost: bool,
+    /// How often in a row it was written again without effect.
+    repairs: u32,
 }
 
-/// A status that differs from the one that was written last.
+/// A status that differs from the one that was written last, or from the stored one.
 #[derive(Debug)]
 pub(super) struct NewStatus {
     status: Status,
@@ -63,23 +76,41 @@ impl WrittenStatus {
                 fingerprint: StatusFingerprint::of(&autoscaler.stored_status(), publishes),
                 is_restored: true,
                 ledgers: 0,
+                differs_since: None,
+                is_lost: false,
+                repairs: 0,
             }),
             turn: tokio::sync::Mutex::new(()),
         }))
     }
 
-    /// A status that is to be written; none if it equals the last one. `publishes` says whether others read its forecasts.
+    /// Compares the status that was written last with the `stored` one, as the watch shows it `now`.
+    pub(super) fn compare(&self, stored: &Status, now: Timestamp) {
+        let mut last = self.last();
+        let stored = StatusFingerprint::of(stored, last.fingerprint.publishes());
+        if stored.is_same_as(&last.fingerprint) {
+            last.differs_since = None;
+            last.is_lost = false;
+            last.repairs = 0;
+        } else {
+            let since = *last.differs_since.get_or_insert(now);
+            let limit = REPAIR_AFTER * (1 << last.repairs.min(MOST_DOUBLINGS));
+            // A clock that was set back ends the wait, too.
+            last.is_lost = now.duration_since(since).abs() >= limit;
+        }
+    }
+
+    /// A status that is to be written; none if it equals the last one, and that is stored. `publishes` says whether others
+    /// read its forecasts.
     pub(super) fn unless_equal(&self, status: Status, publishes: bool) -> Option<NewStatus> {
         let fingerprint = StatusFingerprint::of(&status, publishes);
         let last = self.last();
-        fingerprint
-            .is_news_after(&last.fingerprint)
-            .then(|| NewStatus {
-                status,
-                fingerprint,
-                ledgers: last.ledgers,
-                written: self.clone(),
-            })
+        last.is_followed_by(&fingerprint).then(|| NewStatus {
+            status,
+            fingerprint,
+            ledgers: last.ledgers,
+            written: self.clone(),
+        })
     }
 
     /// A ledger that is to be stored before members are written; none if the last status has it.
@@ -111,6 +142,23 @@ impl WrittenStatus {
     }
 }
 
+// === impl LastStatus ===
+
+impl LastStatus {
+    /// Whether a status with this fingerprint is worth a write after it.
+    fn is_followed_by(&self, fingerprint: &StatusFingerprint) -> bool {
+        self.is_lost || fingerprint.is_news_after(&self.fingerprint)
+    }
+
+    /// From now on the watch may show the stored status as it was before.
+    fn was_written(&mut self) {
+        self.differs_since = None;
+        if std::mem::take(&mut self.is_lost) {
+            self.repairs = self.repairs.saturating_add(1);
+        }
+    }
+}
+
 // === impl NewStatus ===
 
 impl NewStatus {
@@ -129,7 +177,7 @@ impl NewStatus {
         let _turn = written.0.turn.lock().await;
         {
             let last = written.last();
-            if !fingerprint.is_news_after(&last.fingerprint) || last.ledgers != ledgers {
+            if !last.is_followed_by(&fingerprint) || last.ledgers != ledgers {
                 return None;
             }
         }
@@ -138,6 +186,7 @@ impl NewStatus {
             let mut last = written.last();
             last.fingerprint = fingerprint;
             last.is_restored = false;
+            last.was_written();
         }
         Some(outcome)
     }
@@ -164,6 +213,67 @@ impl LedgerIntent {
             last.fingerprint = StatusFingerprint::of(&Status::default(), false);
         }
         last.fingerprint.set_ledger(&self.ledger);
+        last.was_written();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::ready, sync::Arc};
+
+    use serde_json::json;
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn status(replicas: i32) -> Status {
+        let mut status = Status::default();
+        status.common.expect_replicas = Some(replicas);
+        status
+    }
+
+    /// What was written last of an object without a status.
+    fn written() -> WrittenStatus {
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+        });
+        let ehpa = serde_json::from_value(object).unwrap();
+        WrittenStatus::of_stored(&Autoscaler::Effective(Arc::new(ehpa)))
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        START + SignedDuration::from_secs(seconds)
+    }
+
+    async fn write(new: NewStatus) -> bool {
+        new.write(|_| ready(Ok(()))).await.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_shows_a_write_late_is_no_reason_to_write_again() {
+        let last = written();
+        assert!(write(last.unless_equal(status(4), false).unwrap()).await);
+        for second in 0..60 {
+            last.compare(&Status::default(), at(second));
+            assert!(last.unless_equal(status(4), false).is_none(), "{second}");
+        }
+        last.compare(&status(4), at(60));
+        last.compare(&Status::default(), at(61));
+        assert!(last.unless_equal(status(4), false).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_waits_to_be_written_again_is_dropped_after_another_write() {
+        let last = written();
+        assert!(write(last.unless_equal(status(4), false).unwrap()).await);
+        for second in [0, 60] {
+            last.compare(&Status::default(), at(second));
+        }
+        let [first, second] = [(); 2].map(|()| last.unless_equal(status(4), false).unwrap());
+        assert!(write(first).await);
+        assert!(!write(second).await);
     }
 }

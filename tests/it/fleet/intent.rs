@@ -133,3 +133,22 @@ async fn a_sync_that_panicked_is_followed_by_the_ledger_that_it_had_stored() {
     // It was not assigned again.
     assert_eq!(moved(&ledger(&world)), moved(&stored));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_another_writer_removed_is_stored_again_after_a_minute() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let before = world.status().ledger.unwrap();
+    if let Some(fdhpa) = world.hub.state().federated.get_mut("web") {
+        fdhpa.status.as_mut().unwrap().ledger = None;
+    }
+    for (second, writes) in [(60, vec![]), (105, vec![]), (120, vec!["hub: status web"])] {
+        assert_eq!(world.sync(second).await, writes, "{second}");
+    }
+    assert_eq!(world.status().ledger, Some(before));
+    assert_eq!(world.sync(135).await, Vec::<String>::new());
+}
