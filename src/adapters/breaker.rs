@@ -38,19 +38,6 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// One that opens now.
-    pub(super) fn opened(now: Monotonic) -> Self {
-        Self::Open(now + OPEN_FOR)
-    }
-
-    /// Whether a request may be sent now; if not, how long until the next attempt. One that is admitted while the circuit
-    /// is not closed is the attempt, and must be sent.
-    pub(super) fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
-        self.check(now)?;
-        self.attempt(now);
-        Ok(())
-    }
-
     /// Lets a request through, which is the attempt if the circuit is not closed.
     pub(super) fn attempt(&mut self, now: Monotonic) {
         if self.is_open() {
@@ -58,7 +45,7 @@ impl Breaker {
         }
     }
 
-    /// As [`Breaker::admit`], of a request that is not sent yet: it is not the attempt.
+    /// Whether a request may be sent now; if not, how long until the next attempt.
     pub(super) fn check(self, now: Monotonic) -> Result<(), Duration> {
         let next = match self {
             Self::Closed(_) => return Ok(()),
@@ -77,7 +64,7 @@ impl Breaker {
         *self = match *self {
             _ if answered => Self::Closed(0),
             Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
-            Self::Closed(_) | Self::HalfOpen(_) => Self::opened(now),
+            Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
             // One that was sent before the circuit opened.
             Self::Open(until) => Self::Open(until),
         };
@@ -102,6 +89,14 @@ mod tests {
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic::after_origin(Duration::from_secs(seconds))
+    }
+
+    impl Breaker {
+        fn admit(&mut self, now: Monotonic) -> Result<(), Duration> {
+            self.check(now)?;
+            self.attempt(now);
+            Ok(())
+        }
     }
 
     fn opened(now: Monotonic) -> Breaker {

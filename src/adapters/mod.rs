@@ -6,6 +6,7 @@
 mod api_server;
 mod breaker;
 pub mod certificates;
+mod circuits;
 pub mod kube;
 pub mod members;
 mod metrics_api;

@@ -188,9 +188,16 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.start_due(now.monotonic());
         self.record_results().await;
         self.publish_servers();
-        if self.leadership.may_act() {
+        if self.leadership.may_act() && self.is_current() {
             self.publisher.publish(&sources, now.wall());
         }
+    }
+
+    /// Whether the autoscalers are known as they are: an old copy may lack one, and its predictions would look left behind.
+    fn is_current(&self) -> bool {
+        let fleets = self.cluster.knows_federated();
+        self.cluster.stale_autoscalers(None).is_none()
+            && (!fleets || self.cluster.stale_federated(None).is_none())
     }
 
     /// Waits until everything that earlier passes had published is written, or could not be.

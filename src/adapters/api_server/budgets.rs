@@ -20,11 +20,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
-    circuits::{Circuits, Open},
-    error::CallError,
-};
+use super::error::CallError;
 use crate::{
+    adapters::circuits::{Circuits, Open},
     clock::{Clock, Monotonic},
     shared_map::SharedMap,
 };

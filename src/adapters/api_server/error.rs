@@ -5,10 +5,10 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use super::circuits::Open;
 use crate::{
     adapters::{
         breaker,
+        circuits::Open,
         redact::{Redactor, truncate},
     },
     ports::ClusterError,

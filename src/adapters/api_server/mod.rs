@@ -16,7 +16,6 @@
 //! the HTTP stack (TLS, credentials, connection pool) and the wire types are those of `kube` and `k8s-openapi`.
 
 mod budgets;
-mod circuits;
 mod client;
 mod discovery;
 mod error;

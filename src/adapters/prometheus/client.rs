@@ -6,19 +6,18 @@
 //! reports a partial response as an error.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Response;
 
-use super::circuits::Circuits;
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use super::session::{Session, Sessions};
 use super::tls;
-use crate::adapters::redact::Redactor;
+use crate::adapters::{circuits::Circuits, redact::Redactor};
 use crate::clock::Clock;
 use crate::error::chain;
 use crate::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
@@ -43,7 +42,7 @@ pub struct Prometheus {
     sessions: Arc<Sessions>,
     endpoint: String,
     timeout: Duration,
-    circuits: Arc<Circuits>,
+    circuits: Arc<Mutex<Circuits>>,
 }
 
 impl std::fmt::Debug for Prometheus {
@@ -85,6 +84,7 @@ impl Prometheus {
     ) -> Result<Vec<Sample>, HistoryError> {
         let session = self.session().await?;
         self.admit(&query.namespace)?;
+        let sent = Clock::system().monotonic();
         let request = session
             .client
             .query_range(
@@ -98,7 +98,11 @@ impl Prometheus {
         let response = self.read(request.post_raw().await, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
         let now = Clock::system().monotonic();
-        self.circuits.record(&query.namespace, answered, now);
+        if answered {
+            self.circuits().answered(Some(&query.namespace), now);
+        } else {
+            self.circuits().timed_out(Some(&query.namespace), sent, now);
+        }
         if let Err(HistoryError::Unauthorized { .. } | HistoryError::Tls { .. }) = response {
             self.sessions.refused();
         }
@@ -118,7 +122,7 @@ impl Prometheus {
         let credentials = self.sessions.status();
         ServerHealth {
             name: name.to_owned(),
-            is_circuit_open: self.circuits.are_all_open(),
+            is_circuit_open: self.circuits().is_hanging(Clock::system().monotonic()),
             expiries: credentials.expiries(),
             credential_problem: credentials.problem,
         }
@@ -143,13 +147,18 @@ impl Prometheus {
 
     /// Whether a request may be sent: not while the server hangs, or the requests of the namespace time out, which other
     /// series would have to wait for.
-    fn admit(&self, namespace: &Arc<str>) -> Result<(), HistoryError> {
+    fn admit(&self, namespace: &str) -> Result<(), HistoryError> {
         let now = Clock::system().monotonic();
-        let admitted = self.circuits.admit(namespace, now);
-        admitted.map_err(|retry_in| HistoryError::CircuitOpen {
+        let admitted = self.circuits().admit(Some(namespace), now);
+        admitted.map_err(|open| HistoryError::CircuitOpen {
             endpoint: self.endpoint.clone(),
-            retry_in,
+            retry_in: open.retry_in,
         })
+    }
+
+    /// No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
+    fn circuits(&self) -> MutexGuard<'_, Circuits> {
+        self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The `timeout` parameter of a query, in milliseconds.

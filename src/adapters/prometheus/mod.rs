@@ -9,11 +9,9 @@
 //! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
 //! | [`promql`] | the builder |
 //! | [`endpoints`], [`client`], [`response`] | which server is queried, the HTTP request, the JSON of its response |
-//! | `circuits` | whose queries fail at once, because they or the server's timed out |
 //! | `session`, `credentials`, `tls` | the HTTP client with the credentials of the moment, their files, certificates |
 
 pub mod adapter_config;
-mod circuits;
 pub mod client;
 mod credentials;
 pub mod demand;

@@ -1,6 +1,6 @@
-//! Which reads of a metrics API fail at once because it hangs: those of one namespace, or all.
+//! Which reads of a metrics API or of a Prometheus fail at once because it hangs: those of one namespace, or all.
 //!
-//! What one namespace asks for may hang while the API answers everybody else, as an expensive query does. Therefore
+//! What one namespace asks for may hang while the server answers everybody else, as an expensive query does. Therefore
 //! each namespace has a circuit of its own. That of all opens after [`FAILURES`] timeouts in a row, if they were those of
 //! [`NAMESPACES`] namespaces or of a request about none, and if nobody was answered while they waited.
 //!
