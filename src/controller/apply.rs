@@ -219,16 +219,11 @@ impl<C: Workloads> Writer<'_, C> {
         manifest: &Value,
         live: Option<&Arc<HpaView>>,
     ) -> Result<Arc<HpaView>, ClusterError> {
-        let written = match live {
-            Some(live) => {
-                let conditional = child_hpa::of_version(manifest, live);
-                self.cluster.apply_hpa(&conditional).await?
-            }
-            None => {
-                let conditional = child_hpa::if_absent(manifest);
-                self.cluster.apply_hpa(&conditional).await?
-            }
+        let conditional = match live {
+            Some(live) => child_hpa::of_version(manifest, live),
+            None => child_hpa::if_absent(manifest),
         };
+        let written = self.cluster.apply_hpa(&conditional).await?;
         match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {
             None => Ok(written),
             Some(patch) => {

@@ -262,8 +262,8 @@ async fn strangers(world: &World, client: &Client) -> [Answers; 2] {
     })
     .await;
     let pods = ["127.0.0.2", "127.0.0.3"].map(|address| client.at(address));
-    let hold = format!("hold 4096 {AUTOSCALERS}");
-    let mut held = pods.each_ref().map(|pod| pod.stream(&metadata, &hold));
+    let call = format!("hold 4096 {AUTOSCALERS}");
+    let mut held = pods.each_ref().map(|pod| pod.stream(&metadata, &call));
     for answers in &mut held {
         assert_eq!(answers.next().await, json!({"open": 4096}));
     }

@@ -517,8 +517,8 @@ async fn a_change_is_computed_once_for_all_streams_of_its_trigger_and_wakes_no_o
         assert!(!now(answers.next()).unwrap().unwrap().unwrap().result);
     }
     let wakes = Arc::<Wakes>::default();
-    let waker = Waker::from(Arc::clone(&wakes));
-    let mut context = Context::from_waker(&waker);
+    let of_task = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&of_task);
     assert!(of_other.poll_next_unpin(&mut context).is_pending());
 
     let reads = fake.reads.load(Ordering::Relaxed);

@@ -71,7 +71,7 @@ The Deployment, PodDisruptionBudget and Service of a server (`path`), with its `
 {{- end }}
 {{- $_ := set $container "image" (include "foretide.image" .server.root) }}
 {{- $_ := set $container "imagePullPolicy" $root.image.pullPolicy }}
-{{- $_ := set $container "args" (concat (without $container.args (.server.without | default list)) .server.args $values.extraArgs) }}
+{{- $_ := set $container "args" (concat (without $container.args (.server.without | default "")) .server.args $values.extraArgs) }}
 {{- $_ := set $container "resources" $values.resources }}
 {{- $mounts := list }}
 {{- $volumes := list }}
