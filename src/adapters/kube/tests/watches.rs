@@ -552,32 +552,13 @@ async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
         }
     });
     let store = pods(None);
-    let opened = async {
-        while !server
-            .lines()
-            .iter()
-            .any(|line| line.contains("watch=true"))
-        {
-            server.reached(server.lines().len() + 1).await;
-        }
-    };
-    let watch = Watch {
-        client,
-        redactor: Redactor::default(),
-        turns: PageTurns::default(),
-        store: store.clone(),
-        scope: None,
-        timeouts: timeouts(),
-    };
-    tokio::select! {
-        () = watch.run() => unreachable!("a watch does not end"),
-        () = opened => {}
-    }
+    follow(&store, timeouts(), (server.clone(), client, 8)).await;
     assert_eq!(names(&store).len(), 60);
     let lines = server.lines();
     let first = ["500", "125", "31", "8&continue=31", "8&continue=39"];
     let expected = first.map(|limit| format!("GET /api/v1/pods?limit={limit}"));
     assert_eq!(lines[..5], expected);
+    assert_eq!(lines[7], format!("GET /api/v1/pods?{OPEN}10"));
     let report = store.report();
     assert_eq!((report.errors, report.unreadable), (0, 0));
 }
