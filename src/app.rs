@@ -109,17 +109,15 @@ pub async fn run_with(
     adapter.reload().await;
     let election = config.election.as_ref();
     let campaign = election.map(|election| candidate(election, &connection, &clock, &telemetry));
-    let leadership = campaign.as_ref().map(Campaign::leadership);
     let access = metrics_access(&config.metrics_auth, &connection, &clock);
     let router = http::router(Arc::clone(&telemetry), clock.clone(), access);
     let clusters = clusters(
         &config,
         connection,
-        leadership.cloned().unwrap_or_default(),
+        campaign.as_ref().map(Campaign::leadership),
         &clock,
     );
-    let hub = Arc::clone(&clusters.hub);
-    let campaign = campaign.map(|campaign| campaign.while_it(move || hub.is_current()));
+    let campaign = campaign.map(|campaign| clusters.could_act(campaign));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&clusters.hub),
@@ -227,13 +225,24 @@ struct Clusters {
     leadership: Leadership,
 }
 
+// === impl Clusters ===
+
+impl Clusters {
+    /// A candidate that leaves the lease to others while it knows the hub only as it was.
+    fn could_act(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
+        let hub = Arc::clone(&self.hub);
+        campaign.while_it(move || hub.is_current())
+    }
+}
+
 /// The clusters; all writes to them pass one gate.
 fn clusters(
     config: &Config,
     connection: Connection,
-    leadership: Leadership,
+    leadership: Option<&Leadership>,
     clock: &Clock,
 ) -> Clusters {
+    let leadership = leadership.cloned().unwrap_or_default();
     let gate = WriteGate::of(leadership.clone());
     let hub = KubeCluster::new(
         connection.clone(),

@@ -41,7 +41,7 @@ pub(in crate::adapters) struct Pages {
     /// The version of the list, once its last page has been read.
     version: Option<String>,
     objects: usize,
-    empty_pages: u32,
+    without_objects: u32,
 }
 
 /// The right to read a page of a list, which bounds the memory of pages: one at a time for each cluster, so that none
@@ -84,7 +84,7 @@ impl Default for Pages {
             next: None,
             version: None,
             objects: 0,
-            empty_pages: 0,
+            without_objects: 0,
         }
     }
 }
@@ -145,12 +145,14 @@ impl Pages {
         let page = Page::of(text)?;
         let items = page.items.unwrap_or_default();
         self.objects = self.objects.saturating_add(items.len());
-        self.empty_pages = self.empty_pages.saturating_add(u32::from(items.is_empty()));
+        self.without_objects = self
+            .without_objects
+            .saturating_add(u32::from(items.is_empty()));
         // An empty token marks the last page, like an absent one.
         self.next = page.metadata.next.filter(|token| !token.is_empty());
         if self.next.is_none() {
             self.version = Some(page.metadata.resource_version);
-        } else if self.objects > LIST_MAX || self.empty_pages > EMPTY_PAGES_MAX {
+        } else if self.objects > LIST_MAX || self.without_objects > EMPTY_PAGES_MAX {
             return Err(CallError::Response(format!(
                 "list longer than the limit of {LIST_MAX} objects, or with more than {EMPTY_PAGES_MAX} empty pages"
             )));

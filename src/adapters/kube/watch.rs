@@ -245,12 +245,7 @@ impl<V: Stored> Watch<V> {
                     self.delivered(outage);
                 }
                 WatchEnd::Expired => {
-                    // Counted, so that a server that expires every watch is listed with growing pauses.
-                    outage.failures = outage.failures.saturating_add(1);
-                    tracing::debug!(
-                        kind = self.store.resource.kind,
-                        "watch expired; listing again"
-                    );
+                    self.expired(outage);
                     return version;
                 }
                 WatchEnd::Failed(error) => {
@@ -356,6 +351,15 @@ impl<V: Stored> Watch<V> {
         }
         outage.failures = 0;
         self.store.counts.recovered();
+    }
+
+    fn expired(&self, outage: &mut Outage) {
+        // Counted, so that a server that expires every watch is listed with growing pauses.
+        outage.failures = outage.failures.saturating_add(1);
+        tracing::debug!(
+            kind = self.store.resource.kind,
+            "watch expired; listing again"
+        );
     }
 
     fn report(&self, error: CallError, outage: &mut Outage) {
