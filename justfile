@@ -17,11 +17,12 @@ ci:
 test:
     cargo test --workspace
 
-# What takes long: ten thousand fleets, every clock change of every zone, each alert on a real Prometheus, the page of
-# the adapter, Helm 3, whether a test notices each safeguard that is removed, and the images. An hour or two.
+# What takes long: ten thousand fleets, thousands of large objects, every clock change of every zone, each alert on a real
+# Prometheus, the page of the adapter, Helm 3, whether a test notices each safeguard that is removed, and the images. An
+# hour or two.
 nightly: && sabotage image image-arm64
     cargo test --workspace --lib -- --ignored
-    cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter
+    cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter thousands_of_large
 
 # The unit tests whose names contain a word, such as `just unit cron`.
 unit word:

@@ -43,7 +43,7 @@ impl CpuTime {
 }
 
 /// The most memory that a process had resident so far, in MiB.
-pub(super) fn peak_resident(process: u32) -> u64 {
+pub(in super::super) fn peak_resident(process: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

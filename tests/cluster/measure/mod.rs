@@ -15,6 +15,8 @@ mod phase;
 mod process;
 mod thousand;
 
+pub(super) use self::machine::peak_resident;
+
 use foretide::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 use rig::eventually;
