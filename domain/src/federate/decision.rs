@@ -133,6 +133,8 @@ reasons! {
     TargetAbsent => "the workload does not exist in this member",
     /// It is no candidate: weights or priorities are given, but none to it.
     NoPreference => "no preference gives it a weight or priority",
+    /// It is no candidate: it leaves on purpose, and nothing of the fleet is known to be left in it.
+    Leaving => "it leaves on purpose and gets no share",
     /// It is no candidate yet: it has a taint that is not tolerated.
     Tainted => "it has a taint that is not tolerated",
     /// R3: its budget was assigned.

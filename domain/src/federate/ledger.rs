@@ -145,6 +145,14 @@ pub struct Entry {
 }
 
 impl Ledger {
+    /// The members that [`decide`](super::decide) must be told about even if the hub's inventory no longer has them, as
+    /// [`Missing`](super::Membership::Missing): all but those that are being drained, whose shares others have already.
+    pub fn remaining(&self) -> impl Iterator<Item = &str> {
+        let members = self.members.iter();
+        let remaining = members.filter(|(_, entry)| entry.share_status != ShareStatus::Draining);
+        remaining.map(|(name, _)| name.as_str())
+    }
+
     /// The same ledger after the wall clock was stepped by `step`: everything in it is as long ago as before.
     #[must_use]
     pub fn shifted(mut self, step: SignedDuration) -> Self {

@@ -13,6 +13,8 @@ use crate::{ReplicaBounds, Replicas};
 pub struct Member {
     /// Its name, labels and location.
     pub profile: Profile,
+    /// Whether it is still a member.
+    pub membership: Membership,
     /// Whether it can be reached.
     pub health: Health,
     /// Its taints.
@@ -69,6 +71,23 @@ impl Pods {
     pub fn placed(&self) -> Replicas {
         Replicas::new(self.replicas.get().saturating_sub(self.unschedulable.get()))
     }
+}
+
+/// Whether a cluster is a member of the hub's inventory.
+///
+/// A description that disappears (a Secret that is deleted and created again, a label that is dropped) is an accident
+/// until somebody says otherwise: it is the same as a member that does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Membership {
+    /// It is described.
+    #[default]
+    Listed,
+    /// Its description is gone, and with it the labels by which it was selected: the preferences of the last
+    /// assignment stay.
+    Missing,
+    /// It leaves on purpose: it is drained and gets no share. If it is lost as well, its share goes to the others
+    /// without a toleration, because nobody waits for it.
+    Leaving,
 }
 
 /// Whether a member can be reached.

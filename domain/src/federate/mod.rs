@@ -36,7 +36,7 @@ pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecisi
 pub use distribute::distribute;
 pub use divide::{Recipient, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
-pub use member::{Health, Member, Pods, Total};
+pub use member::{Health, Member, Membership, Pods, Total};
 pub use policy::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource};
 pub use preference::{Dropped, EffectivePreference};
 pub use rules::{Participation, decide, participation};

@@ -9,8 +9,8 @@ use std::path::Path;
 use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
-        Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect, Total,
-        participation,
+        Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile, Taint,
+        TaintEffect, Total, participation,
     },
     workload::Mode,
 };
@@ -245,6 +245,7 @@ impl Cluster {
         };
         Ok(Member {
             profile: self.profile(),
+            membership: Membership::Listed,
             health,
             taints: self.taints.iter().map(|taint| taint.seen(now)).collect(),
             pods: (!self.target_absent).then(|| Pods {

@@ -42,6 +42,7 @@ mod convergence;
 mod examples;
 mod false_reports;
 mod fixtures;
+mod membership;
 mod moves;
 mod participation;
 mod ready_pods;

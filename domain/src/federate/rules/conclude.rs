@@ -118,9 +118,10 @@ fn outcome(
                 before.unwrap_or_else(|| counts(state.min(), state.max())),
             )
         }
-        MemberRole::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
-            Outcome::of(Action::Hold, before.unwrap_or_default())
-        }
+        // One that leaves and can be reached is drained instead.
+        MemberRole::Outside(
+            Reason::Unknown | Reason::Failed | Reason::Foreign | Reason::Leaving,
+        ) => Outcome::of(Action::Hold, before.unwrap_or_default()),
         MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, none),
         MemberRole::Outside(_) => Outcome::default(),
         MemberRole::Draining => ended(state, source, before),

@@ -54,7 +54,8 @@ pub use participation::Participation;
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
-/// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision
+/// `members`: every configured cluster, reachable or not, in any order, and those of [`Ledger::remaining`] that are no
+/// longer configured. `ledger`: the one that the last decision
 /// returned, even if nothing was written.
 ///
 /// ```
@@ -83,7 +84,7 @@ pub use participation::Participation;
 ///
 /// # Guarantees
 /// - The order of the members does not matter.
-/// - A member whose state is unknown is never written, and loses its share only under `Reassign`.
+/// - A member whose state is unknown is never written. It loses its share only under `Reassign`, or if it leaves.
 /// - `1 <= min <= max` for every member with a budget; maximums and what is unassigned add up to MAX within the
 ///   members' limits, except for what landing and lost members keep beyond it.
 /// - Applied to its own result with the same observations, it changes nothing.

@@ -9,7 +9,7 @@ use super::participation::Participation;
 use super::taints;
 use crate::ReplicaBounds;
 use crate::federate::{
-    Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Policy, Reason,
+    Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Membership, Policy, Reason,
     ShareStatus, WorkloadSource,
 };
 
@@ -24,6 +24,10 @@ pub(super) fn classify<'a>(
     now: Timestamp,
 ) -> Vec<MemberState<'a>> {
     let preferences = policy.effective_preferences(members.iter().map(|member| &member.profile));
+    let described = members.iter().zip(preferences);
+    let preferences: Vec<_> = described
+        .map(|(member, preference)| in_force(member, entries, preference))
+        .collect();
     let closed = taints::closed(policy, members, &preferences);
     let all = members.iter().zip(preferences).zip(closed);
     let states = all.filter_map(|((member, preference), closed)| {
@@ -44,6 +48,22 @@ pub(super) fn classify<'a>(
     states.collect()
 }
 
+/// A member's preference, unless its membership overrides what its description gives.
+fn in_force(
+    member: &Member,
+    entries: &BTreeMap<String, Entry>,
+    described: Result<EffectivePreference, Dropped>,
+) -> Result<EffectivePreference, Dropped> {
+    match member.membership {
+        Membership::Listed => described,
+        Membership::Missing => {
+            let entry = entries.get(&member.profile.name);
+            entry.and_then(|e| e.preference).map_or(described, Ok)
+        }
+        Membership::Leaving => Err(Dropped::NotSelected),
+    }
+}
+
 /// Finds the role of one member.
 struct RoleClassifier<'c, 'a> {
     policy: &'c Policy,
@@ -57,6 +77,9 @@ impl<'a> RoleClassifier<'_, 'a> {
     /// The role; `None` for a member that has nothing to do with the fleet.
     fn role(&self, preference: Result<EffectivePreference, Dropped>) -> Option<MemberRole> {
         match preference {
+            Err(_) if self.member.membership == Membership::Leaving => {
+                self.unselected(Some(MemberRole::Outside(Reason::Leaving)))
+            }
             Err(Dropped::NotSelected) => self.unselected(None),
             Err(Dropped::NoPreference) => {
                 self.unselected(Some(MemberRole::Outside(Reason::NoPreference)))
@@ -71,9 +94,16 @@ impl<'a> RoleClassifier<'_, 'a> {
         let is_ours = self.entry.is_some() || self.member.hpa.is_some();
         match (is_ours, self.answers()) {
             (true, true) => Some(MemberRole::Draining),
+            (true, false) if self.has_left() => outside,
             (true, false) if self.entry.is_some() => Some(MemberRole::Lost),
             _ => outside,
         }
+    }
+
+    /// Whether it leaves and is lost, so that there is nothing to drain. A short silence is waited for.
+    fn has_left(&self) -> bool {
+        let is_lost = matches!(self.member.health, Health::Unknown { since } if since <= self.now);
+        self.member.membership == Membership::Leaving && is_lost
     }
 
     fn selected(&self) -> MemberRole {
@@ -191,7 +221,8 @@ impl<'a> RoleClassifier<'_, 'a> {
             member: self.member,
             preference,
             role,
-            known: self.entry.is_some(),
+            // A member that has left with a share is removed by the next assignment, others at once.
+            known: self.entry.is_some() && (self.has_share() || !self.has_left()),
             entry,
             replicas,
             ready: pods.ready.get().min(replicas),
