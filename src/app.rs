@@ -32,7 +32,7 @@ use crate::{
     http::{self, MetricsAccess},
     leadership::{self, Campaign, Leadership},
     ports::{Fleet, MemberView},
-    telemetry::{Telemetry, WatchHealth},
+    telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 
 /// How often the health of the watches is published.
@@ -514,9 +514,12 @@ async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: 
     loop {
         let reports = members.members.as_ref().map(MemberRegistry::reports);
         let reports = reports.unwrap_or_default();
-        telemetry.members(reports.iter().map(|member| {
-            let silent = member.silence.map(|silence| silence.as_secs_f64());
-            (member.name.as_str(), member.ready, silent)
+        telemetry.members(reports.iter().map(|member| MemberGauges {
+            name: &member.name,
+            ready: member.ready,
+            silent: member.silence.map(|silence| silence.as_secs_f64()),
+            usable: member.usable,
+            restarts: member.restarts,
         }));
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }

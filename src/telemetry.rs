@@ -26,6 +26,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use self::fleets::MemberGauges;
 pub use self::logging::{BadFilter, start_logging};
 pub use self::watches::WatchHealth;
 use self::{conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers};
@@ -629,13 +630,28 @@ mod tests {
     fn a_removed_member_leaves_no_series_behind() {
         let telemetry = Telemetry::default();
         let empty = telemetry.encode();
-        telemetry.members([("one", true, Some(1.5)), ("two", false, None)]);
+        let one = MemberGauges {
+            name: "one",
+            ready: true,
+            silent: Some(1.5),
+            usable: true,
+            restarts: 3,
+        };
+        let two = MemberGauges {
+            name: "two",
+            ready: false,
+            silent: None,
+            usable: false,
+            restarts: 0,
+        };
+        telemetry.members([one, two]);
         let text = telemetry.encode();
         for line in [
             r#"foretide_member_ready{member="one"} 1"#,
             r#"foretide_member_ready{member="two"} 0"#,
             r#"foretide_member_staleness_seconds{member="one"} 1.5"#,
             "foretide_members_unusable 1",
+            r#"foretide_member_restarts_total{member="one"} 3"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc};
 
 use foretide_domain::{
     Replicas, ScaleTarget,
-    federate::{Estimate, Health, PodShape, Profile, Taint},
+    federate::{Estimate, Health, Membership, PodShape, Profile, Taint},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -55,7 +55,8 @@ pub trait Fleet: Send + Sync + 'static {
     type Member: Member;
     /// Whether the members have been listed; before that, [`members`](Self::members) is empty.
     fn is_synced(&self) -> bool;
-    /// Every member that is configured, reachable or not, by name. Never blocks.
+    /// Every member that is configured, reachable or not, sorted by name, and those whose Secret is missing while the
+    /// connection that it described serves. Never blocks.
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
     /// A member that has not answered for longer than this counts as lost.
     fn lost_after(&self) -> SignedDuration;
@@ -68,6 +69,8 @@ pub trait Fleet: Send + Sync + 'static {
 pub struct MemberView<M> {
     /// Its name, labels and location.
     pub profile: Profile,
+    /// Whether it is still a member.
+    pub membership: Membership,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// Name of the Prometheus endpoint that the administrator configured for it, if its Secret names one.
@@ -80,4 +83,6 @@ pub struct MemberView<M> {
     pub refused: bool,
     /// What is wrong with it or with its Secret, in words.
     pub problem: Option<String>,
+    /// Why its Secret cannot be used, while the connection that it described before serves.
+    pub secret_problem: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::{
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
@@ -27,6 +27,21 @@ struct MemberLabels {
     member: String,
 }
 
+/// The state of one member cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberGauges<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// How many seconds it has been silent, if there is a connection.
+    pub silent: Option<f64>,
+    /// Whether its Secret can be used.
+    pub usable: bool,
+    /// How many times a part of its connection was started again.
+    pub restarts: u64,
+}
+
 /// The counts that are published for every member of a fleet.
 const COUNTS_OF_A_MEMBER: [&str; 6] = ["min", "max", "floor", "current", "ready", "pending"];
 
@@ -38,6 +53,7 @@ pub(super) struct Fleets {
     ready: Family<MemberLabels, Gauge>,
     age_seconds: Family<MemberLabels, Gauge<f64, AtomicU64>>,
     unusable: Gauge,
+    restarts: Family<MemberLabels, Counter>,
     /// The members that the last sync over one of their fleets did not find ready.
     down: Mutex<BTreeSet<String>>,
 }
@@ -52,6 +68,7 @@ impl Default for Fleets {
             ready: Family::default(),
             age_seconds: Family::default(),
             unusable: Gauge::default(),
+            restarts: Family::default(),
             down: Mutex::default(),
         }
     }
@@ -83,8 +100,13 @@ impl Fleets {
         );
         registry.register(
             "members_unusable",
-            "Member clusters whose Secret cannot be used; see foretide members list",
+            "Member clusters whose Secret cannot be used or is missing; see foretide members list",
             self.unusable.clone(),
+        );
+        registry.register(
+            "member_restarts",
+            "Times that the watches or the health probe of a member cluster exited unexpectedly and were started again",
+            self.restarts.clone(),
         );
     }
 }
@@ -156,29 +178,28 @@ impl Telemetry {
         down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the state of the members: name, whether it is ready, and how long it has been silent if its Secret can
-    /// be used. Those that are gone leave no series.
-    pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
+    /// Publishes the state of the members. Those that are gone leave no series.
+    pub fn members<'a>(&self, members: impl IntoIterator<Item = MemberGauges<'a>>) {
         // Holding the registry keeps a reader from seeing a part of them.
         let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.fleets.ready.clear();
         self.fleets.age_seconds.clear();
+        self.fleets.restarts.clear();
         let down = self.down();
         let mut unusable = 0;
-        for (name, ready, silent) in members {
+        for member in members {
             let labels = MemberLabels {
-                member: name.to_owned(),
+                member: member.name.to_owned(),
             };
-            self.fleets
-                .ready
-                .get_or_create(&labels)
-                .set(i64::from(ready && !down.contains(name)));
-            match silent {
-                Some(seconds) => {
-                    self.fleets.age_seconds.get_or_create(&labels).set(seconds);
-                }
-                None => unusable += 1,
+            let ready = member.ready && !down.contains(member.name);
+            let fleets = &self.fleets;
+            fleets.ready.get_or_create(&labels).set(i64::from(ready));
+            if let Some(seconds) = member.silent {
+                fleets.age_seconds.get_or_create(&labels).set(seconds);
             }
+            let restarts = fleets.restarts.get_or_create(&labels);
+            restarts.inc_by(member.restarts);
+            unusable += i64::from(!member.usable);
         }
         self.fleets.unusable.set(unusable);
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use foretide::ports::{Fleet, MemberView};
-use foretide_domain::federate::{Health, Profile};
+use foretide_domain::federate::{Health, Membership, Profile};
 use jiff::SignedDuration;
 use tokio::sync::Notify;
 
@@ -24,6 +24,8 @@ pub(crate) struct Members {
     pub(crate) clusters: Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
     /// Those of them whose Secrets were deleted: they run on, and the hub does not know of them.
     pub(crate) unregistered: Arc<Mutex<BTreeSet<String>>>,
+    /// Those of them that leave on purpose.
+    pub(crate) leaving: Arc<Mutex<BTreeSet<String>>>,
     /// Whether they have not been listed.
     pub(crate) is_unlisted: Arc<AtomicBool>,
     /// Wakes the controller, as a change of a member does.
@@ -43,6 +45,7 @@ impl Fleet for Members {
             return Vec::new();
         }
         let members = self.clusters.lock().unwrap();
+        let leaving = self.leaving.lock().unwrap();
         let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
             let (refused, unusable, problem) = {
                 let state = fake.state();
@@ -57,12 +60,18 @@ impl Fleet for Members {
                     name: name.clone(),
                     ..Profile::default()
                 },
+                membership: if leaving.contains(name) {
+                    Membership::Leaving
+                } else {
+                    Membership::Listed
+                },
                 taints: Vec::new(),
                 prometheus: None,
                 health: *health,
                 cluster: (!unusable).then(|| Arc::new(fake.seen_by(&self.process, name))),
                 refused,
                 problem,
+                secret_problem: None,
             })
         };
         let unregistered = self.unregistered.lock().unwrap();

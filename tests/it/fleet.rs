@@ -25,6 +25,7 @@ use crate::{
 mod clock;
 mod deletion;
 mod intent;
+mod membership;
 mod quarantine;
 mod reporting;
 mod scale_down;

@@ -8,7 +8,7 @@ use std::{
 
 use foretide::{
     ports::{CredentialExpiry, ServerHealth},
-    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry, WatchHealth},
+    telemetry::{Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth},
 };
 use jiff::Timestamp;
 use promql_parser::{label::MatchOp, parser};
@@ -131,7 +131,13 @@ fn telemetry() -> Telemetry {
     telemetry.turned("federatedhpa", 0.0);
     telemetry.set_objects("federatedhpa", 1);
     telemetry.set_open_circuits("kubernetes", &["apps".to_owned()]);
-    telemetry.members([("west", true, Some(1.0))]);
+    telemetry.members([MemberGauges {
+        name: "west",
+        ready: true,
+        silent: Some(1.0),
+        usable: true,
+        restarts: 0,
+    }]);
     let shares = [("west", [Some(1); 6])].into_iter();
     telemetry.set_shares(&object, &mut BTreeSet::new(), shares);
     telemetry.refused("NoData");

@@ -4,7 +4,13 @@
 //! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
 //! give the [`Health`] of the member. What the health of a member means for a fleet is decided in `domain::federate`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use foretide_domain::federate::Health;
 use futures::future::join;
@@ -40,8 +46,13 @@ pub(super) struct MemberConnection {
     probe: Arc<HealthProbe>,
     timeouts: Timeouts,
     clock: Clock,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
+
+/// How long a part of a connection that exited waits before it is started again; doubles with each further exit.
+const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
+/// The longest such delay. A part that ran for longer than this starts again after the first one.
+const LAST_RESTART_DELAY: Duration = Duration::from_mins(1);
 
 /// The problem of a member that answers with HTTP 401.
 pub(super) const UNAUTHORIZED: &str =
@@ -109,28 +120,39 @@ impl Timeouts {
 // === impl MemberConnection ===
 
 impl MemberConnection {
-    /// Starts the watches and the probe.
-    pub(super) fn open(
-        name: &str,
+    /// A connection that asks nothing yet.
+    pub(super) fn new(
         access: Access,
         cluster: Arc<KubeMember>,
         timeouts: Timeouts,
         clock: Clock,
     ) -> Self {
-        let probe = Arc::new(HealthProbe::new());
-        let mut tasks = JoinSet::new();
-        let (watched, probed) = (cluster.clone(), cluster.clone());
-        let span = tracing::info_span!("member", name);
-        tasks.spawn(async move { watched.run().await }.instrument(span));
-        tasks.spawn(probe.clone().run(probed, timeouts.probe_period));
         Self {
             access,
             cluster,
-            probe,
+            probe: Arc::new(HealthProbe::new()),
             timeouts,
             clock,
-            _tasks: tasks,
+            tasks: JoinSet::new(),
         }
+    }
+
+    /// Starts the watches and the probe, each again when it exits, which `restarts` counts.
+    pub(super) fn started(mut self, name: &str, restarts: &Arc<AtomicU64>) -> Self {
+        let cluster = self.cluster.clone();
+        let watches = move || {
+            let cluster = cluster.clone();
+            async move { cluster.run().await }
+        };
+        let (cluster, probe) = (self.cluster.clone(), self.probe.clone());
+        let period = self.timeouts.probe_period;
+        let probes = move || probe.clone().run(cluster.clone(), period);
+        let span = || tracing::info_span!("member", name);
+        let watches = keep_running("watches", restarts.clone(), watches);
+        let probes = keep_running("health probe", restarts.clone(), probes);
+        self.tasks.spawn(watches.instrument(span()));
+        self.tasks.spawn(probes.instrument(span()));
+        self
     }
 
     /// Whether every store that a sync needs has seen a complete list.
@@ -155,16 +177,39 @@ impl MemberConnection {
         }
     }
 
-    /// Whether the member is ready now.
-    pub(super) fn is_ready(&self) -> bool {
-        self.report().health == Health::Ready
-    }
-
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
     pub(super) fn silence(&self) -> SignedDuration {
         let answered = self.probe.state().answered.age();
         let heard = self.cluster.last_contact();
         heard.map_or(answered, |heard| heard.age().max(answered))
+    }
+}
+
+/// Runs a part of a connection for as long as this is polled: one that panics or returns is started again.
+async fn keep_running<F: Future<Output = ()> + Send + 'static>(
+    part: &'static str,
+    restarts: Arc<AtomicU64>,
+    start: impl Fn() -> F,
+) {
+    let mut delay = FIRST_RESTART_DELAY;
+    loop {
+        let started = Clock::system().monotonic();
+        // A set, because it ends its task when it is dropped.
+        let mut task = JoinSet::new();
+        task.spawn(start().in_current_span());
+        let exit = task.join_next().await;
+        restarts.fetch_add(1, Ordering::Relaxed);
+        if Clock::system().monotonic().since(started) > LAST_RESTART_DELAY {
+            delay = FIRST_RESTART_DELAY;
+        }
+        tracing::error!(
+            part,
+            ?exit,
+            ?delay,
+            "part of the connection to a member exited unexpectedly; it is started again after the delay"
+        );
+        tokio::time::sleep(delay).await;
+        delay = delay.saturating_mul(2).min(LAST_RESTART_DELAY);
     }
 }
 
@@ -335,8 +380,6 @@ fn with_cause(problem: String, cause: Option<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::Monotonic;
 

@@ -2,19 +2,28 @@
 //!
 //! Keeps one [`MemberConnection`] per member. A new kubeconfig opens a second connection, which replaces the first once
 //! its stores are complete, so that a rotated token causes no outage. Other labels and annotations change the
-//! description of the member and leave its connection alone. A Secret that cannot be used is a member without a
-//! cluster.
+//! description of the member and leave its connection alone.
+//!
+//! ```text
+//! the Secret             the connection
+//! new kubeconfig         the old one serves until the new one is complete
+//! cannot be used, gone   stays open and serves for as long as its credentials work
+//! gone while leaving     is closed: the member was removed on purpose
+//! ```
+//!
+//! A member that was never read has no connection worth keeping: while its Secret cannot be used, it is a member without
+//! a cluster. That fleets still have shares of a member that is not in the registry is left to the controller.
 
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use foretide_domain::federate::{Health, Taint};
+use foretide_domain::federate::{Health, Membership, Taint};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -66,8 +75,10 @@ pub struct MemberReport {
     pub ready: bool,
     /// How long ago it last answered; none without a connection.
     pub silence: Option<SignedDuration>,
-    /// Whether its Secret can be used.
+    /// Whether its Secret can be used. That of a member that leaves is not needed.
     pub usable: bool,
+    /// How many times a part of its connection exited unexpectedly and was started again.
+    pub restarts: u64,
 }
 
 /// One member.
@@ -75,8 +86,10 @@ struct RegistryEntry {
     info: MemberInfo,
     /// That its `ClusterProfile` reports that it is not healthy.
     unhealthy: Option<Unhealthy>,
-    /// Why there is no connection, and since when.
+    /// Why the Secret cannot be used, and since when.
     failed: Option<(ClockReading, String)>,
+    /// Restarts of the parts of all its connections.
+    restarts: Arc<AtomicU64>,
     connection: Option<MemberConnection>,
     /// A connection with newer credentials, which replaces the other when its stores are complete.
     pending: Option<MemberConnection>,
@@ -147,7 +160,8 @@ impl MemberRegistry {
                 name: name.clone(),
                 ready: report.health == Health::Ready && !report.unauthorized,
                 silence: serving.map(MemberConnection::silence),
-                usable: serving.is_some(),
+                usable: entry.secret_problem(now).is_none() || entry.info.leaving,
+                restarts: entry.restarts.load(Ordering::Relaxed),
             }
         };
         entries.iter().map(report).collect()
@@ -157,8 +171,11 @@ impl MemberRegistry {
     fn update(&self) {
         let listed = self.inventory.is_listed();
         let listed_members = self.inventory.members(&self.settings);
+        let now = self.clock.reading();
         let mut entries = self.write();
-        entries.retain(|name, _| listed_members.contains_key(name));
+        entries.retain(|name, entry| {
+            listed_members.contains_key(name) || entry.outlives_its_secret(now)
+        });
         for (name, member) in listed_members {
             let entry = entries.remove(&name);
             let entry = self.updated(&name, entry, member);
@@ -180,11 +197,14 @@ impl MemberRegistry {
     ) -> RegistryEntry {
         let known = before.is_some();
         let mut entry = before.unwrap_or_else(|| RegistryEntry::new(&member.info));
-        let taints = self.with_times(member.info.taints, known.then_some(&entry.info.taints));
-        entry.info = MemberInfo {
-            taints,
-            ..member.info
-        };
+        // The labels of a profile's Secret are part of the description: without them no fleet might select the member.
+        if !known || member.secret.is_some() {
+            let taints = self.with_times(member.info.taints, known.then_some(&entry.info.taints));
+            entry.info = MemberInfo {
+                taints,
+                ..member.info
+            };
+        }
         let now = self.clock.reading();
         let before = entry.unhealthy;
         entry.unhealthy = member.unhealthy.map(|reported| {
@@ -197,7 +217,7 @@ impl MemberRegistry {
             })
         });
         match member.access {
-            Ok(access) if entry.uses(&access) => {}
+            Ok(access) if entry.keeps(&access) => {}
             Ok(access) => self.reconnect(name, &mut entry, access),
             Err(problem) => entry.fail(problem, now),
         }
@@ -210,13 +230,20 @@ impl MemberRegistry {
             Ok(connection) => {
                 let connection = self.inventory.beside_the_hub(connection);
                 tracing::info!(member = name, server, "connecting to a member");
-                entry.replace(self.open(name, access, connection));
+                let connection = self.open(name, access, connection, &entry.restarts);
+                entry.replace(connection);
             }
             Err(error) => entry.fail(chain(&error), self.clock.reading()),
         }
     }
 
-    fn open(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
+    fn open(
+        &self,
+        name: &str,
+        access: Access,
+        connection: Connection,
+        restarts: &Arc<AtomicU64>,
+    ) -> MemberConnection {
         let timeouts = self.settings.timeouts;
         let options = Options {
             namespaces: &self.settings.namespaces,
@@ -226,7 +253,9 @@ impl MemberRegistry {
             clock: self.clock.clone(),
         };
         let cluster = Arc::new(KubeMember::member(connection, options));
-        MemberConnection::open(name, access, cluster, timeouts, self.clock.clone())
+        let clock = self.clock.clone();
+        let connection = MemberConnection::new(access, cluster, timeouts, clock);
+        connection.started(name, restarts)
     }
 
     /// The taints with the time at which each appeared, which is unknown for those that a new member has already.
@@ -325,40 +354,80 @@ impl RegistryEntry {
             info: info.clone(),
             unhealthy: None,
             failed: None,
+            restarts: Arc::default(),
             connection: None,
             pending: None,
         }
     }
 
-    /// Whether the newest connection uses these credentials.
-    fn uses(&self, access: &Access) -> bool {
-        let newest = self.pending.as_ref().or(self.connection.as_ref());
-        newest.is_some_and(|connection| connection.access == *access)
+    /// Whether these credentials are in use already, or are tried already. Newer ones that are tried are dropped if the
+    /// Secret is back at those in use.
+    fn keeps(&mut self, access: &Access) -> bool {
+        let is_of = |connection: &MemberConnection| connection.access == *access;
+        let is_in_use = self.connection.as_ref().is_some_and(is_of);
+        if is_in_use {
+            self.pending = None;
+        }
+        let is_kept = is_in_use || self.pending.as_ref().is_some_and(is_of);
+        if is_kept && self.failed.take().is_some() {
+            let member = &self.info.profile.name;
+            tracing::info!(member, "the Secret of a member can be used again");
+        }
+        is_kept
     }
 
-    /// Adds a connection with new credentials; an older one stays in use until the new one is synced.
+    /// Adds a connection with new credentials. One that has read the member stays in use until the new one has.
     fn replace(&mut self, connection: MemberConnection) {
         self.failed = None;
-        if self.connection.is_some() {
+        self.promote();
+        if self.has_been_read() {
             self.pending = Some(connection);
         } else {
             self.connection = Some(connection);
         }
     }
 
-    /// Closes the connections, because the credentials were removed or cannot be used.
+    /// Records that the credentials are gone or cannot be used. A connection with the former ones stays in use, unless
+    /// it has never read the member.
     fn fail(&mut self, problem: String, now: ClockReading) {
         let since = self.failed.as_ref().map_or(now, |(since, _)| *since);
-        if self
-            .failed
-            .as_ref()
-            .is_none_or(|(_, known)| *known != problem)
-        {
+        self.promote();
+        let serves = self.has_been_read();
+        let is_new = |(_, known): &(ClockReading, String)| *known != problem;
+        if self.failed.as_ref().is_none_or(is_new) {
             let member = &self.info.profile.name;
-            tracing::warn!(member, problem, "the Secret of a member cannot be used");
+            tracing::warn!(
+                member,
+                problem,
+                serves,
+                "the Secret of a member cannot be used"
+            );
         }
         self.failed = Some((since, problem));
-        (self.connection, self.pending) = (None, None);
+        if !serves {
+            (self.connection, self.pending) = (None, None);
+        }
+    }
+
+    /// Whether the member stays although it is no longer listed: nobody said that it leaves, and the connection serves.
+    fn outlives_its_secret(&mut self, now: ClockReading) -> bool {
+        if self.info.leaving {
+            return false;
+        }
+        let remove = &self.info.profile.name;
+        self.fail(
+            format!(
+                "its Secret is missing; restore it, or remove the member with foretide members remove {remove}"
+            ),
+            now,
+        );
+        self.connection.is_some()
+    }
+
+    /// Whether the connection in use has read everything that a sync needs, now or before.
+    fn has_been_read(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(MemberConnection::is_synced)
     }
 
     fn promote(&mut self) {
@@ -367,13 +436,27 @@ impl RegistryEntry {
         }
     }
 
-    /// The connection in use: the newer one as soon as it is synced, or if the older one is not ready.
+    /// The connection in use: the newer one as soon as it has read the member. Until then the older one stays, also
+    /// when it is not ready: it knows since when.
     fn serving(&self) -> Option<&MemberConnection> {
-        match (&self.connection, &self.pending) {
-            (Some(old), Some(new)) if !new.is_synced() && old.is_ready() => Some(old),
-            (_, Some(new)) => Some(new),
-            (old, None) => old.as_ref(),
+        let newer = self.pending.as_ref().filter(|new| new.is_synced());
+        newer.or(self.connection.as_ref())
+    }
+
+    /// Why the credentials in the Secret cannot be used.
+    fn secret_problem(&self, now: ClockReading) -> Option<String> {
+        if let Some((since, problem)) = &self.failed {
+            let since = after_steps(since.wall(), *since, now);
+            return Some(format!("{problem} (since {since:.0})"));
         }
+        let HealthReport {
+            health,
+            problem,
+            unauthorized,
+        } = self.pending.as_ref()?.report();
+        let is_lost = matches!(health, Health::Unknown { since } if since <= now.wall());
+        let problem = problem.filter(|_| unauthorized || is_lost)?;
+        Some(format!("the new credentials are not used: {problem}"))
     }
 
     /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does
@@ -416,20 +499,38 @@ impl RegistryEntry {
             problem,
             unauthorized,
         } = self.report(lost_after, now);
+        let cluster = self.serving().map(|connection| connection.cluster.clone());
+        // Without a connection it is the problem of the member.
+        let secret_problem = self.secret_problem(now).filter(|_| cluster.is_some());
+        let membership = if self.info.leaving {
+            Membership::Leaving
+        } else {
+            Membership::Listed
+        };
         MemberView {
             profile: self.info.profile.clone(),
+            membership,
             taints: self.info.taints.clone(),
             prometheus: self.info.prometheus.clone(),
             health,
             refused: unauthorized,
-            cluster: self.serving().map(|connection| connection.cluster.clone()),
+            cluster,
             // The problem is shown as the reason why a member is lost, so a problem with its annotations must not take
             // its place.
             problem: match health {
-                Health::Unknown { .. } => problem,
+                Health::Unknown { .. } => with(problem, secret_problem.as_deref()),
                 _ => problem.or_else(|| self.info.problem.clone()),
             },
+            secret_problem,
         }
+    }
+}
+
+/// A problem and that of the Secret, which may be its cause.
+fn with(problem: Option<String>, secret_problem: Option<&str>) -> Option<String> {
+    match (problem, secret_problem) {
+        (Some(problem), Some(of_secret)) => Some(format!("{problem}; {of_secret}")),
+        (problem, _) => problem,
     }
 }
 

@@ -21,6 +21,8 @@ const ZONE: [&str; 2] = ["foretide.io/zone", "topology.kubernetes.io/zone"];
 pub const ZONE_SEPARATOR: char = '_';
 const TAINTS: &str = "foretide.io/taints";
 const PROMETHEUS: &str = "foretide.io/prometheus";
+/// Annotation that announces that a member leaves.
+pub const LEAVING: &str = "foretide.io/leaving";
 
 /// The fields of a Secret that describe a member. No message shows its data.
 #[derive(Clone, Default, PartialEq)]
@@ -37,6 +39,8 @@ pub(super) struct MemberInfo {
     pub(super) profile: Profile,
     pub(super) taints: Vec<Taint>,
     pub(super) prometheus: Option<String>,
+    /// Whether it leaves on purpose.
+    pub(super) leaving: bool,
     pub(super) problem: Option<String>,
 }
 
@@ -143,6 +147,10 @@ impl MemberSecret {
                 .get(PROMETHEUS)
                 .filter(|name| !name.is_empty())
                 .cloned(),
+            leaving: self
+                .annotations
+                .get(LEAVING)
+                .is_some_and(|value| value == "true"),
             problem,
         }
     }

@@ -1,17 +1,21 @@
 //! Members follow their Secrets, and are healthy for as long as they answer.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use axum::{Router, body::Body, extract::Request};
+
 use foretide_domain::{
     Replicas, ScaleTarget,
-    federate::{Health, PodShape, Profile, Taint, TaintEffect},
+    federate::{Health, Membership, PodShape, Profile, Taint, TaintEffect},
 };
+use futures::stream;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -19,6 +23,7 @@ use serde_json::{Value, json};
 use super::{
     MemberRegistry, MemberSettings, Timeouts,
     connect::secrets_of,
+    kubeconfig::Credentials,
     sample::{base64, kubeconfig},
 };
 use crate::{
@@ -235,10 +240,250 @@ async fn new_labels_keep_the_connection_and_new_credentials_open_another() {
     })
     .await;
     until(|| only(&members).health == Health::Ready).await;
+}
 
+/// The connection that serves the only member.
+fn serving(members: &MemberRegistry) -> Arc<KubeMember> {
+    let cluster = only(members).cluster.clone();
+    cluster.expect("a connection")
+}
+
+/// The Secret of a member that leaves.
+fn leaving(name: &str, token: &str) -> Value {
+    let mut secret = secret(name, token);
+    secret["metadata"]["annotations"]["foretide.io/leaving"] = json!("true");
+    secret
+}
+
+/// The Secret of a member that cannot be used.
+fn unusable(name: &str) -> Value {
+    let mut secret = secret(name, "t");
+    secret["data"]["kubeconfig"] = json!("%%");
+    secret
+}
+
+/// A registry with one member that is ready by these Secrets, and the number of its connections.
+async fn ready(secrets: Vec<Value>) -> (MemberRegistry, Arc<AtomicUsize>) {
+    let (members, connects) = members(healthy);
+    members.set_secrets(secrets);
+    until(|| only(&members).health == Health::Ready).await;
+    (members, connects)
+}
+
+#[tokio::test]
+async fn a_secret_that_is_deleted_or_loses_its_label_and_comes_back_changes_nothing() {
+    let (members, connects) = ready(vec![secret("one", "a")]).await;
+    let (first, before) = (serving(&members), only(&members));
+
+    // Without the label it is not listed either.
+    members.set_secrets(vec![]);
+    let view = only(&members);
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    assert_eq!(
+        (&view.profile, view.health),
+        (&before.profile, Health::Ready)
+    );
+    assert_eq!(view.membership, Membership::Listed);
+    let problem = view.secret_problem.clone().unwrap();
+    let expected = "its Secret is missing; restore it, or remove the member with foretide members remove one (since ";
+    assert!(problem.starts_with(expected), "{problem}");
+    assert!(!members.reports()[0].usable);
+
+    members.set_secrets(vec![secret("one", "a")]);
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    assert_eq!(only(&members).secret_problem, None);
+    assert!(members.reports()[0].usable);
+    assert_eq!(
+        connects.load(Ordering::Relaxed),
+        1,
+        "there is no other connection"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_used_leaves_the_connection_until_better_credentials_have_read_the_member()
+ {
+    let (members, connects) = ready(vec![secret("one", "a")]).await;
+    let first = serving(&members);
+
+    members.set_secrets(vec![unusable("one")]);
+    let view = only(&members);
+    assert_eq!((view.health, &view.problem), (Health::Ready, &None));
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    let problem = view.secret_problem.clone().unwrap();
+    let expected = "data.kubeconfig is not base64; encode the kubeconfig as base64 (since ";
+    assert!(problem.starts_with(expected), "{problem}");
+
+    members.set_secrets(vec![secret("one", "a")]);
+    assert_eq!(only(&members).secret_problem, None);
+    assert_eq!(connects.load(Ordering::Relaxed), 1);
+
+    members.set_secrets(vec![unusable("one")]);
+    members.set_secrets(vec![secret("one", "b")]);
+    assert_eq!(connects.load(Ordering::Relaxed), 2);
+    assert_eq!(only(&members).secret_problem, None);
+    assert!(
+        Arc::ptr_eq(&serving(&members), &first),
+        "the new one has read nothing yet"
+    );
+    until(|| {
+        members.check_once();
+        !Arc::ptr_eq(&serving(&members), &first)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_credentials_that_are_rejected_are_not_used() {
+    let (_, hub) = FakeServer::always(|| Reply::Hang);
+    let unready = Arc::new(AtomicBool::new(false));
+    let is_unready = unready.clone();
+    let (_, good) = FakeServer::new(move |sent, before| {
+        let fails = sent.line.ends_with("/readyz") && is_unready.load(Ordering::Relaxed);
+        if fails {
+            Reply::Fail(500, "etcd failed")
+        } else {
+            healthy(sent, before)
+        }
+    });
+    let (_, bad) = FakeServer::always(|| Reply::Fail(401, "Unauthorized"));
+    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |access| {
+        let is_good = access.credentials == Credentials::Token("good".into());
+        Ok(Connection::over(if is_good {
+            good.clone()
+        } else {
+            bad.clone()
+        }))
+    });
+    members.set_secrets(vec![secret("one", "good")]);
+    until(|| only(&members).health == Health::Ready).await;
+    let first = serving(&members);
+
+    members.set_secrets(vec![secret("one", "bad")]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    members.check_once();
+    let view = only(&members);
+    assert_eq!((view.health, view.refused), (Health::Ready, false));
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    let said = "the new credentials are not used: credentials rejected (HTTP 401); renew them in the Secret of the member";
+    assert_eq!(view.secret_problem.as_deref(), Some(said));
+    assert!(!members.reports()[0].usable);
+
+    // That the member is not ready is known from the first connection, and since when.
+    unready.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(matches!(only(&members).health, Health::NotReady { .. }));
+
+    members.set_secrets(vec![secret("one", "good")]);
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    assert_eq!(only(&members).secret_problem, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_without_a_secret_is_lost_when_its_credentials_fail() {
+    let refuses = Arc::new(AtomicBool::new(false));
+    let is_refused = refuses.clone();
+    let (members, _) = members(move |sent, before| {
+        if is_refused.load(Ordering::Relaxed) {
+            Reply::Fail(401, "Unauthorized")
+        } else {
+            healthy(sent, before)
+        }
+    });
+    members.set_secrets(vec![secret("one", "a")]);
+    until(|| only(&members).health == Health::Ready).await;
+    members.set_secrets(vec![]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(only(&members).health, Health::Ready);
+
+    refuses.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let view = only(&members);
+    assert!(matches!(view.health, Health::Unknown { .. }), "{view:?}");
+    let problem = view.problem.clone().unwrap();
+    let both =
+        problem.contains("credentials rejected") && problem.contains("its Secret is missing");
+    assert!(both, "{problem}");
+
+    refuses.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(only(&members).health, Health::Ready);
+}
+
+#[tokio::test]
+async fn a_member_that_leaves_is_gone_with_its_secret() {
+    let (members, connects) = ready(vec![secret("one", "a")]).await;
+    members.set_secrets(vec![leaving("one", "a")]);
+    assert_eq!(only(&members).membership, Membership::Leaving);
+    assert_eq!(only(&members).health, Health::Ready);
+    assert_eq!(connects.load(Ordering::Relaxed), 1);
     members.set_secrets(vec![]);
     assert_eq!(members.members().len(), 0);
     assert!(members.is_synced());
+}
+
+#[tokio::test]
+async fn a_member_whose_secret_is_missing_leaves_by_a_secret_without_a_kubeconfig() {
+    let (members, _) = ready(vec![secret("one", "a")]).await;
+    let first = serving(&members);
+    members.set_secrets(vec![]);
+    let mut without_data = leaving("one", "a");
+    without_data["data"] = json!({});
+    members.set_secrets(vec![without_data]);
+    assert_eq!(only(&members).membership, Membership::Leaving);
+    // It can still be drained.
+    assert!(Arc::ptr_eq(&serving(&members), &first));
+    assert!(members.reports()[0].usable, "its Secret is not needed");
+    members.set_secrets(vec![]);
+    assert_eq!(members.members().len(), 0);
+}
+
+#[tokio::test]
+async fn a_member_that_was_never_read_is_gone_with_its_secret() {
+    let (members, _) = members(|_, _| Reply::Hang);
+    members.set_secrets(vec![secret("one", "a"), unusable("two")]);
+    assert_eq!(members.members().len(), 2);
+    members.set_secrets(vec![]);
+    assert_eq!(members.members().len(), 0);
+}
+
+/// A healthy, empty cluster; the first watch of Pods panics in the task that reads it.
+fn panicking_once() -> Client {
+    let panicked = Arc::new(AtomicBool::new(false));
+    let router = Router::new().fallback(move |request: Request| {
+        let panicked = panicked.clone();
+        async move {
+            let uri = request.uri().to_string();
+            if !uri.contains("watch=true") {
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+                return Body::from(list.to_string());
+            }
+            let panics = uri.contains("/pods") && !panicked.swap(true, Ordering::Relaxed);
+            Body::from_stream(stream::unfold((), move |()| async move {
+                assert!(!panics, "the watch of Pods panics");
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                let object = json!({"metadata": {"resourceVersion": "2"}});
+                let bookmark = json!({"type": "BOOKMARK", "object": object});
+                Some((Ok::<_, Infallible>(format!("{bookmark}\n")), ()))
+            }))
+        }
+    });
+    Client::new(router, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_watch_restarts_the_watches_of_its_member() {
+    let (_, hub) = FakeServer::always(|| Reply::Hang);
+    let member = panicking_once();
+    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |_| {
+        Ok(Connection::over(member.clone()))
+    });
+    members.set_secrets(vec![secret("one", "a")]);
+    // Longer than a watch may be silent: without the restart the member would be lost.
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let view = only(&members);
+    assert_eq!(view.health, Health::Ready, "{:?}", view.problem);
+    assert_eq!(members.reports()[0].restarts, 1);
 }
 
 #[tokio::test]

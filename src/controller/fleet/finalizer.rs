@@ -196,6 +196,9 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             return deleting.listed.iter().cloned().collect();
         }
         let members = self.fleet.members();
+        // One whose Secret is missing is unreachable too.
+        let is_missing = |name: &&String| !members.iter().any(|view| view.profile.name == **name);
+        let missing = deleting.listed.iter().filter(is_missing).cloned();
         let cleaned = members.iter().map(|view| async move {
             let name = &view.profile.name;
             let is_clean = match in_reach(view) {
@@ -205,7 +208,8 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             };
             (!is_clean).then(|| name.clone())
         });
-        join_all(cleaned).await.into_iter().flatten().collect()
+        let cleaned = join_all(cleaned).await;
+        cleaned.into_iter().flatten().chain(missing).collect()
     }
 
     /// Removes what a fleet has in one member; returns whether all of it is gone.

@@ -153,6 +153,7 @@ impl MemberReader<'_> {
         let writer = record.foreign_writes.last().filter(|_| conflicts);
         let member = Member {
             profile: view.profile.clone(),
+            membership: view.membership,
             taints: view.taints.clone(),
             problem: seen.trouble(),
             foreign_writer: member

@@ -247,8 +247,12 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn round(&self, now: Timestamp) -> Self::Round {
-        let limit = self.setup.member_deadline;
-        FleetRound::new(self.fleet.members(), ReadTime { now, limit })
+        let time = ReadTime {
+            now,
+            limit: self.setup.member_deadline,
+            lost_after: self.fleet.lost_after(),
+        };
+        FleetRound::new(self.fleet.members(), time)
     }
 
     async fn observe(
@@ -257,9 +261,6 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         state: &StateCellOf<Self>,
         round: &Self::Round,
     ) -> Observed<Self> {
-        if round.is_empty() {
-            return Err(no_members());
-        }
         let namespace = item.autoscaler.namespace();
         if let Some(stale) = self.hub.stale_federated(Some(namespace)) {
             return Err(not_current(&stale));
@@ -268,10 +269,14 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             let fleet = &state.lock().of_kind;
             DueFleet {
                 known: fleet.known(),
+                remaining: fleet.ledger.remaining().map(str::to_owned).collect(),
                 children: fleet.children(),
                 item: item.clone(),
             }
         };
+        if round.is_empty() && due.remaining.is_empty() {
+            return Err(no_members());
+        }
         Ok(round.observe(&*self.hub, due).await)
     }
 

@@ -12,11 +12,11 @@ use std::{
 
 use foretide_domain::{
     Replicas,
-    federate::{Estimate, Health, PodShape, Profile, WorkloadSource},
+    federate::{Estimate, Health, Membership, PodShape, Profile, WorkloadSource},
     observation::{Container, Reading, Requests},
 };
 use futures::future::{join, join_all};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
 use super::{item::FleetItem, template::Template};
@@ -38,6 +38,8 @@ pub(super) struct DueFleet {
     pub(super) item: FleetItem,
     /// The members that have a share, or had one, and the replicas that are expected there.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
+    /// Those of them that stay in the fleet also when they are not registered any more.
+    pub(super) remaining: BTreeSet<String>,
     /// UIDs of the children that were written last, by member.
     pub(super) children: BTreeMap<String, String>,
 }
@@ -266,6 +268,35 @@ pub(super) struct ReadTime {
     pub(super) now: Timestamp,
     /// How long one member may take.
     pub(super) limit: Duration,
+    /// Without an answer for longer than this a member is lost.
+    pub(super) lost_after: SignedDuration,
+}
+
+// === impl ReadTime ===
+
+impl ReadTime {
+    /// A member of which nothing but the name is known any more.
+    fn missing<M>(self, name: &str) -> MemberView<M> {
+        let since = self.now.saturating_add(self.lost_after).unwrap_or(self.now);
+        let problem = format!(
+            "its Secret is missing; restore it, or remove the member with foretide members remove {name}"
+        );
+        MemberView {
+            profile: Profile {
+                name: name.to_owned(),
+                ..Profile::default()
+            },
+            membership: Membership::Missing,
+            taints: Vec::new(),
+            prometheus: None,
+            // The earliest such time is kept from sync to sync.
+            health: Health::Unknown { since },
+            cluster: None,
+            refused: false,
+            problem: Some(problem),
+            secret_problem: None,
+        }
+    }
 }
 
 // === impl FleetRound ===
@@ -285,6 +316,18 @@ impl<M: Member> FleetRound<M> {
         self.members.is_empty()
     }
 
+    /// The members of a fleet that are not registered any more, although nobody removed them.
+    fn missing(&self, fleet: &DueFleet) -> impl Iterator<Item = Arc<MemberView<M>>> {
+        let is_missing = |name: &&String| {
+            let found = self
+                .members
+                .binary_search_by(|view| view.profile.name.cmp(name));
+            found.is_err()
+        };
+        let missing = fleet.remaining.iter().filter(is_missing);
+        missing.map(|name| Arc::new(self.time.missing(name)))
+    }
+
     /// Observes a due fleet. A member that has not answered within the deadline is unknown.
     pub(super) async fn observe<C: Cluster>(
         &self,
@@ -300,8 +343,9 @@ impl<M: Member> FleetRound<M> {
             .members
             .iter()
             .filter(|view| fleet.concerns(&view.profile) || self.has_hpas_of(&fleet.item, view));
+        let concerned = concerned.cloned().chain(self.missing(fleet));
         let tasks = concerned.map(|view| MemberTask {
-            view: Arc::clone(view),
+            view,
             fleet: Arc::clone(fleet),
             placed: placed.clone(),
             limit,
@@ -332,7 +376,7 @@ impl<M: Member> FleetRound<M> {
     fn reads_of(&self, view: &MemberView<M>, cluster: &Arc<M>) -> Arc<ClusterReads<M>> {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let of_member = reads.entry(view.profile.name.clone()).or_insert_with(|| {
-            let ReadTime { now, limit } = self.time;
+            let ReadTime { now, limit, .. } = self.time;
             // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which decides.
             Arc::new(ClusterReads::new(Arc::clone(cluster), now, limit / 3))
         });
@@ -401,6 +445,9 @@ fn unknown(error: &ClusterError) -> MemberObservation {
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let problem = view.problem.as_deref();
     let Some(cluster) = &view.cluster else {
+        if let (Membership::Missing, Some(problem)) = (view.membership, problem) {
+            return Err(problem.to_owned());
+        }
         let problem = problem.unwrap_or("no connection has been opened");
         return Err(shortened(&format!(
             "the Secret of the member cannot be used: {problem}"

@@ -171,7 +171,9 @@ fn status<M>(
         let is_meant = |member: &&Member| member.profile.name == decided.name;
         let observed = fleet.members.iter().find(is_meant);
         let reason = record.last_move.shown(decided, is_previewed);
-        let reason = with_notes(reason, notes(decided, observed, record));
+        let view = fleet.observed.members.get(&decided.name);
+        let of_secret = view.and_then(|member| member.view.secret_problem.as_deref());
+        let reason = with_notes(reason, notes(decided, observed, record, of_secret));
         cluster(decided, observed, ledger.members.get(&decided.name), reason)
     });
     FleetStatus {
@@ -186,13 +188,17 @@ fn notes(
     decided: &MemberDecision,
     observed: Option<&Member>,
     record: &MemberRecord,
-) -> impl Iterator<Item = String> {
+    secret_problem: Option<&str>,
+) -> Vec<String> {
     let is_in_reason = matches!(
         decided.reasons.first(),
         Some(Reason::Unknown | Reason::Failed)
     );
     let problem = observed.and_then(|member| member.problem.as_deref());
-    let problem = problem.filter(|_| !is_in_reason).map(|problem| {
+    // Where the member is lost, it is part of the problem already.
+    let problems = [problem, secret_problem.filter(|_| problem.is_none())];
+    let problems = problems.into_iter().flatten();
+    let problems = problems.filter(|_| !is_in_reason).map(|problem| {
         let mut letters = problem.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
         first.into_iter().chain(letters).collect()
@@ -204,7 +210,7 @@ fn notes(
             "minReplicas of its HPA is {written} until fewer are needed; its minimum is {decided}"
         )
     });
-    problem.into_iter().chain(raised)
+    problems.chain(raised).collect()
 }
 
 fn cluster(

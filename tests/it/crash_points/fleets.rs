@@ -217,29 +217,29 @@ async fn a_member_that_is_excluded_in_direct_mode_is_drained_after_others_have_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_share_of_a_member_that_is_no_longer_registered_goes_to_others() {
+async fn the_share_of_a_member_that_leaves_goes_to_others() {
     let scenario = Scenario {
-        name: "member removed",
+        name: "member leaves",
         world: || of_three("mode: Delegated"),
         changes: &[
-            (4, |world| world.unregister("m3")),
+            (4, |world| world.leave("m3")),
             // More than the two may run without the share of the third.
             (14, |world| world.load(20)),
         ],
         steps: 50,
-        shows: "m1: hpa fdhpa-web min 2",
+        shows: "m3: scale web 0",
         allowed: &[],
     };
     scenario.check().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_share_of_a_member_that_is_no_longer_registered_goes_to_others_in_direct_mode() {
+async fn the_share_of_a_member_that_leaves_goes_to_others_in_direct_mode() {
     let scenario = Scenario {
-        name: "member removed, Direct",
+        name: "member leaves, Direct",
         world: || of_three("mode: Direct"),
         changes: &[
-            (4, |world| world.unregister("m3")),
+            (4, |world| world.leave("m3")),
             // More than the two may run without the share of the third.
             (14, |world| world.load(20)),
         ],

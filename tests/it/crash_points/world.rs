@@ -175,6 +175,12 @@ impl World {
         members.get_mut(name).unwrap().1 = Health::Ready;
     }
 
+    /// A member leaves on purpose.
+    pub(super) fn leave(&self, name: &str) {
+        let mut leaving = self.members.leaving.lock().unwrap();
+        leaving.insert(name.to_owned());
+    }
+
     /// The Secret of a member is deleted: the hub cannot reach it any more; its pods serve and its HPA scales as
     /// before.
     pub(super) fn unregister(&self, name: &str) {

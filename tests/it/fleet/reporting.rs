@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use foretide::telemetry::MemberGauges;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
@@ -147,9 +148,14 @@ async fn a_member_named_by_the_condition_is_not_ready_in_the_metric() {
     };
     // What the connections reported some seconds ago.
     let publish = |world: &World| {
-        world
-            .telemetry
-            .members([("m1", true, Some(1.0)), ("m2", true, Some(1.0))]);
+        let ready = |name| MemberGauges {
+            name,
+            ready: true,
+            silent: Some(1.0),
+            usable: true,
+            restarts: 0,
+        };
+        world.telemetry.members(["m1", "m2"].map(ready));
     };
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
