@@ -38,7 +38,7 @@ const TOKEN_ATTEMPTS: u32 = 20;
 /// A client of one cluster, for the command line.
 pub struct AdminClient {
     connection: Connection,
-    calls: Calls,
+    pub(super) calls: Calls,
 }
 
 /// The API server of a kubeconfig, without credentials.
@@ -53,7 +53,7 @@ pub struct ApiServer {
 }
 
 /// One member of the hub's inventory.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListedMember {
     /// Its name.
     pub name: String,
@@ -67,6 +67,10 @@ pub struct ListedMember {
     pub problem: Option<String>,
     /// Name of its Secret, if it has one.
     pub secret: Option<String>,
+    /// Whether a `ClusterProfile` describes it.
+    pub has_profile: bool,
+    /// Whether it leaves on purpose.
+    pub leaving: bool,
     /// Its address and credentials, if its Secret can be used.
     pub access: Option<Access>,
 }
@@ -140,12 +144,27 @@ impl AdminClient {
     /// # Errors
     /// The server rejects the request or does not answer.
     pub async fn apply(&self, manifest: &Value) -> Result<(), ClusterError> {
-        self.patch(manifest, &[]).await
+        self.apply_as(MANAGER, manifest).await
+    }
+
+    /// The same by another field manager.
+    pub(super) async fn apply_as(
+        &self,
+        manager: &str,
+        manifest: &Value,
+    ) -> Result<(), ClusterError> {
+        self.patch(manifest, &[("fieldManager", manager), ("force", "true")])
+            .await
     }
 
     /// Server-side apply as a dry run.
     pub(super) async fn dry_run(&self, manifest: &Value) -> Result<(), ClusterError> {
-        self.patch(manifest, &[("dryRun", "All")]).await
+        let parameters = [
+            ("fieldManager", MANAGER),
+            ("force", "true"),
+            ("dryRun", "All"),
+        ];
+        self.patch(manifest, &parameters).await
     }
 
     /// Reads the object that a manifest names.
@@ -157,10 +176,13 @@ impl AdminClient {
         self.calls.read_text(url).await
     }
 
-    async fn patch(&self, manifest: &Value, more: &[(&str, &str)]) -> Result<(), ClusterError> {
+    async fn patch(
+        &self,
+        manifest: &Value,
+        parameters: &[(&str, &str)],
+    ) -> Result<(), ClusterError> {
         let what = describe(manifest);
-        let always = [("fieldManager", MANAGER), ("force", "true")];
-        let parameters = query(&[&always, more].concat());
+        let parameters = query(parameters);
         let applied = match path(manifest) {
             Ok(path) => {
                 let url = format!("{path}{parameters}");
@@ -293,6 +315,7 @@ impl ListedMember {
             info,
             access,
             secret,
+            has_profile,
             ..
         } = entry;
         let (access, unusable) = match access {
@@ -311,6 +334,8 @@ impl ListedMember {
             taints: info.taints.iter().map(taint_text).collect(),
             problem: unusable.or_else(|| info.problem.clone()),
             secret,
+            has_profile,
+            leaving: info.leaving,
             access,
         }
     }

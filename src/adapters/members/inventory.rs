@@ -51,6 +51,8 @@ pub(super) struct InventoryEntry {
     pub(super) access: Result<Access, String>,
     /// Name of the Secret with its kubeconfig, if there is one.
     pub(super) secret: Option<String>,
+    /// Whether a `ClusterProfile` describes it.
+    pub(super) has_profile: bool,
     /// Since when its `ClusterProfile` reports that its control plane is not healthy; wall clock.
     pub(super) unhealthy: Option<Timestamp>,
 }
@@ -233,6 +235,7 @@ impl Inventory {
                 info: secret.info(&secret.name, &secret.labels),
                 access: access.map_err(|error| error.to_string()),
                 secret: Some(secret.name.clone()),
+                has_profile: false,
                 unhealthy: None,
             };
             // After the profiles: a labelled Secret takes precedence over a profile of the same name.
@@ -271,6 +274,7 @@ impl Inventory {
             info,
             access,
             secret: secrets.first().map(|secret| secret.name.clone()),
+            has_profile: true,
             unhealthy: profile.unhealthy,
         };
         (name.clone(), member)

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin::{AdminClient, describe};
-use super::connection::UNAUTHORIZED;
+use super::{connection::UNAUTHORIZED, secret::LEAVING};
 use crate::{adapters::api_server::CallError, ports::ClusterError};
 
 /// A failed [`AdminClient::join`].
@@ -28,6 +28,7 @@ struct SecretLabels {
 #[derive(Deserialize)]
 struct LabelsMeta {
     labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// Why a member is not ready.
@@ -53,13 +54,24 @@ impl AdminClient {
     pub async fn check_secret(&self, secret: &Value, label: &str) -> Result<(), ClusterError> {
         let what = describe(secret);
         let found = match self.get::<SecretLabels>(secret).await {
-            Ok(found) => found.metadata.labels.unwrap_or_default(),
+            Ok(found) => found.metadata,
             // Finds out that the hub refuses the Secret before anything is created in the member.
             Err(error) if error.is_status(404) => return self.dry_run(secret).await,
             Err(error) => return Err(error.about(what)),
         };
+        let annotations = found.annotations.unwrap_or_default();
+        if annotations
+            .get(LEAVING)
+            .is_some_and(|value| value == "true")
+        {
+            let message = format!(
+                "the member leaves; wait until it has, or remove the annotation {LEAVING} to keep it"
+            );
+            return Err(ClusterError::Refused { what, message });
+        }
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        let is_member = found
+        let labels = found.labels.unwrap_or_default();
+        let is_member = labels
             .get(key)
             .is_some_and(|found| value.is_empty() || found == value);
         if is_member {

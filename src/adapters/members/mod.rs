@@ -17,6 +17,7 @@ mod connection;
 mod inventory;
 mod join;
 mod kubeconfig;
+mod leave;
 mod permissions;
 mod registry;
 mod secret;
@@ -32,8 +33,9 @@ pub use self::{
     connection::Timeouts,
     join::{JoinFailure, Unready},
     kubeconfig::{Access, KubeconfigError},
+    leave::FleetShare,
     permissions::{AccessReview, Permission, permissions},
     registry::{MemberRegistry, MemberReport},
-    secret::{ZONE_SEPARATOR, invalid_taints},
+    secret::{LEAVING, ZONE_SEPARATOR, invalid_taints},
     settings::MemberSettings,
 };

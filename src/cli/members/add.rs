@@ -70,7 +70,7 @@ enum ManifestFormat {
     Yaml,
 }
 
-fn object_name(text: &str) -> Result<String, String> {
+pub(super) fn object_name(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
     let edges = text.starts_with(['-', '.']) || text.ends_with(['-', '.']);
     if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {

@@ -2,12 +2,14 @@
 //!
 //! Asks each member once whether it is ready, many at the same time; `check` examines one member in detail.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{HubArgs, profiles_warning};
 use crate::{
-    adapters::members::{AdminClient, ListedMember, Unready},
+    adapters::members::{AdminClient, FleetShare, ListedMember, Unready},
     cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
     error::chain,
 };
@@ -36,12 +38,18 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput
     if !args.offline {
         ask(&mut members, &args.hub.namespace).await;
     }
+    let shares = hub.fleet_shares().await;
+    let unread = shares.as_ref().err().map(|error| {
+        let cause = chain(error);
+        format!("warning: shares of members without a Secret are not listed: {cause}\n")
+    });
+    add_shares(&mut members, &shares.unwrap_or_default());
     let output = match args.output {
         TextFormat::Text => CommandOutput::text(text(&members, &args.hub, screen)),
         TextFormat::Json => CommandOutput::json("Members", json!({"items": items(&members)})),
     };
     Ok(CommandOutput {
-        notes: profiles_warning(missing.as_ref()),
+        notes: profiles_warning(missing.as_ref()) + &unread.unwrap_or_default(),
         ..output
     })
 }
@@ -60,6 +68,39 @@ async fn ask(members: &mut [ListedMember], namespace: &str) {
     for (member, unready) in members.iter_mut().zip(asked) {
         member.problem = problem(member, unready, namespace);
     }
+}
+
+/// Adds the members without a Secret in which fleets have shares, and how far those are that leave.
+fn add_shares(members: &mut Vec<ListedMember>, shares: &[FleetShare]) {
+    let mut fleets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for share in shares {
+        let of_member = fleets.entry(&share.member).or_default();
+        of_member.push(&share.fleet);
+    }
+    for member in members.iter_mut() {
+        let left = fleets.remove(&*member.name);
+        if member.leaving {
+            let progress = match left {
+                Some(left) => format!("leaving; still in {}", left.join(", ")),
+                None => "has left; delete its Secret".to_owned(),
+            };
+            let all = [Some(progress), member.problem.take()];
+            member.problem = Some(all.into_iter().flatten().collect::<Vec<_>>().join("; "));
+        }
+    }
+    let missing = fleets.into_iter().map(|(name, fleets)| {
+        let fleets = fleets.join(", ");
+        ListedMember {
+            name: name.to_owned(),
+            problem: Some(format!(
+                "its Secret is missing, and {fleets} has a share there; restore the Secret, or remove the member with \
+                 foretide members remove {name}"
+            )),
+            ..ListedMember::default()
+        }
+    });
+    members.extend(missing);
+    members.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// The problems of a member: of its readiness, and of its Secret.
@@ -147,18 +188,14 @@ pub(super) mod tests {
             host: Some("one.example:6443".into()),
             location: ["onprem".into(), "eu".into(), "a,b".into()],
             taints: vec!["upkeep:NoSchedule".into()],
-            problem: None,
             secret: Some("one".into()),
-            access: None,
+            ..ListedMember::default()
         };
         let bad = ListedMember {
             name: "two".into(),
-            host: None,
-            location: Default::default(),
-            taints: Vec::new(),
             problem: Some("data.kubeconfig is missing".into()),
             secret: Some("two".into()),
-            access: None,
+            ..ListedMember::default()
         };
         let shown = text(&[good.clone(), bad], &hub(), Screen::default());
         let expected = "\
@@ -173,15 +210,52 @@ two   -                 -         -       -      -                  data.kubecon
     }
 
     #[test]
+    fn a_member_that_leaves_has_its_progress_and_one_without_a_secret_its_fleets() {
+        let listed = |name: &str, leaving| ListedMember {
+            name: name.into(),
+            leaving,
+            problem: (name == "b").then(|| "no answer within 5 s".to_owned()),
+            ..ListedMember::default()
+        };
+        let mut members = vec![listed("b", true), listed("c", true), listed("d", false)];
+        let share = |fleet: &str, member: &str| FleetShare {
+            fleet: fleet.into(),
+            member: member.into(),
+            current: None,
+            reason: String::new(),
+        };
+        let shares = [
+            share("shop/web", "a"),
+            share("shop/api", "b"),
+            share("shop/web", "b"),
+            share("shop/web", "d"),
+        ];
+        add_shares(&mut members, &shares);
+        let shown: Vec<_> = members
+            .iter()
+            .map(|member| (&*member.name, member.problem.as_deref().unwrap_or("-")))
+            .collect();
+        let missing = "its Secret is missing, and shop/web has a share there; restore the Secret, or remove the \
+                       member with foretide members remove a";
+        let expected = [
+            ("a", missing),
+            (
+                "b",
+                "leaving; still in shop/api, shop/web; no answer within 5 s",
+            ),
+            ("c", "has left; delete its Secret"),
+            ("d", "-"),
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
     fn problems_of_readiness_and_of_the_secret_are_listed_together() {
         let member = |secret: Option<&str>, problem: Option<&str>| ListedMember {
             name: "one".into(),
-            host: None,
-            location: Default::default(),
-            taints: Vec::new(),
             problem: problem.map(str::to_owned),
             secret: secret.map(str::to_owned),
-            access: None,
+            ..ListedMember::default()
         };
         let silent = Unready::Timeout(std::time::Duration::from_secs(5));
         for (member, unready, expected) in [

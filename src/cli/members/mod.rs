@@ -1,4 +1,4 @@
-//! `foretide members`: adds member clusters, lists them, and checks one for missing permissions.
+//! `foretide members`: adds member clusters, lists them, checks one for missing permissions, and removes one.
 //!
 //! Every object that is written is listed. No credential is printed.
 
@@ -6,10 +6,11 @@ mod add;
 mod check;
 mod list;
 mod manifests;
+mod remove;
 
 use std::path::PathBuf;
 
-use self::{add::AddArgs, check::CheckArgs, list::ListArgs};
+use self::{add::AddArgs, check::CheckArgs, list::ListArgs, remove::RemoveArgs};
 use super::output::{CommandOutput, Failure, Screen};
 use crate::{
     adapters::{
@@ -39,6 +40,8 @@ enum Command {
     List(ListArgs),
     /// Connect to a member as the hub does, and report each missing permission
     Check(CheckArgs),
+    /// Remove a member on purpose: its shares go to others, its pods end when those are ready, then its Secret is deleted
+    Remove(RemoveArgs),
 }
 
 /// The hub, and where it keeps the Secrets of its members.
@@ -101,6 +104,7 @@ pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<CommandOutput, F
         Command::Add(args) => runtime.block_on(add::run(args)),
         Command::List(args) => runtime.block_on(list::run(args, screen)),
         Command::Check(args) => runtime.block_on(check::run(args, screen)),
+        Command::Remove(args) => runtime.block_on(remove::run(args)),
     }
 }
 

@@ -1,0 +1,172 @@
+//! `foretide members remove`: a member leaves on purpose.
+//!
+//! Marks the member, waits until no fleet has anything there any more, and deletes its Secret. The controller does the
+//! work between; a command that is interrupted can be run again.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use super::{HubArgs, add::object_name};
+use crate::{
+    adapters::members::{AdminClient, FleetShare, ListedMember},
+    cli::output::{CommandOutput, Failure},
+    clock::{Clock, Monotonic},
+    config::parse_duration,
+    error::chain,
+};
+
+/// Time between two looks at the fleets.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Arguments of `foretide members remove`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RemoveArgs {
+    /// Name of the member
+    #[arg(value_name = "NAME", value_parser = object_name)]
+    name: String,
+    #[command(flatten)]
+    hub: HubArgs,
+    /// How long to wait until no fleet has a share there any more
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15m")]
+    timeout: jiff::SignedDuration,
+    /// Print what the fleets have there, without changing anything
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Removes a member.
+pub(super) async fn run(args: &RemoveArgs) -> Result<CommandOutput, Failure> {
+    let hub = args.hub.client().await?;
+    let listed = args.listed(&hub).await?;
+    let shares = args.shares(&hub).await?;
+    if listed.is_none() && shares.is_empty() {
+        let (name, namespace) = (&args.name, &args.hub.namespace);
+        return Err(Failure::runtime(format!(
+            "no member {name}: namespace {namespace} has no Secret for it, and no fleet has a share there; \
+             foretide members list shows all members"
+        )));
+    }
+    if args.dry_run {
+        let text = format!("would remove member {}\n{}", args.name, shown(&shares));
+        return Ok(CommandOutput::text(text));
+    }
+    let own = listed.as_ref().and_then(|member| member.secret.as_deref());
+    let secret = own.unwrap_or(&args.name);
+    let label = own.is_none().then_some(&*args.hub.secret_label);
+    let marked = hub.leave(&args.hub.namespace, secret, label).await;
+    marked.map_err(|error| Failure::runtime(chain(&error)))?;
+    report(&format!("member {} is leaving\n", args.name));
+    args.wait(&hub).await?;
+    args.finish(&hub, listed.as_ref(), secret).await
+}
+
+// === impl RemoveArgs ===
+
+impl RemoveArgs {
+    /// The member, if it is listed.
+    async fn listed(&self, hub: &AdminClient) -> Result<Option<ListedMember>, Failure> {
+        let listed = hub.members(&self.hub.settings()).await;
+        let (members, _) = listed.map_err(|error| Failure::runtime(chain(&error)))?;
+        Ok(members.into_iter().find(|member| member.name == self.name))
+    }
+
+    /// What fleets have in the member.
+    async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
+        let shares = hub.fleet_shares().await;
+        let mut shares = shares.map_err(|error| Failure::runtime(chain(&error)))?;
+        shares.retain(|share| share.member == self.name);
+        Ok(shares)
+    }
+
+    /// Waits until no fleet has anything in the member, and shows what is left whenever that changes.
+    async fn wait(&self, hub: &AdminClient) -> Result<(), Failure> {
+        let since = Clock::system().monotonic();
+        let mut last = Vec::new();
+        loop {
+            // First, so that the controller knows that the member leaves before its Secret is deleted.
+            tokio::time::sleep(PERIOD).await;
+            let left = self.shares(hub).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if self.has_timed_out(since) {
+                return Err(Failure::runtime(format!(
+                    "member {} still has shares after {:#}; it goes on leaving while the controller runs, and the \
+                     command can be run again:\n{}",
+                    self.name,
+                    self.timeout,
+                    shown(&left)
+                )));
+            }
+            if left != last {
+                report(&shown(&left));
+                last = left;
+            }
+        }
+    }
+
+    fn has_timed_out(&self, since: Monotonic) -> bool {
+        let waited = Clock::system().monotonic().since(since);
+        jiff::SignedDuration::try_from(waited).is_ok_and(|waited| waited >= self.timeout)
+    }
+
+    /// Deletes the Secret, if it is the member's own.
+    async fn finish(
+        &self,
+        hub: &AdminClient,
+        listed: Option<&ListedMember>,
+        secret: &str,
+    ) -> Result<CommandOutput, Failure> {
+        let (name, namespace) = (&self.name, &self.hub.namespace);
+        if listed.is_some_and(|member| member.has_profile) {
+            return Ok(CommandOutput::text(format!(
+                "member {name} has left; delete its ClusterProfile, and Secret {namespace}/{secret}\n"
+            )));
+        }
+        let deleted = hub.forget(namespace, secret).await;
+        deleted.map_err(|error| Failure::runtime(chain(&error)))?;
+        Ok(CommandOutput::text(format!(
+            "member {name} removed; Secret {namespace}/{secret} is deleted\n"
+        )))
+    }
+}
+
+/// One line for each fleet.
+fn shown(shares: &[FleetShare]) -> String {
+    let mut text = String::new();
+    for share in shares {
+        let pods = share
+            .current
+            .map_or_else(|| "unknown pods".to_owned(), |n| format!("{n} pods"));
+        let _infallible = writeln!(text, "  {}: {pods}; {}", share.fleet, share.reason);
+    }
+    text
+}
+
+/// Shows progress to the person who waits.
+fn report(text: &str) {
+    // Without a terminal there is nobody to tell.
+    let _printed = io::stderr().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_a_line_for_each_fleet() {
+        let share = |fleet: &str, current| FleetShare {
+            fleet: fleet.into(),
+            member: "east".into(),
+            current,
+            reason: "Landing: it keeps its pods".into(),
+        };
+        let shares = [share("shop/web", Some(4)), share("shop/api", None)];
+        let expected = "  shop/web: 4 pods; Landing: it keeps its pods\n  \
+                        shop/api: unknown pods; Landing: it keeps its pods\n";
+        assert_eq!(shown(&shares), expected);
+    }
+}
