@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::ListParams,
+    api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rig::eventually;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{
-    manual_changes::{condition, delete},
+    manual_changes::{condition, delete, edit},
     world::{Controller, Counts, NAMESPACE, TIMEOUT},
 };
 
@@ -175,6 +175,7 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
     program.kill().await.unwrap();
     let controller = world.run();
     credentials_rotate(&world, &controller).await;
+    let controller = the_secret_comes_and_goes(&world, controller).await;
 
     // Credentials expire and are replaced.
     let accounts: Api<ServiceAccount> = Api::namespaced(world.cluster("member3").client(), SYSTEM);
@@ -252,6 +253,99 @@ async fn credentials_rotate(world: &FleetWorld, controller: &Controller) {
     controller.further_syncs(3).await;
     world.condition("MembersReachable", "True/Reachable").await;
     assert_eq!(trouble.range(), (0, 0), "the rotation was noticed");
+}
+
+/// What the row of a member without a Secret says.
+const MISSING: &str = "ts Secret is missing";
+
+/// The Secret of the third member, as it was.
+struct StoredSecret {
+    api: Api<Secret>,
+    secret: Secret,
+}
+
+impl StoredSecret {
+    async fn of(world: &FleetWorld) -> Self {
+        let api: Api<Secret> = Api::namespaced(world.fleet.hub.client(), SYSTEM);
+        let mut secret = api.get("member3").await.unwrap();
+        secret.metadata.resource_version = None;
+        secret.metadata.uid = None;
+        secret.metadata.managed_fields = None;
+        Self { api, secret }
+    }
+
+    async fn delete(&self) {
+        delete(&self.api, "member3").await;
+    }
+
+    async fn create_again(&self) {
+        let created = self.api.create(&PostParams::default(), &self.secret).await;
+        created.unwrap();
+    }
+
+    /// Writes a kubeconfig that cannot be used.
+    async fn spoil(&self) {
+        let kubeconfig = ByteString(b"{}".to_vec());
+        let spoiled = json!({ "data": { "kubeconfig": kubeconfig } });
+        edit(&self.api, "member3", spoiled).await;
+    }
+
+    async fn restore(&self) {
+        let data = serde_json::to_value(&self.secret.data).unwrap();
+        edit(&self.api, "member3", json!({ "data": data })).await;
+    }
+}
+
+/// The Secret of a member is deleted and created again, cannot be used for a while, and is missing when the controller
+/// starts: no maximum of any member moves.
+async fn the_secret_comes_and_goes(world: &FleetWorld, controller: Controller) -> Controller {
+    let standing = ledger(world).await;
+    let mut maxima = Vec::new();
+    for (name, _) in world.fleet.members() {
+        maxima.push(world.watch_maximum(name).await);
+    }
+    the_secret_is_gone_or_spoiled(world, &controller).await;
+    drop(controller);
+    let controller = the_controller_starts_without_the_secret(world).await;
+    for maximum in maxima {
+        assert_eq!(maximum.range(), (9, 9), "a maximum moved");
+    }
+    assert_eq!(ledger(world).await, standing);
+    controller
+}
+
+/// The connection serves, and nothing has to be opened again.
+async fn the_secret_is_gone_or_spoiled(world: &FleetWorld, controller: &Controller) {
+    let trouble = Counts::follow(world.federated(), SHOP, has_trouble).await;
+    let secret = StoredSecret::of(world).await;
+    secret.delete().await;
+    world.noted("member3", MISSING, true).await;
+    controller.further_syncs(3).await;
+    secret.create_again().await;
+    world.noted("member3", MISSING, false).await;
+    secret.spoil().await;
+    world.noted("member3", "(since ", true).await;
+    controller.further_syncs(10).await;
+    secret.restore().await;
+    world.noted("member3", "(since ", false).await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    assert_eq!(trouble.range(), (0, 0), "the member was not read");
+}
+
+/// Without a connection the member is one that does not answer.
+async fn the_controller_starts_without_the_secret(world: &FleetWorld) -> Controller {
+    let secret = StoredSecret::of(world).await;
+    secret.delete().await;
+    let controller = world.run();
+    world.noted("member3", MISSING, true).await;
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    controller.further_syncs(3).await;
+    secret.create_again().await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    controller.further_syncs(3).await;
+    controller
 }
 
 /// Replaces the credentials of the third member and then revokes the first ones, with syncs after each step.

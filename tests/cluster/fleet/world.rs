@@ -169,6 +169,32 @@ impl FleetWorld {
         stdout_of(adding.arg("--hub-kubeconfig").arg(hub)).await;
     }
 
+    /// Removes a member with the command, which waits until no fleet has anything there.
+    pub(crate) async fn remove(&self, member: &str) {
+        let hub = self.fleet.hub.kubeconfig_path();
+        let mut removing = Command::new(env!("CARGO_BIN_EXE_foretide"));
+        removing.args([
+            "members",
+            "remove",
+            member,
+            "--allow-loopback",
+            "--hub-kubeconfig",
+        ]);
+        stdout_of(removing.arg(hub)).await;
+    }
+
+    /// Waits until the row of a member has this note, or no longer has it.
+    pub(crate) async fn noted(&self, member: &str, note: &str, is_noted: bool) {
+        let what = format!("{note:?} for {member}: {is_noted}");
+        self.status(&what, |status| {
+            let mut rows = status["clusters"].as_array()?.iter();
+            let row = rows.find(|row| row["name"] == member)?;
+            let has_note = row["reason"].as_str()?.contains(note);
+            (has_note == is_noted).then_some(())
+        })
+        .await;
+    }
+
     /// The manifests that join a member, for an administrator to review.
     pub(crate) async fn join_manifests(&self, member: &str, more: &[&str]) -> String {
         stdout_of(self.members_add(member, more).args(["-o", "yaml"])).await

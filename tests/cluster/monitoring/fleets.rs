@@ -2,14 +2,11 @@
 //! cannot be used.
 
 use foretide::config::Config;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use serde_json::{Value, json};
 
 use super::Monitoring;
 use crate::{
     fleet::world::{FleetWorld, SHOP, SYSTEM, with_preferences},
-    manual_changes::delete,
     metrics_access::free_address,
     world::{Controller, NAMESPACE},
 };
@@ -76,8 +73,7 @@ async fn alerts_about_members_and_fleets_fire_and_resolve() {
         monitoring.fires("ForetideMembersUnusable", &[("severity", "warning")]),
     );
     world.fleet.member("member1").unblock();
-    let secrets: Api<Secret> = Api::namespaced(world.fleet.hub.client(), SYSTEM);
-    delete(&secrets, "member2").await;
+    world.remove("member2").await;
     tokio::join!(
         monitoring.resolves("ForetideFleetUnbalanced", &shop),
         monitoring.resolves("ForetideMemberUnavailable", &[]),
