@@ -23,7 +23,10 @@ use super::{
     kubeconfig::Access,
 };
 use crate::{
-    adapters::{api_server::CallError, kube::KubeMember},
+    adapters::{
+        api_server::CallError,
+        kube::{KubeMember, MAX_STALENESS},
+    },
     clock::{Clock, Contact},
     ports::Workloads as _,
 };
@@ -35,7 +38,7 @@ pub struct Timeouts {
     pub probe_period: SignedDuration,
     /// Without a successful probe for longer than this it is lost.
     pub lost_after: SignedDuration,
-    /// With a watch that received nothing for longer than this it is lost; a quiet watch is renewed every 50 s.
+    /// With a watch that delivered nothing for longer than this it is lost; a quiet one delivers its end every 25 s.
     pub watch_silence: SignedDuration,
 }
 
@@ -111,8 +114,7 @@ impl Timeouts {
         Self {
             probe_period: third.min(longest),
             lost_after,
-            // A quiet watch is renewed every 50 s, and one renewal may fail.
-            watch_silence: SignedDuration::from_secs(90).max(lost_after),
+            watch_silence: MAX_STALENESS.max(lost_after),
         }
     }
 }
@@ -440,8 +442,8 @@ mod tests {
             (400, Some(46), true, lost(45)),
             (10, None, false, lost(45)),
             (10, Some(10), false, lost(45)),
-            (40, Some(-49), true, Health::Ready),
-            (40, Some(-51), true, lost(39)),
+            (40, Some(-19), true, Health::Ready),
+            (40, Some(-21), true, lost(39)),
         ] {
             let found = health(&answered_at_zero(), now, heard, synced);
             assert_eq!(

@@ -69,7 +69,7 @@ fn list(items: &Value) -> Reply {
 /// A healthy, empty, quiet cluster.
 fn healthy(sent: &Sent, _before: usize) -> Reply {
     if sent.line.contains("watch=true") {
-        Reply::EventsAndSilence(Vec::new())
+        Reply::Quiet(Duration::from_secs(25))
     } else if sent.line.ends_with("/readyz") {
         Reply::Ok(json!("ok"))
     } else {
@@ -462,7 +462,8 @@ fn panicking_once() -> Client {
             Body::from_stream(stream::unfold((), move |()| async move {
                 assert!(!panics, "the watch of Pods panics");
                 tokio::time::sleep(Duration::from_secs(20)).await;
-                let object = json!({"metadata": {"resourceVersion": "2"}});
+                let metadata = json!({"resourceVersion": "2"});
+                let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata});
                 let bookmark = json!({"type": "BOOKMARK", "object": object});
                 Some((Ok::<_, Infallible>(format!("{bookmark}\n")), ()))
             }))
