@@ -1,8 +1,13 @@
-//! Servers that accept connections and answer nothing: the API server, and one Prometheus of two.
+//! Servers that accept connections and answer nothing: the API server, its watches, and one Prometheus of two.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use foretide::{clock::Clock, config::Config, ports::HistoryServer};
+use foretide::{
+    clock::Clock,
+    config::{Config, KubeAccess},
+    ports::HistoryServer,
+};
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
@@ -65,8 +70,37 @@ async fn all_have(world: &World, count: i32) {
     .await;
 }
 
+/// Waits until every autoscaler says that the copies for its decisions may be out of date.
+async fn all_are_stale(world: &World) {
+    eventually(TIMEOUT, "all say that copies are stale", || async {
+        let listed = world.ehpas().list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| error.to_string())?;
+        let is_stale = |ehpa: &&EffectiveHorizontalPodAutoscaler| {
+            let conditions = ehpa.status.iter().flat_map(|status| &status.conditions);
+            let mut conditions = conditions.flatten();
+            conditions.any(|one| one.type_ == "AbleToScale" && one.reason == "CacheStale")
+        };
+        let stale = listed.iter().filter(is_stale).count();
+        (stale == OBJECTS)
+            .then_some(())
+            .ok_or(format!("{stale} of {OBJECTS}"))
+    })
+    .await;
+}
+
+/// How often each Deployment was scaled so far.
+fn scaled(world: &World) -> BTreeMap<String, usize> {
+    let mut scaled = BTreeMap::new();
+    for event in world.requests() {
+        if event.subresource == "scale" && event.wrote() {
+            *scaled.entry(event.name).or_default() += 1;
+        }
+    }
+    scaled
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_silent() {
+async fn an_api_server_that_is_silent_and_watches_that_are() {
     let world = World::start(ClusterOptions::named("silent")).await;
     let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -84,8 +118,14 @@ async fn an_api_server_that_is_silent() {
         }
     });
     join_all(created).await;
+    let system = ("foretide-system", "foretide-controller");
+    let (proxy, kubeconfig) = world.cluster.skewed(system.0, system.1).await.unwrap();
     let config = Config {
         sync_period: SignedDuration::try_from(PERIOD).unwrap(),
+        access: KubeAccess::Kubeconfig {
+            path: kubeconfig,
+            context: None,
+        },
         ..world.config()
     };
     let controller = world.run(config, Clock::system());
@@ -123,14 +163,22 @@ async fn an_api_server_that_is_silent() {
         );
         assert_eq!(found, (Some(2), Some(4)), "{:?}", deployment.metadata.name);
     }
-    let mut scaled = BTreeMap::<_, usize>::new();
-    for event in world.requests() {
-        if event.subresource == "scale" && event.wrote() {
-            *scaled.entry(event.name).or_default() += 1;
-        }
-    }
-    let once = (0..OBJECTS).map(|n| (name(n), 1)).collect();
-    assert_eq!(scaled, once);
+    let times = |times| {
+        (0..OBJECTS)
+            .map(|n| (name(n), times))
+            .collect::<BTreeMap<_, usize>>()
+    };
+    assert_eq!(scaled(&world), times(1));
+
+    // Watches deliver nothing, while all else works: what the load asks for is not written from what the cluster was.
+    proxy.hold_watches(true);
+    all_are_stale(&world).await;
+    demand(60);
+    controller.further_syncs(2 * OBJECTS as u64).await;
+    assert_eq!(scaled(&world), times(1));
+    proxy.hold_watches(false);
+    all_have(&world, 6).await;
+    assert_eq!(scaled(&world), times(2));
     world.assert_nothing_forbidden();
 }
 

@@ -1,5 +1,5 @@
-//! An API server whose clock is wrong, as a client sees it: a proxy before the real one that changes the header `Date`
-//! of each response. Watches pass through as they are.
+//! An API server whose clock is wrong, or whose watches deliver nothing, as a client sees it: a proxy before the real one
+//! that changes the header `Date` of each response, and can hold back what watches receive.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,9 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, fmt::rfc2822};
+use tokio::sync::watch;
 
 use crate::{Error, Identity, Result, tls_server::TlsServer};
 
@@ -31,6 +33,8 @@ struct Shared {
     http: reqwest::Client,
     /// How far the clock is ahead, in seconds.
     ahead: AtomicI64,
+    /// Whether watches deliver nothing.
+    holds_watches: watch::Sender<bool>,
 }
 
 impl SkewedServer {
@@ -49,6 +53,7 @@ impl SkewedServer {
             url,
             http,
             ahead: AtomicI64::new(0),
+            holds_watches: watch::Sender::new(false),
         });
         let router = Router::new()
             .fallback(pass_on)
@@ -60,6 +65,11 @@ impl SkewedServer {
     /// Sets how many seconds its clock is ahead.
     pub fn set_ahead(&self, seconds: i64) {
         self.shared.ahead.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Holds back all that watches receive but that they were opened, or delivers it.
+    pub fn hold_watches(&self, holds: bool) {
+        self.shared.holds_watches.send_replace(holds);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -85,6 +95,8 @@ const OF_THE_CONNECTION: [header::HeaderName; 3] =
 
 async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or_default();
+    let is_watch = query.split('&').any(|pair| pair == "watch=true");
     let url = format!("{}{}", shared.url, parts.uri);
     let sent = shared
         .http
@@ -100,10 +112,32 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             {
                 headers.insert(header::DATE, date);
             }
-            (status, headers, Body::from_stream(answer.bytes_stream())).into_response()
+            let chunks = answer.bytes_stream();
+            let body = if is_watch {
+                let held = shared.holds_watches.subscribe();
+                // At the end too: the regular end of a watch is something that it delivers.
+                let end = stream::once(released(held.clone())).filter_map(async |()| None);
+                let chunks = chunks.then(move |chunk| {
+                    let held = held.clone();
+                    async move {
+                        released(held).await;
+                        chunk
+                    }
+                });
+                Body::from_stream(chunks.chain(end))
+            } else {
+                Body::from_stream(chunks)
+            };
+            (status, headers, body).into_response()
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
+}
+
+/// Waits until watches deliver.
+async fn released(mut held: watch::Receiver<bool>) {
+    // It fails when the proxy is gone.
+    held.wait_for(|held| !held).await.ok();
 }
 
 fn passed_on(mut headers: HeaderMap) -> HeaderMap {
