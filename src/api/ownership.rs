@@ -218,6 +218,20 @@ fn same_quantity(one: &Value, other: &Value) -> bool {
     matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
 }
 
+/// A manifest that is applied only if there is no object of its name.
+///
+/// An apply creates what is missing and ignores the version then; that of an object which is there is never this one,
+/// because the first write to a new storage is later. A `POST` would do the same, but as its creator we would own each
+/// field twice, and a field that a later manifest lacks would stay.
+#[must_use]
+pub fn if_absent(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".into(), "1".into());
+    }
+    manifest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@
 
 use std::{future::Future, time::Duration};
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::join};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::AppError;
@@ -86,10 +86,13 @@ impl Stop {
         let Some((election, leadership)) = self.election else {
             return;
         };
-        // From here on no write starts. One that is in flight ends by its deadline; so does the sync that waits for it.
+        // From here on no write starts. One that is in flight ends by its deadline; so does the sync that waits for it. A
+        // request that its sync gave up may still arrive, so the controllers' end is not enough.
         leadership.close();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
-        timeout(WRITE_TIME, ended).await.ok();
+        timeout(WRITE_TIME, join(ended, leadership.written()))
+            .await
+            .ok();
         if sent(election) {
             let mut left = 1;
             let released = wait_for(&[ELECTION], &mut left, parts);
@@ -204,6 +207,40 @@ mod tests {
             World::new(1, last, 2).shut_down().await,
             [CONTROLLER, FLEETS, "gate closed", ELECTION]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_released_after_writes_that_nobody_waits_for_any_more() {
+        for is_given_up in [false, true] {
+            let world = World::new(0, 1, 1);
+            let write = world.leadership.begin_write();
+            let order = Arc::clone(&world.order);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                order.lock().unwrap().push("write");
+                if is_given_up {
+                    // It may still arrive.
+                    drop(write);
+                } else {
+                    write.end();
+                }
+            });
+            let started = tokio::time::Instant::now();
+            let order = world.shut_down().await;
+            assert_eq!(
+                order,
+                [CONTROLLER, FLEETS, "write", "gate closed", ELECTION]
+            );
+            let waited = started.elapsed().as_secs();
+            assert_eq!(
+                waited,
+                if is_given_up {
+                    1 + WRITE_TIME.as_secs() + 1
+                } else {
+                    3
+                }
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

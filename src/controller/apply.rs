@@ -1,8 +1,8 @@
 //! Third step of a sync: carry actions out, writing only what differs.
 //!
-//! Every write is conditional on what was seen: on the version, the UID, or that there was nothing. A child that is no longer wanted is removed before anything else is
-//! written, so that two writers never meet. A failure stops its own object only and comes back as data; the next sync
-//! decides again.
+//! Every write is conditional on what was seen: on the version, the UID, or that there was nothing. A child that is no
+//! longer wanted is removed before anything else is written, so that two writers never meet. A failure stops its own
+//! object only and comes back as data; the next sync decides again.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{child_hpa, decide::Decided};
 use crate::{
+    api::ownership,
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
@@ -221,7 +222,7 @@ impl<C: Workloads> Writer<'_, C> {
     ) -> Result<Arc<HpaView>, ClusterError> {
         let conditional = match live {
             Some(live) => child_hpa::of_version(manifest, live),
-            None => child_hpa::if_absent(manifest),
+            None => ownership::if_absent(manifest),
         };
         let written = self.cluster.apply_hpa(&conditional).await?;
         match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {

@@ -286,20 +286,6 @@ pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
     Value::Array(operations)
 }
 
-/// A manifest that is applied only if there is no object of its name.
-///
-/// An apply creates what is missing and ignores the version then; that of an object which is there is never this one,
-/// because the first write to a new storage is later. A `POST` would do the same, but as its creator we would own each
-/// field twice, and a field that a later manifest lacks would stay.
-#[must_use]
-pub fn if_absent(manifest: &Value) -> Value {
-    let mut manifest = manifest.clone();
-    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".into(), "1".into());
-    }
-    manifest
-}
-
 /// The JSON patch that restores an adopted HPA as it was; `None` when its annotation does not hold a spec.
 #[must_use]
 pub fn restore_patch(adopted: &HpaView) -> Option<Value> {

@@ -24,7 +24,7 @@ use crate::{
         validation::{self, Invalid, TargetRules},
     },
     clock::Monotonic,
-    ports::{Cluster, ClusterError, ListedAutoscalers, StaleCopy},
+    ports::{Cluster, ClusterError, ListedAutoscalers},
 };
 
 /// The autoscalers of one cluster.
@@ -146,9 +146,9 @@ impl<C: Cluster> Kind for Effective<C> {
             self.cluster
                 .stale_autoscalers(Some(item.autoscaler.namespace()))
         };
-        stale
-            .or_else(own)
-            .map_or(Ok(observed), |stale| Err(not_current(&stale)))
+        stale.or_else(own).map_or(Ok(observed), |stale| {
+            Err(report::cache_stale(&stale, ["Ready", "AbleToScale"]))
+        })
     }
 
     fn decide(
@@ -225,12 +225,6 @@ fn existing(
 ) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
     all.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
     all
-}
-
-/// A decision would be made from what the cluster was, so none is.
-fn not_current(stale: &StaleCopy) -> Vec<report::Trouble> {
-    let trouble = |kind| (kind, report::CACHE_STALE, stale.to_string());
-    vec![trouble("Ready"), trouble("AbleToScale")]
 }
 
 /// The scale of the target could not be read, so nothing is decided.

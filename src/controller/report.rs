@@ -19,9 +19,10 @@ use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal:
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-pub(super) use conditions::{CACHE_STALE, INVALID_SPEC};
+pub(super) use conditions::INVALID_SPEC;
 
 use self::{
+    conditions::CACHE_STALE,
     fingerprint::StatusFingerprint,
     written::{NewStatus, WrittenStatus},
 };
@@ -33,7 +34,7 @@ use crate::{
         status::{condition, is_healthy, ledger_status},
         validation::Invalid,
     },
-    ports::{ClusterError, EventNote},
+    ports::{ClusterError, EventNote, StaleCopy},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 
@@ -96,6 +97,12 @@ pub(super) struct Extras {
 
 /// A condition that is False: its type, its reason, and what to do.
 pub(super) type Trouble = (&'static str, &'static str, String);
+
+/// That a decision would be made from what a cluster was, so none is, in these conditions.
+pub(super) fn cache_stale(stale: &StaleCopy, conditions: [&'static str; 2]) -> Vec<Trouble> {
+    let trouble = |kind| (kind, CACHE_STALE, stale.to_string());
+    conditions.map(trouble).into()
+}
 
 // === impl ReportState ===
 

@@ -193,10 +193,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
     }
 
-    /// Whether the autoscalers are known as they are: an old copy may lack one, and its predictions would look left behind.
+    /// Whether autoscalers and predictions are known as they are: an old copy may lack one, and what belongs to it would
+    /// look left behind.
     fn is_current(&self) -> bool {
         let fleets = self.cluster.knows_federated();
         self.cluster.stale_autoscalers(None).is_none()
+            && self.cluster.stale_predictions().is_none()
             && (!fleets || self.cluster.stale_federated(None).is_none())
     }
 

@@ -38,7 +38,7 @@ use super::{
 use crate::{
     api::{
         autoscaler::Autoscaler,
-        ownership::is_part_of,
+        ownership::{if_absent, is_part_of},
         status::{condition, forecast_status, with_transition_times},
     },
     ports::Cluster,
@@ -299,7 +299,8 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {
         .map(|owner| &*owner.uid)
 }
 
-/// The manifest of a prediction; with the UID of the live one, if there is one, so that no other is changed.
+/// The manifest of a prediction; with the UID of the live one, so that no other is changed, or, if there is none, only for
+/// one that does not exist.
 fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> Value {
     let mut metadata = source.prediction_metadata();
     if !uid.is_empty()
@@ -323,7 +324,7 @@ fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> 
             entry
         })
         .collect();
-    json!({
+    let manifest = json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
         "metadata": metadata,
@@ -337,7 +338,11 @@ fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> 
             "predictionWindowSeconds": source.window().as_secs(),
             "predictionMetrics": metrics,
         },
-    })
+    });
+    if uid.is_empty() {
+        return if_absent(&manifest);
+    }
+    manifest
 }
 
 fn described(metric: &MetricSpec, identifier: &str) -> Value {

@@ -25,6 +25,8 @@ pub use self::{
     campaign::{Campaign, Ended},
     elector::{Timing, Token},
 };
+use tokio::{runtime::Handle, sync::watch};
+
 use crate::clock::Clock;
 
 /// The longest that one write to a cluster may take. A write starts only if the token lasts at least that long.
@@ -47,7 +49,16 @@ pub fn identity() -> String {
 #[derive(Debug, Clone)]
 pub struct Leadership {
     right: Arc<RwLock<Right>>,
+    /// How many writes are in flight.
+    writes: watch::Sender<usize>,
     clock: Clock,
+}
+
+/// A write that is in flight. One that is dropped before its end may still arrive, so it counts for [`WRITE_TIME`].
+#[derive(Debug)]
+pub struct WriteInFlight {
+    writes: watch::Sender<usize>,
+    has_ended: bool,
 }
 
 /// The right to write.
@@ -68,6 +79,7 @@ impl Default for Leadership {
     fn default() -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Unlimited)),
+            writes: watch::Sender::new(0),
             clock: Clock::system(),
         }
     }
@@ -79,6 +91,7 @@ impl Leadership {
     pub fn standby(clock: Clock) -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Elected(None))),
+            writes: watch::Sender::new(0),
             clock,
         }
     }
@@ -94,6 +107,26 @@ impl Leadership {
     /// Ends the right to write for good, while the lease is still held.
     pub fn close(&self) {
         *self.right.write().unwrap_or_else(PoisonError::into_inner) = Right::Closed;
+    }
+
+    /// Counts a write that is sent now.
+    #[must_use]
+    pub fn begin_write(&self) -> WriteInFlight {
+        self.writes.send_modify(|writes| *writes += 1);
+        WriteInFlight {
+            writes: self.writes.clone(),
+            has_ended: false,
+        }
+    }
+
+    /// Waits until no write is in flight.
+    pub async fn written(&self) {
+        // It fails only without a sender, and this is one.
+        self.writes
+            .subscribe()
+            .wait_for(|writes| *writes == 0)
+            .await
+            .ok();
     }
 
     /// How long this process may still write; absent if it may not.
@@ -131,6 +164,31 @@ impl Leadership {
     #[must_use]
     pub fn may_act(&self) -> bool {
         self.time_left().is_some_and(|left| left >= WRITE_TIME)
+    }
+}
+
+// === impl WriteInFlight ===
+
+impl WriteInFlight {
+    /// The server has answered, or has not in time.
+    pub fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for WriteInFlight {
+    fn drop(&mut self) {
+        let writes = self.writes.clone();
+        let end = move || writes.send_modify(|writes| *writes = writes.saturating_sub(1));
+        match Handle::try_current() {
+            Ok(runtime) if !self.has_ended => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(WRITE_TIME).await;
+                    end();
+                });
+            }
+            _ => end(),
+        }
     }
 }
 

@@ -120,6 +120,8 @@ pub trait Cluster: Workloads {
     fn stale_autoscalers(&self, namespace: Option<&str>) -> Option<StaleCopy>;
     /// As [`Cluster::stale_autoscalers`], for federated autoscalers.
     fn stale_federated(&self, namespace: Option<&str>) -> Option<StaleCopy>;
+    /// As [`Cluster::stale_autoscalers`], for all predictions.
+    fn stale_predictions(&self) -> Option<StaleCopy>;
     /// The autoscalers of the watched namespaces, at one time.
     fn autoscalers(&self) -> ListedAutoscalers;
     /// Every `TimeSeriesPrediction` of the watched namespaces.

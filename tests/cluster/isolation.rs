@@ -4,7 +4,7 @@ use foretide::clock::Clock;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, api::PostParams};
-use rig::{ClusterOptions, FakeMetrics, MetricsApi, Reading, eventually};
+use rig::{ClusterOptions, Component, FakeMetrics, MetricsApi, Reading, eventually};
 use serde_json::{Value, json};
 
 use crate::{
@@ -174,7 +174,9 @@ async fn a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "creates 750 MB of objects, in some minutes; part of `just nightly`"]
 async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
-    let world = World::start(ClusterOptions::named("large")).await;
+    // Without the controllers of the cluster, which would copy the objects until etcd is full.
+    let options = ClusterOptions::named("large").without(Component::KubeControllerManager);
+    let world = World::start(options).await;
     world.cluster.namespace("tenant").await.unwrap();
     create_large(&world.client, "tenant", 10 * LARGE).await;
     world.deployment("others", 1, "1m").await;
@@ -185,7 +187,11 @@ async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
         .args(["--listen", "127.0.0.1:0"])
         .spawn()
         .unwrap();
-    world.ready("others", "4", |replicas| replicas == 4).await;
+    eventually(TIMEOUT, "others has 4 replicas", || async {
+        let found = world.replicas("others").await;
+        (found == 4).then_some(()).ok_or(found)
+    })
+    .await;
     let deployed = include_str!("../../deploy/30-controller.yaml");
     assert!(deployed.contains("memory: 512Mi"));
     let peak = peak_resident(controller.id().unwrap());

@@ -797,6 +797,10 @@ impl Cluster for FakeCluster {
         self.stale_of(&["FederatedHPA"])
     }
 
+    fn stale_predictions(&self) -> Option<StaleCopy> {
+        self.stale_of(&["TimeSeriesPrediction"])
+    }
+
     fn autoscalers(&self) -> ListedAutoscalers {
         let state = self.state();
         let unreadable = state.undecoded.iter().cloned().collect();

@@ -1276,6 +1276,28 @@ async fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_whose_copies_are_out_of_date_is_not_written() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let before = world.bounds();
+    world.member("m1").state().stale_copies = Some("Pod");
+    world.edit(|fdhpa| fdhpa.spec.autoscaling.max_replicas = 30);
+    let writes = [world.sync(60).await, world.sync(75).await].concat();
+    let to_stale = |write: &String| write.starts_with("m1: ");
+    assert!(!writes.iter().any(to_stale), "{writes:?}");
+    assert_eq!(world.bounds()["m1"], before["m1"]);
+    world.member("m1").state().stale_copies = None;
+    for pass in 6..30 {
+        world.sync(pass * 15).await;
+    }
+    assert_ne!(world.bounds()["m1"], before["m1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_repair_of_one_member_does_not_stop_others_from_growing() {
     let preference = |name: &str, weight: i64| {
         format!("{{targetCluster: {{clusterNames: [{name}]}}, staticWeight: {weight}}}")

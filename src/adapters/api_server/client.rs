@@ -199,10 +199,10 @@ impl Connection {
         Self { redactor, ..self }
     }
 
-    /// The same connection, whose pages of lists wait for those of `other` clusters of the process.
-    pub(in crate::adapters) fn beside(self, other: &Self) -> Self {
+    /// The same connection, whose pages of lists wait for those of other members of this hub.
+    pub(in crate::adapters) fn of_member(self, hub: &Self) -> Self {
         Self {
-            page_turns: other.page_turns.of_another_cluster(),
+            page_turns: hub.page_turns.of_member(),
             ..self
         }
     }
@@ -392,8 +392,10 @@ impl Calls {
             retries: 0,
             max_bytes: response::RESPONSE_MAX,
         };
-        let sent = self.send(&self.writer, &request, attempts, slot);
-        self.decode(&sent.await?)
+        let in_flight = self.gate.begin_write();
+        let sent = self.send(&self.writer, &request, attempts, slot).await;
+        in_flight.end();
+        self.decode(&sent?)
     }
 
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {

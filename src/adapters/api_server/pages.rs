@@ -28,8 +28,10 @@ const SINGLE_MAX: usize = 32 << 20;
 const LIST_MAX: usize = 250_000;
 /// Maximum number of pages without an object: a faulty server may send a list without end.
 const EMPTY_PAGES_MAX: u32 = 100;
-/// How many pages a process reads at a time, of all clusters.
+/// How many pages of members are read at a time.
 const TURNS: usize = 4;
+/// How many pages of the hub.
+const HUB_TURNS: usize = 2;
 
 /// How far a list has been read.
 #[derive(Debug)]
@@ -44,12 +46,14 @@ pub(in crate::adapters) struct Pages {
     without_objects: u32,
 }
 
-/// The right to read a page of a list, which bounds the memory of pages: one at a time for each cluster, so that none
-/// takes the turns of the others, and [`TURNS`] for the process.
+/// The right to read a page of a list, which bounds the memory of pages: [`HUB_TURNS`] at a time for the hub, one for each
+/// member, and [`TURNS`] for all members together. Members never wait for the hub, nor the hub for them.
 #[derive(Debug, Clone)]
 pub(in crate::adapters) struct PageTurns {
     of_cluster: Arc<Semaphore>,
-    of_process: Arc<Semaphore>,
+    /// Those of all members; the hub takes none of them.
+    of_members: Arc<Semaphore>,
+    is_member: bool,
 }
 
 /// A page is being read.
@@ -194,21 +198,23 @@ fn next_limit(limit: usize, bytes: usize, objects: usize) -> usize {
 // === impl PageTurns ===
 
 impl Default for PageTurns {
-    /// Those of a process, and of its first cluster.
+    /// Those of a hub.
     fn default() -> Self {
         Self {
-            of_cluster: Arc::new(Semaphore::new(1)),
-            of_process: Arc::new(Semaphore::new(TURNS)),
+            of_cluster: Arc::new(Semaphore::new(HUB_TURNS)),
+            of_members: Arc::new(Semaphore::new(TURNS)),
+            is_member: false,
         }
     }
 }
 
 impl PageTurns {
-    /// Those of another cluster of the same process.
-    pub(in crate::adapters) fn of_another_cluster(&self) -> Self {
+    /// Those of a member of this hub.
+    pub(in crate::adapters) fn of_member(&self) -> Self {
         Self {
             of_cluster: Arc::new(Semaphore::new(1)),
-            of_process: Arc::clone(&self.of_process),
+            of_members: Arc::clone(&self.of_members),
+            is_member: true,
         }
     }
 
@@ -216,8 +222,12 @@ impl PageTurns {
     pub(in crate::adapters) async fn take(&self) -> PageTurn {
         // They are never closed.
         let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.ok();
-        let of_process = Arc::clone(&self.of_process).acquire_owned().await.ok();
-        PageTurn([of_cluster, of_process])
+        let of_members = if self.is_member {
+            Arc::clone(&self.of_members).acquire_owned().await.ok()
+        } else {
+            None
+        };
+        PageTurn([of_cluster, of_members])
     }
 }
 
@@ -304,24 +314,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_has_one_turn_and_a_process_some() {
+    async fn each_cluster_has_one_turn_and_the_members_some_that_the_hub_does_not_wait_for() {
         let hub = PageTurns::default();
-        let held = hub.take().await;
-        assert!(
-            hub.take().now_or_never().is_none(),
-            "a second one of the hub"
-        );
-        let members: Vec<_> = (0..TURNS).map(|_| hub.of_another_cluster()).collect();
+        let members: Vec<_> = (0..=TURNS).map(|_| hub.of_member()).collect();
         let mut turns: Vec<_> = members
             .iter()
             .map(|member| member.take().now_or_never())
             .collect();
-        assert!(
-            turns.pop().unwrap().is_none(),
-            "one more than the process has"
-        );
+        assert!(turns.pop().unwrap().is_none(), "one more than members have");
         assert!(turns.iter().all(Option::is_some));
-        drop(held);
-        assert!(members[TURNS - 1].take().now_or_never().is_some());
+        let held: Vec<_> = (0..=HUB_TURNS).map(|_| hub.take().now_or_never()).collect();
+        let taken = held.iter().filter(|turn| turn.is_some()).count();
+        assert_eq!(taken, HUB_TURNS, "however many members are read");
+        turns.pop();
+        assert!(members[TURNS].take().now_or_never().is_some());
     }
 }

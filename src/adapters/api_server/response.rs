@@ -25,8 +25,9 @@ use super::error::{CallError, innermost};
 
 /// Maximum size of a response to a single request: usage of the pods of a namespace is the longest.
 pub(super) const RESPONSE_MAX: usize = 32 << 20;
-/// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB at most.
-const EVENT_MAX: usize = 8 << 20;
+/// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB by default. In JSON a character may have six
+/// bytes.
+const EVENT_MAX: usize = 16 << 20;
 /// Maximum size of a response with an error status.
 const ERROR_MAX: usize = 64 << 10;
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::error::CallError;
-use crate::leadership::Leadership;
+use crate::leadership::{Leadership, WriteInFlight};
 
 /// Whether this process may write; clones share their state.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +29,11 @@ impl WriteGate {
     /// The epoch of the leader, if one is elected.
     pub(in crate::adapters) fn epoch(&self) -> Option<i32> {
         self.0.epoch()
+    }
+
+    /// Counts a write that is sent now.
+    pub(super) fn begin_write(&self) -> WriteInFlight {
+        self.0.begin_write()
     }
 
     /// The time for a write that takes at most `deadline` and starts now.

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
 use super::{
-    Hub, KubeCluster, Options, WatchTimeouts, Watched,
+    Hub, KubeCluster, Options, WatchReport, WatchTimeouts, Watched,
     writes::{self, StatusField},
 };
 use crate::{
@@ -50,11 +50,14 @@ impl KubeCluster<Hub> {
     /// Whether every kind has been listed, and all copies are up to date: otherwise nothing can be decided.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        // A cluster without the CRD of fleets never lists them.
-        let is_used = |store: &Arc<dyn Watched>| store.is_synced();
-        let mut used = self.watched().into_iter().filter(is_used);
         let max = self.timeouts.max_staleness;
-        Workloads::is_synced(self) && used.all(|store| store.stale(None, max).is_none())
+        let mut needed = self.stores.watched();
+        needed.push(self.role.autoscalers.clone());
+        if self.knows_federated() {
+            needed.push(self.role.federated.clone());
+        }
+        let is_current = |store: &Arc<dyn Watched>| store.stale(None, max).is_none();
+        Workloads::is_synced(self) && needed.iter().all(is_current)
     }
 
     /// A status whose decision says which leader writes it.
@@ -85,6 +88,12 @@ impl Cluster for KubeCluster<Hub> {
         self.role
             .federated
             .stale(namespace, self.timeouts.max_staleness)
+    }
+
+    fn stale_predictions(&self) -> Option<StaleCopy> {
+        self.role
+            .predictions
+            .stale(None, self.timeouts.max_staleness)
     }
 
     fn autoscalers(&self) -> ListedAutoscalers {
@@ -160,7 +169,13 @@ impl Cluster for KubeCluster<Hub> {
     }
 
     fn knows_federated(&self) -> bool {
-        self.role.federated.is_synced()
+        let WatchReport {
+            synced,
+            forbidden_or_not_found,
+            ..
+        } = self.role.federated.report();
+        // A cluster that had the CRD, and has it no more, knows no fleets either.
+        synced && !forbidden_or_not_found
     }
 
     async fn federated_changed(&self) -> BTreeSet<ObjectKey> {

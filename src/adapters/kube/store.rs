@@ -28,8 +28,9 @@ use crate::{
 /// A label: its key and its value.
 pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);
 
-/// Maximum size of an object as JSON text. Etcd stores 1.5 MiB of one by default.
-const OBJECT_MAX: usize = 8 << 20;
+/// Maximum size of an object as JSON text, as of an event. Etcd stores 1.5 MiB of one by default, and in JSON a character
+/// may have six bytes.
+const OBJECT_MAX: usize = 16 << 20;
 /// Maximum size of an object that is kept as it is, without the annotations of others.
 const KEPT_MAX: usize = 256 << 10;
 /// The domains of the annotations that are read.

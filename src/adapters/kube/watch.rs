@@ -162,17 +162,6 @@ impl Default for WatchTimeouts {
     }
 }
 
-impl WatchTimeouts {
-    /// The same timeouts with another maximum staleness.
-    #[must_use]
-    pub fn with_max_staleness(self, max_staleness: SignedDuration) -> Self {
-        Self {
-            max_staleness,
-            ..self
-        }
-    }
-}
-
 // === impl Watch ===
 
 impl<V: Stored> Watch<V> {
@@ -223,11 +212,13 @@ impl<V: Stored> Watch<V> {
         let pairs = pages.query(self.store.selector_parameter());
         let begun = response::send(&self.client, self.request(&pairs)?);
         let begun = timeout(limit, begun).await.map_err(expired)??;
-        // Only now: a server that does not answer takes nobody's turn.
-        let turn = self.turns.take().await;
-        let text = response::text(begun.into_body(), pages.max_bytes());
-        let text = timeout(limit, text).await.map_err(expired)??;
-        Ok((text, turn))
+        let read = async {
+            // Only now: a server that does not answer takes nobody's turn.
+            let turn = self.turns.take().await;
+            let text = response::text(begun.into_body(), pages.max_bytes()).await?;
+            Ok((text, turn))
+        };
+        timeout(limit, read).await.map_err(expired)?
     }
 
     /// Follows the changes after `version` until the kind must be listed again; returns the version that it got to.
@@ -330,6 +321,12 @@ impl<V: Stored> Watch<V> {
                     self.store.delete(&entry);
                 }
             }
+            // From a server that was restored from a backup.
+            WatchEvent::Bookmark(bookmark)
+                if is_older(&bookmark.metadata.resource_version, version) =>
+            {
+                return Err(WatchEnd::Expired);
+            }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
             WatchEvent::Error(status) => return Err(WatchEnd::from(CallError::from(*status))),
         }
@@ -349,13 +346,14 @@ impl<V: Stored> Watch<V> {
         if outage.failures > 0 {
             tracing::info!(kind = self.store.resource.kind, "watch recovered");
         }
-        outage.failures = 0;
+        *outage = Outage::default();
         self.store.counts.recovered();
     }
 
     fn expired(&self, outage: &mut Outage) {
         // Counted, so that a server that expires every watch is listed with growing pauses.
         outage.failures = outage.failures.saturating_add(1);
+        outage.retry_after = Duration::ZERO;
         tracing::debug!(
             kind = self.store.resource.kind,
             "watch expired; listing again"

@@ -160,9 +160,9 @@ impl Inventory {
         }
     }
 
-    /// A connection to a member, which shares the memory for pages of lists with that to the hub.
-    pub(super) fn beside_the_hub(&self, member: Connection) -> Connection {
-        member.beside(&self.connection)
+    /// A connection to a member, whose pages of lists wait for those of other members.
+    pub(super) fn of_member(&self, member: Connection) -> Connection {
+        member.of_member(&self.connection)
     }
 
     /// Watches Secrets and profiles until it is dropped; returns only when a watch exits.

@@ -3,15 +3,16 @@
 //!
 //! A Secret without a kubeconfig says it as well, so that a cluster that is gone together with its Secret can leave.
 
-use foretide_crds::{ClusterStatus, FederatedHPA};
+use foretide_crds::{ClusterStatus, FederatedHPAStatus};
+use foretide_domain::federate::Ledger;
 use http::Method;
-use kube::ResourceExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{admin::AdminClient, secret::LEAVING};
 use crate::{
-    adapters::api_server::{Body, CallError, Resource},
+    adapters::api_server::{Body, Resource},
     api::status::stored_ledger,
     ports::ClusterError,
 };
@@ -32,10 +33,11 @@ pub struct FleetShare {
     pub reason: String,
 }
 
+/// The fields of a fleet that are read: others may be in a form that this version does not know.
 #[derive(Deserialize)]
-struct FleetList {
-    #[serde(default)]
-    items: Vec<FederatedHPA>,
+struct FleetObject {
+    metadata: ObjectMeta,
+    status: Option<FederatedHPAStatus>,
 }
 
 impl AdminClient {
@@ -47,13 +49,19 @@ impl AdminClient {
         let what = "the list of kind FederatedHPA";
         let path = Resource::FEDERATED_HPA.collection(None);
         let path = path.map_err(|error| error.about(what))?;
-        let fleets = match self.calls.read::<FleetList>(&path).await {
-            Ok(fleets) => fleets.items,
+        let mut fleets: Vec<FleetObject> = Vec::new();
+        let listed = self.calls.list(&path, &[], |fleet| {
+            fleets.push(serde_json::from_str(fleet)?);
+            Ok(())
+        });
+        match listed.await {
+            Ok(()) => {}
             // A hub without the kind has no fleets.
-            Err(CallError::Status { code: 404, .. }) => Vec::new(),
+            Err(error) if error.is_status(404) => return Ok(Vec::new()),
             Err(error) => return Err(error.about(what)),
-        };
-        Ok(fleets.iter().flat_map(shares_of).collect())
+        }
+        let shares: Result<Vec<_>, _> = fleets.iter().map(shares_of).collect();
+        Ok(shares?.into_iter().flatten().collect())
     }
 
     /// Marks a member as leaving: in its Secret of this name, or in a new one that has only the `label` of members
@@ -104,23 +112,38 @@ impl AdminClient {
     }
 }
 
-fn shares_of(fleet: &FederatedHPA) -> Vec<FleetShare> {
+/// What a fleet has in members; an error if its ledger cannot be read, because then that is unknown.
+fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();
     let status = fleet.status.as_ref();
-    let ledger = status.and_then(|status| stored_ledger(status.ledger.as_deref()?));
+    let stored = status.and_then(|status| status.ledger.as_deref());
+    let ledger = match stored.map(stored_ledger) {
+        None => Ledger::default(),
+        Some(Some(ledger)) => ledger,
+        Some(None) => {
+            return Err(ClusterError::Invalid {
+                what: format!("FederatedHPA {namespace}/{fleet_name}"),
+                message:
+                    "status.ledger cannot be read, so what the fleet has in members is unknown; \
+                          the controller writes it again within minutes"
+                        .to_owned(),
+            });
+        }
+    };
     let rows = status.and_then(|status| status.clusters.as_deref());
     let rows = rows.unwrap_or_default();
-    let namespace = fleet.namespace().unwrap_or_default();
-    let names = ledger.unwrap_or_default().members.into_keys();
+    let names = ledger.members.into_keys();
     let share = |member: String| {
         let row = rows.iter().find(|row: &&ClusterStatus| row.name == member);
         FleetShare {
-            fleet: format!("{namespace}/{}", fleet.name_any()),
+            fleet: format!("{namespace}/{fleet_name}"),
             current: row.and_then(|row| row.current),
             reason: row.and_then(|row| row.reason.clone()).unwrap_or_default(),
             member,
         }
     };
-    names.map(share).collect()
+    Ok(names.map(share).collect())
 }
 
 #[cfg(test)]
@@ -209,7 +232,8 @@ mod tests {
                 {"name": "north", "reason": "Leaving: it leaves"},
             ],
         });
-        let fleets = json!({"items": [fleet("web", status), fleet("new", Value::Null)]});
+        let items = [fleet("web", status), fleet("new", Value::Null)];
+        let fleets = json!({"metadata": {"resourceVersion": "1"}, "items": items});
         let (server, hub) = admin_client(move |_, _| Reply::Ok(fleets.clone()));
         let share = |member: &str, current, reason: &str| FleetShare {
             fleet: "shop/web".into(),
@@ -222,8 +246,24 @@ mod tests {
             share("west", None, ""),
         ];
         assert_eq!(hub.fleet_shares().await, Ok(expected));
-        let line = "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas";
+        let line = "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas?limit=500";
         assert_eq!(server.lines(), [line]);
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_cannot_be_read_does_not_mean_no_shares() {
+        let fleet = json!({
+            "metadata": {"name": "web", "namespace": "shop"}, "status": {"ledger": "{"},
+        });
+        let list = json!({"metadata": {"resourceVersion": "1"}, "items": [fleet]});
+        let (_, hub) = admin_client(move |_, _| Reply::Ok(list.clone()));
+        let error = hub.fleet_shares().await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("FederatedHPA shop/web is not valid: status.ledger"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

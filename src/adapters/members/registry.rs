@@ -228,7 +228,7 @@ impl MemberRegistry {
         let server = access.host();
         match (self.connect)(&access) {
             Ok(connection) => {
-                let connection = self.inventory.beside_the_hub(connection);
+                let connection = self.inventory.of_member(connection);
                 tracing::info!(member = name, server, "connecting to a member");
                 let connection = self.open(name, access, connection, &entry.restarts);
                 entry.replace(connection);
@@ -248,7 +248,7 @@ impl MemberRegistry {
         let options = Options {
             namespaces: &self.settings.namespaces,
             limits: Limits::default(),
-            timeouts: WatchTimeouts::default().with_max_staleness(timeouts.watch_silence),
+            timeouts: WatchTimeouts::default(),
             gate: self.gate.clone(),
             clock: self.clock.clone(),
         };

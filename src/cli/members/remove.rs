@@ -32,6 +32,10 @@ pub(super) struct RemoveArgs {
     /// How long to wait until no fleet has a share there any more
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15m")]
     timeout: jiff::SignedDuration,
+    /// Also a member that is not listed and in no fleet: a controller may still have a connection to it, as long as its
+    /// Secret was only deleted
+    #[arg(long)]
+    force: bool,
     /// Print what the fleets have there, without changing anything
     #[arg(long)]
     dry_run: bool,
@@ -42,11 +46,11 @@ pub(super) async fn run(args: &RemoveArgs) -> Result<CommandOutput, Failure> {
     let hub = args.hub.client().await?;
     let listed = args.listed(&hub).await?;
     let shares = args.shares(&hub).await?;
-    if listed.is_none() && shares.is_empty() {
+    if listed.is_none() && shares.is_empty() && !args.force {
         let (name, namespace) = (&args.name, &args.hub.namespace);
         return Err(Failure::runtime(format!(
             "no member {name}: namespace {namespace} has no Secret for it, and no fleet has a share there; \
-             foretide members list shows all members"
+             foretide members list shows all members; --force removes what a controller may still know of it"
         )));
     }
     if args.dry_run {

@@ -56,7 +56,7 @@ use super::{
     decide::DecideContext,
     demand_sample,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{CACHE_STALE, Report, ReportState, Reporter, Trouble},
+    report::{Report, ReportState, Reporter, Trouble, cache_stale},
     state::StateCell,
 };
 use crate::{
@@ -66,7 +66,7 @@ use crate::{
         validation::{self, Invalid},
     },
     clock::Monotonic,
-    ports::{Cluster, ClusterError, Fleet, StaleCopy},
+    ports::{Cluster, ClusterError, Fleet},
     telemetry::Write,
 };
 
@@ -261,10 +261,6 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         state: &StateCellOf<Self>,
         round: &Self::Round,
     ) -> Observed<Self> {
-        let namespace = item.autoscaler.namespace();
-        if let Some(stale) = self.hub.stale_federated(Some(namespace)) {
-            return Err(not_current(&stale));
-        }
         let due = {
             let fleet = &state.lock().of_kind;
             DueFleet {
@@ -277,7 +273,12 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         if round.is_empty() && due.remaining.is_empty() {
             return Err(no_members());
         }
-        Ok(round.observe(&*self.hub, due).await)
+        let observed = round.observe(&*self.hub, due).await;
+        // After the reads, which may take seconds.
+        let stale = self.hub.stale_federated(Some(item.autoscaler.namespace()));
+        stale.map_or(Ok(observed), |stale| {
+            Err(cache_stale(&stale, ["Ready", "Assigned"]))
+        })
     }
 
     fn decide(
@@ -422,12 +423,6 @@ fn restore_nothing(decision: &mut FleetDecision) {
             *reason = Reason::Steady;
         }
     }
-}
-
-/// A decision would be made from what the hub was, so none is.
-fn not_current(stale: &StaleCopy) -> Vec<Trouble> {
-    let trouble = |kind| (kind, CACHE_STALE, stale.to_string());
-    vec![trouble("Ready"), trouble("Assigned")]
 }
 
 /// Nothing can be decided without a member.

@@ -495,6 +495,13 @@ impl<M: Member> WorkloadReader<'_, M> {
         observed: Result<TargetObservation, ClusterError>,
     ) -> MemberObservation {
         let (cluster, target) = (self.reads.cluster(), &self.part.workload.target);
+        // After the reads, which may take seconds. The member answers, so it is not lost yet.
+        if let Some(stale) = cluster.stale(target) {
+            return MemberObservation::Unknown {
+                problem: stale.to_string(),
+                answers: true,
+            };
+        }
         let observed = match observed {
             Ok(observed) => observed,
             Err(ClusterError::NotFound { .. }) => {

@@ -4,11 +4,10 @@ use foretide_domain::{
     Replicas,
     federate::{Action, MemberDecision},
 };
-
 use serde_json::Value;
 
 use super::{observe::MemberObservation, state::MemberRecord, template::Template};
-use crate::controller::child_hpa;
+use crate::api::ownership;
 
 /// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +30,7 @@ impl Placement {
     pub(super) fn manifest(&self) -> Value {
         let manifest = &*self.template.manifest;
         let Some(uid) = &self.over else {
-            return child_hpa::if_absent(manifest);
+            return ownership::if_absent(manifest);
         };
         let mut manifest = manifest.clone();
         if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {

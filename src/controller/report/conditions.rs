@@ -29,7 +29,7 @@ use crate::{
 pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 
 /// The reason of an object about which nothing is decided, because the copies of what it needs may be out of date.
-pub(in crate::controller) const CACHE_STALE: &str = "CacheStale";
+pub(super) const CACHE_STALE: &str = "CacheStale";
 
 /// The reason of a target whose replicas another writer keeps changing.
 pub(in crate::controller) const EXTERNAL_WRITER: &str = "ExternalWriter";

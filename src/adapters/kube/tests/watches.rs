@@ -220,14 +220,14 @@ async fn an_event_longer_than_the_limit_is_an_error() {
         0 => list("10", "", &[pod("a", 1)]),
         1 => {
             let mut long = pod("b", 11);
-            long["metadata"]["annotations"] = json!({ "a": "x".repeat(9 << 20) });
+            long["metadata"]["annotations"] = json!({ "a": "x".repeat(17 << 20) });
             Reply::EventsAndSilence(vec![event("ADDED", &long)])
         }
         _ => Reply::Hang,
     });
     follow(&store, timeouts(), (server, client, 3)).await;
     assert_eq!(names(&store), ["a"]);
-    let expected = "invalid response: longer than the limit of 8192 KiB";
+    let expected = "invalid response: longer than the limit of 16384 KiB";
     assert_eq!(store.report().failing.as_deref(), Some(expected));
 }
 
@@ -565,7 +565,7 @@ async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
 
 #[tokio::test]
 async fn one_object_that_is_too_large_is_unreadable_for_itself() {
-    let objects = [pod("a", 1), fat(pod("b", 2), 9 << 20), pod("c", 3)];
+    let objects = [pod("a", 1), fat(pod("b", 2), 17 << 20), pod("c", 3)];
     let (server, client) = FakeServer::new(move |sent, _before| {
         if sent.line.contains("watch=true") {
             Reply::Hang
@@ -655,7 +655,9 @@ async fn only_what_a_watch_delivers_shows_that_the_copies_are_up_to_date() {
         (true, "its end"),
         (true, "a bookmark"),
     ];
-    for (delivered, (expected, what)) in delivered.lock().unwrap().iter().zip(expected) {
+    let delivered = delivered.lock().unwrap();
+    assert_eq!(delivered.len(), expected.len());
+    for (delivered, (expected, what)) in delivered.iter().zip(expected) {
         assert_eq!(*delivered, expected, "{what}");
     }
 }
@@ -692,4 +694,35 @@ fn copies_are_stale_by_namespace() {
     assert_eq!(stale(None), Some(Some(old.at())));
     store.contacted(Some("shop"), Contact::now());
     assert_eq!(stale(None), None);
+}
+
+#[tokio::test]
+async fn a_bookmark_before_the_version_of_a_watch_lists_again() {
+    let store = pods(None);
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => list("100", "", &[pod("a", 90)]),
+        1 => Reply::EventsAndSilence(vec![bookmark("60")]),
+        2 => list("61", "", &[pod("b", 50)]),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server, client, 4)).await;
+    assert_eq!(names(&store), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_a_server_asked_for_is_over_when_the_watch_delivers() {
+    let store = pods(None);
+    let started = tokio::time::Instant::now();
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => Reply::FailUntil(429, "30"),
+        1 => list("10", "", &[pod("a", 1)]),
+        2 => Reply::Events(vec![bookmark("11")]),
+        3 => Reply::Fail(410, "too old resource version"),
+        4 => list("20", "", &[pod("b", 12)]),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server, client, 6)).await;
+    assert_eq!(names(&store), ["b"]);
+    let waited = started.elapsed().as_secs();
+    assert_eq!(waited, 30, "once");
 }
