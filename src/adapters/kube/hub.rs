@@ -11,14 +11,14 @@ use foretide_crds::{
 };
 use foretide_domain::ScaleTarget;
 use k8s_openapi::api::core::v1::Namespace;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Hub, KubeCluster, Options, WatchReport, WatchTimeouts, Watched,
     writes::{self, StatusField},
 };
 use crate::{
-    adapters::api_server::{Connection, Limits, Resource, WriteGate},
+    adapters::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate},
     clock::Clock,
     ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, StaleCopy, Workloads},
 };
@@ -58,6 +58,21 @@ impl KubeCluster<Hub> {
         }
         let is_current = |store: &Arc<dyn Watched>| store.stale(None, max).is_none();
         Workloads::is_synced(self) && needed.iter().all(is_current)
+    }
+
+    /// Writes only the conditions of a status that was made from a copy which may be out of date: the rest may have been
+    /// written since.
+    async fn write_conditions(
+        &self,
+        object: ObjectPath<'_>,
+        uid: &str,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> Result<(), ClusterError> {
+        let field = StatusField {
+            name: "conditions",
+            value: json!(status.conditions),
+        };
+        writes::write_status_field(&self.calls, object, uid, field).await
     }
 
     /// A status whose decision says which leader writes it.
@@ -145,6 +160,9 @@ impl Cluster for KubeCluster<Hub> {
         let (namespace, name, uid) = address(about);
         let object = Resource::EHPA.object(namespace, name);
         let status = &self.with_epoch(status);
+        if self.stale_autoscalers(Some(namespace)).is_some() && about.status.is_some() {
+            return self.write_conditions(object, uid, status).await;
+        }
         writes::write_status(&self.calls, object, uid, status).await
     }
 
@@ -216,6 +234,9 @@ impl Cluster for KubeCluster<Hub> {
             fleet: self.with_epoch(&status.fleet),
             ..status.clone()
         };
+        if self.stale_federated(Some(namespace)).is_some() && about.status.is_some() {
+            return self.write_conditions(object, uid, &status.fleet).await;
+        }
         writes::write_status(&self.calls, object, uid, status).await
     }
 
@@ -225,7 +246,7 @@ impl Cluster for KubeCluster<Hub> {
         if about.status.is_some() {
             let field = StatusField {
                 name: "ledger",
-                value: ledger,
+                value: ledger.into(),
             };
             return writes::write_status_field(&self.calls, object, uid, field).await;
         }

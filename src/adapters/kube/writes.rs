@@ -30,12 +30,12 @@ const MANAGER: &str = "foretide";
 const NOTE_MAX: usize = 1024;
 
 /// A field of a status that is a text.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct StatusField<'a> {
     /// As the API spells it.
     pub(super) name: &'a str,
     /// What it is to hold.
-    pub(super) value: &'a str,
+    pub(super) value: Value,
 }
 
 /// Gets a scale subresource.

@@ -275,10 +275,11 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         }
         let observed = round.observe(&*self.hub, due).await;
         // After the reads, which may take seconds.
-        let stale = self.hub.stale_federated(Some(item.autoscaler.namespace()));
-        stale.map_or(Ok(observed), |stale| {
-            Err(cache_stale(&stale, ["Ready", "Assigned"]))
-        })
+        let namespace = Some(item.autoscaler.namespace());
+        match self.hub.stale_federated(namespace) {
+            None => Ok(observed),
+            Some(copy) => Err(cache_stale(&copy, ["Ready", "Assigned"])),
+        }
     }
 
     fn decide(

@@ -15,7 +15,7 @@ use crate::{
         Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent},
     },
-    clock::Clock,
+    clock::{Clock, Contact},
     leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };
@@ -426,6 +426,42 @@ async fn a_status_is_written_to_the_object_that_was_decided_about_and_no_other()
             sent(autoscaler, "u2", json!({"expectReplicas": 4})),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
+    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
+    let object = json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
+        "spec": manifest("EffectiveHorizontalPodAutoscaler")["spec"],
+        "status": {"expectReplicas": 4},
+    });
+    let autoscaler: EffectiveHorizontalPodAutoscaler =
+        serde_json::from_value(object.clone()).unwrap();
+    let fdhpa: FederatedHPA = serde_json::from_value(object).unwrap();
+    let old = foretide_crds::EffectiveHorizontalPodAutoscalerStatus {
+        expect_replicas: Some(4),
+        conditions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let old_fleet = FederatedHPAStatus {
+        fleet: old.clone(),
+        ..FederatedHPAStatus::default()
+    };
+    let written = async || {
+        cluster.write_status(&autoscaler, &old).await.unwrap();
+        let written = cluster.write_federated_status(&fdhpa, &old_fleet);
+        written.await.unwrap();
+        let sent = server.sent();
+        let last = sent.iter().rev().take(2);
+        last.map(|sent| sent.body[1]["path"].clone())
+            .collect::<Vec<_>>()
+    };
+    // Never listed, and therefore not known to be up to date.
+    assert_eq!(written().await, ["/status/conditions"; 2]);
+    cluster.role.autoscalers.contacted(None, Contact::now());
+    cluster.role.federated.contacted(None, Contact::now());
+    assert_eq!(written().await, ["/status"; 2]);
 }
 
 #[tokio::test]
