@@ -1,16 +1,22 @@
-//! The limit of open files of this process. Every connection is one, and a process that has none left can neither open a
+//! The limit of open files of this process. Every connection is an open file. A process at its limit can neither open a
 //! connection nor read a certificate.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    io,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 
-/// The files of a hub with a hundred members, at forty connections each: seven watches, and requests in flight.
+/// The open files of a hub with a hundred members, with forty connections each: seven watches, and requests in flight.
 const ENOUGH: u64 = 4096;
 
 /// Raises the limit to what the system allows, as programs in Go do, and warns if that may be too low.
 ///
-/// Many systems set a low limit for programs that use `select`, and a high one up to which a process may raise it.
+/// Many systems set a low soft limit for programs that use `select`, and a high hard limit up to which a process may raise
+/// it.
 pub(crate) fn raise_limit() {
-    let limit = raised_limit();
+    let limit = raise(getrlimit(Resource::Nofile), |limit| {
+        setrlimit(Resource::Nofile, limit)
+    });
     if let Some(limit) = limit.filter(|limit| *limit < ENOUGH) {
         tracing::warn!(
             limit,
@@ -21,17 +27,14 @@ pub(crate) fn raise_limit() {
     }
 }
 
-/// The limit, after it was raised if that is possible; absent if there is none.
-fn raised_limit() -> Option<u64> {
-    let before = getrlimit(Resource::Nofile);
+/// Raises the soft limit to the hard limit with `set`. Returns the limit in force; none if there is no limit.
+fn raise(before: Rlimit, set: impl FnOnce(Rlimit) -> io::Result<()>) -> Option<u64> {
+    let (soft, hard) = (before.current, before.maximum);
     let raised = Rlimit {
-        current: before.maximum,
+        current: hard,
         ..before
     };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => raised.current,
-        Err(_) => before.current,
-    }
+    if set(raised).is_ok() { hard } else { soft }
 }
 
 #[cfg(test)]
@@ -39,15 +42,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_to_what_the_system_allows() {
-        let limit = getrlimit(Resource::Nofile);
-        let allowed = limit.maximum.unwrap();
-        let low = Rlimit {
-            current: Some(allowed - 1),
-            ..limit
-        };
-        setrlimit(Resource::Nofile, low).unwrap();
-        assert_eq!(raised_limit(), Some(allowed));
-        assert_eq!(getrlimit(Resource::Nofile).current, Some(allowed));
+    fn the_soft_limit_is_raised_to_the_hard_limit_if_the_system_allows_it() {
+        let refused = Err(io::Errno::PERM);
+        for (hard, outcome, in_force) in [
+            (Some(4096), Ok(()), Some(4096)),
+            (Some(4096), refused, Some(1024)),
+            (None, Ok(()), None),
+            (None, refused, Some(1024)),
+        ] {
+            let before = Rlimit {
+                current: Some(1024),
+                maximum: hard,
+            };
+            let limit = raise(before, |raised| {
+                assert_eq!((raised.current, raised.maximum), (hard, hard));
+                outcome
+            });
+            assert_eq!(limit, in_force, "hard limit {hard:?}, {outcome:?}");
+        }
     }
 }
