@@ -1,4 +1,4 @@
-//! A map of values that are kept while they are held elsewhere, for keys that come from what users write.
+//! A bounded map of shared values, for keys that come from objects that users write.
 
 use std::{
     collections::HashMap,
@@ -6,11 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Values by key, each made when it is first asked for.
+/// Values by key, each created at its first use.
 ///
 /// # Guarantees
-/// A value that is held elsewhere stays. The others may be forgotten once there are as many as `limit`; first those that
-/// are like new ones.
+/// A value that is held elsewhere is never evicted. At `limit` the others are, first those that equal a new value.
 #[derive(Debug)]
 pub(crate) struct SharedMap<K, V> {
     limit: usize,
@@ -21,7 +20,7 @@ pub(crate) struct SharedMap<K, V> {
 // === impl SharedMap ===
 
 impl<K: Eq + Hash, V> SharedMap<K, V> {
-    /// An empty map that forgets idle values at this size.
+    /// An empty map that evicts values that are not held elsewhere when it reaches this size.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -30,15 +29,15 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
         }
     }
 
-    /// The same map, in which values that are not like new ones are forgotten last.
-    pub(crate) fn forgetting_first(self, is_like_new: fn(&V) -> bool) -> Self {
+    /// The same map, which first evicts the values that `is_like_new` returns true for.
+    pub(crate) fn evicting_first(self, is_like_new: fn(&V) -> bool) -> Self {
         Self {
             is_like_new,
             ..self
         }
     }
 
-    /// The value of a key; `make` makes a new one.
+    /// The value of a key; `make` creates a missing one.
     pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut values = self.lock();
         if values.len() >= self.limit && !values.contains_key(&key) {
@@ -51,7 +50,7 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
         Arc::clone(values.entry(key).or_insert_with(|| Arc::new(make())))
     }
 
-    /// The keys of the values that have a property.
+    /// The keys of the values for which `has` returns true.
     pub(crate) fn keys_where(&self, has: impl Fn(&V) -> bool) -> Vec<K>
     where
         K: Clone,
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_the_limit_values_that_are_not_held_are_forgotten() {
+    fn values_that_are_not_held_are_evicted_at_the_limit() {
         let map = SharedMap::new(3);
         let held = map.get_or_insert_with(0, || 0);
         for key in 1..10 {
@@ -87,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_not_like_new_are_forgotten_last() {
-        let map = SharedMap::new(3).forgetting_first(|value: &i32| value % 2 == 0);
+    fn values_that_are_like_new_are_evicted_first() {
+        let map = SharedMap::new(3).evicting_first(|value: &i32| value % 2 == 0);
         for key in [1, 2, 4, 6, 8] {
             drop(map.get_or_insert_with(key, || key));
         }

@@ -1,12 +1,13 @@
-//! Which reads of a metrics API or of a Prometheus fail at once because it hangs: those of one namespace, or all.
+//! Circuits of a metrics API or of a Prometheus: while one is open, the reads of one namespace, or of all, fail at once.
 //!
-//! What one namespace asks for may hang while the server answers everybody else, as an expensive query does. Therefore
-//! each namespace has a circuit of its own. That of all opens after [`FAILURES`] timeouts in a row, if they were those of
-//! [`NAMESPACES`] namespaces or of a request about none, and if nobody was answered while they waited.
+//! An expensive query of one namespace may hang while the server answers all other namespaces. Each namespace therefore has
+//! its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to [`NAMESPACES`]
+//! namespaces, or one belongs to a request about no namespace, and if the server answered no request while they waited.
 //!
-//! While it is open, one request at a time is the attempt that may close it. A namespace that was answered last, or was
-//! never seen, may make it at once, any other after the pause of its [`Breaker`], and none twice before all that sync had
-//! a chance. So a namespace whose requests hang does not keep the circuit of the others open.
+//! While the shared circuit is open, one request at a time is the attempt that may close it. A namespace whose last request
+//! was answered, or that is unknown, may make the attempt at once, and any other after the pause of its [`Breaker`]. No
+//! namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not keep the circuit open
+//! for the others.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,34 +16,40 @@ use crate::{
     clock::Monotonic,
 };
 
-/// How many namespaces must be without an answer before an API counts as hanging for all.
+/// How many namespaces must time out before the shared circuit opens.
 const NAMESPACES: usize = 3;
-/// How long after its attempt a namespace makes no other: the attempt, the pause after it, and a sync period.
-const TURN: Duration = Duration::from_secs(5 + 5 + 15);
+/// The least time between two attempts of a namespace for the shared circuit. It is long enough for every other namespace
+/// to sync once: the sum of
+///
+/// - 5 s, the timeout of a read of metrics (`leadership::WRITE_TIME`, which `api_server::client` uses for all requests; a
+///   Prometheus has 10 s),
+/// - 5 s, the pause after it (`OPEN_FOR` of [`Breaker`]),
+/// - 15 s, the default of `--sync-period` (`config::args`).
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(5 + 5 + 15);
 /// How long a timeout is remembered if no request follows it.
 const REMEMBERED: Duration = Duration::from_mins(2);
-/// How many namespaces are remembered.
+/// How many namespaces are remembered at most.
 const MAX_REMEMBERED: usize = 256;
 
 /// The circuits of one API.
 #[derive(Debug, Default)]
 pub(super) struct Circuits {
     all: Breaker,
-    /// Whose requests have timed out since anybody was answered, up to [`NAMESPACES`]; none for those about no namespace.
+    /// The namespaces with timeouts since the last answer, up to [`NAMESPACES`]; none stands for requests about no namespace.
     silent: Vec<Option<String>>,
     /// The last answer.
     answered: Option<Monotonic>,
-    /// The last timeout while nobody was answered.
+    /// The last timeout of a request during which no other was answered; absent after an answer.
     timed_out: Option<Monotonic>,
-    /// The namespaces that were not answered last.
+    /// The namespaces whose last request timed out.
     namespaces: HashMap<String, Unanswered>,
 }
 
-/// The circuit of a namespace that was not answered last.
+/// The circuit of a namespace whose last request timed out.
 #[derive(Debug)]
 struct Unanswered {
     own: Breaker,
-    /// When it last made the attempt for all.
+    /// When it last made the attempt for the shared circuit.
     attempted: Option<Monotonic>,
     changed: Monotonic,
 }
@@ -50,16 +57,16 @@ struct Unanswered {
 /// A circuit that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Open {
-    /// Whether it is that of the namespace, and not that of all.
+    /// Whether it is the circuit of the namespace, rather than the shared one.
     pub(super) is_of_namespace: bool,
-    /// How long until the next attempt.
+    /// The time until the next attempt.
     pub(super) retry_in: Duration,
 }
 
 // === impl Circuits ===
 
 impl Circuits {
-    /// Whether a request may be sent now. One that is admitted while a circuit is open is the attempt, and must be sent.
+    /// Whether a request may be sent now. A request that is admitted while a circuit is open is the attempt, and must be sent.
     pub(super) fn admit(&mut self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
         self.check(namespace, now)?;
         let is_attempt = self.all.is_open();
@@ -76,7 +83,7 @@ impl Circuits {
         Ok(())
     }
 
-    /// As [`Circuits::admit`], of a request that is not sent yet: it is not the attempt.
+    /// As [`Circuits::admit`], but for a request that is sent later and does not become the attempt.
     pub(super) fn check(&self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
         let refused = |is_of_namespace| {
             move |retry_in| Open {
@@ -92,9 +99,9 @@ impl Circuits {
             return Ok(());
         }
         self.all.check(now).map_err(refused(false))?;
-        let turn = known.and_then(|known| Some(known.attempted? + TURN));
-        match turn {
-            Some(turn) if self.all.is_open() && now < turn => Err(refused(false)(turn.since(now))),
+        let next_attempt = known.and_then(|known| Some(known.attempted? + ATTEMPT_INTERVAL));
+        match next_attempt {
+            Some(next) if self.all.is_open() && now < next => Err(refused(false)(next.since(now))),
             _ => Ok(()),
         }
     }
@@ -115,7 +122,7 @@ impl Circuits {
             known.own.record(false, now);
             known.changed = now;
         }
-        // An API that answers others meanwhile does not hang.
+        // A server that answers another request during the wait does not hang.
         if self.answered.is_none_or(|answered| answered <= sent) {
             self.timed_out_for_all(namespace, now);
         }
@@ -139,7 +146,7 @@ impl Circuits {
         }
     }
 
-    /// Whether the API has not responded to [`FAILURES`] requests in a row, be they all of one namespace.
+    /// Whether the API has not responded to [`FAILURES`] requests in a row, even if all belong to one namespace.
     pub(super) fn is_hanging(&self, now: Monotonic) -> bool {
         let failed = match self.all {
             Breaker::Closed(timeouts) => timeouts >= FAILURES,
@@ -148,7 +155,7 @@ impl Circuits {
         failed && self.timed_out.is_some_and(|at| is_recent(at, now))
     }
 
-    /// Whether a request would now be treated as if none had ever timed out.
+    /// Whether no timeout is remembered any more.
     pub(super) fn is_forgettable(&self, now: Monotonic) -> bool {
         let mut changes = self.namespaces.values().map(|known| known.changed);
         !changes.any(|at| is_recent(at, now))
@@ -221,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_namespace_that_hang_keep_no_other_from_being_answered() {
+    fn timeouts_of_two_namespaces_open_only_their_own_circuits() {
         let mut circuits = Circuits::default();
         circuits.time_out(&[(Some("shop"), 8), (Some("mall"), 8)], 0, 5);
         for (namespace, admitted) in [
@@ -232,7 +239,7 @@ mod tests {
         ] {
             assert_eq!(circuits.admit(namespace, at(5)), admitted, "{namespace:?}");
         }
-        assert!(circuits.is_hanging(at(5)), "nobody was answered");
+        assert!(circuits.is_hanging(at(5)), "no request was answered");
         circuits.answered(Some("bank"), at(6));
         assert!(!circuits.is_hanging(at(6)));
         assert_eq!(circuits.admit(Some("shop"), at(6)), of_namespace(4));
@@ -243,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn an_api_that_answers_nobody_of_three_namespaces_fails_at_once_for_all() {
+    fn timeouts_of_three_namespaces_open_the_shared_circuit() {
         let mut circuits = Circuits::opened();
         assert!(circuits.is_hanging(at(5)));
         assert_eq!(circuits.admit(Some("a"), at(6)), of_all(4));
         assert_eq!(circuits.admit(None, at(6)), of_all(4));
-        // One that was not seen to hang is the attempt.
+        // A namespace without timeouts makes the attempt.
         assert_eq!(circuits.admit(Some("bank"), at(6)), Ok(()));
         for namespace in [Some("bank"), Some("mall"), Some("a"), None] {
             assert_eq!(circuits.admit(namespace, at(7)), of_all(4), "{namespace:?}");
@@ -260,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_no_namespace_are_those_of_all() {
+    fn a_timeout_of_a_request_about_no_namespace_opens_the_shared_circuit() {
         let mut circuits = Circuits::default();
         circuits.time_out(&[(Some("shop"), 4), (None, 1)], 0, 5);
         assert_eq!(circuits.check(None, at(5)), of_all(5));
     }
 
     #[test]
-    fn an_api_that_answers_somebody_meanwhile_does_not_hang() {
+    fn an_answer_during_the_wait_keeps_the_shared_circuit_closed() {
         let mut circuits = Circuits::default();
         circuits.answered(Some("bank"), at(3));
         circuits.time_out(&[(Some("a"), 8), (Some("b"), 8), (Some("c"), 8)], 2, 7);
@@ -277,19 +284,19 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_take_turns_with_the_attempt() {
+    fn a_namespace_makes_no_second_attempt_within_the_interval() {
         let mut circuits = Circuits::opened();
         assert_eq!(circuits.admit(Some("a"), at(10)), Ok(()));
         circuits.timed_out(Some("a"), at(10), at(15));
         assert_eq!(circuits.admit(Some("a"), at(20)), of_all(15));
         assert_eq!(circuits.admit(Some("b"), at(20)), Ok(()));
         circuits.timed_out(Some("b"), at(20), at(25));
-        // Nobody else asks.
+        // No other namespace has sent a request.
         assert_eq!(circuits.admit(Some("a"), at(35)), Ok(()));
     }
 
     #[test]
-    fn timeouts_are_forgotten_after_a_while_and_beyond_a_number_of_namespaces() {
+    fn timeouts_are_forgotten_after_two_minutes_and_beyond_256_namespaces() {
         let mut circuits = Circuits::default();
         circuits.time_out(&[(Some("shop"), 5)], 0, 5);
         assert!(!circuits.is_forgettable(at(124)) && circuits.is_hanging(at(124)));
@@ -304,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_namespaces_whose_requests_hang_or_not_are_refused_for_nobody_else(
+        fn two_namespaces_never_open_the_circuit_of_a_third(
             requests in prop::collection::vec((0..2_usize, 0..6_u64, any::<bool>()), 0..100),
         ) {
             let mut circuits = Circuits::default();

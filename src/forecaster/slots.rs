@@ -1,14 +1,14 @@
-//! Slots for work that many namespaces ask for: the slow work of one delays no other.
+//! Slots for work of many namespaces: the slow work of one namespace does not delay the others.
 //!
 //! ```text
-//! one queue for each namespace ─┬─► prompt lane ▣▣▢▢▢   namespaces whose work ends soon
+//! one queue for each namespace ─┬─► prompt lane ▣▣▢▢▢   namespaces whose work is prompt
 //!                               │        │ after two seconds
-//!                               └─► slow lane   ▣▢▢▢▢   the others, one minute long
+//!                               └─► slow lane   ▣▢▢▢▢   namespaces with slow work in the last minute
 //! ```
 //!
-//! A free slot goes to the namespace that holds the fewest, and of those to the one whose work has held slots for the
-//! least time. The last free slot of a lane is kept for a namespace that holds none of them. A namespace of which nothing
-//! is known has one slot until its work has ended once.
+//! A free slot goes to the namespace that holds the fewest slots; among equals, to the one that has used slots for the
+//! least time. The last free slot of a lane is reserved for a namespace that holds no slot of this lane. A namespace whose
+//! latency is unknown has one slot until its first work has ended.
 
 mod lanes;
 
@@ -24,8 +24,8 @@ use tokio::{sync::oneshot, time::timeout};
 use self::lanes::{HoldId, Lanes};
 use crate::clock::{Clock, Monotonic};
 
-/// Work that takes longer is slow: a fifth of what a query may take, and many times what one takes that reads two weeks
-/// of minutes.
+/// Work that takes longer is slow. This is a fifth of the timeout of a query, and many times what a query takes that reads
+/// two weeks of minutes.
 const PROMPT: Duration = Duration::from_secs(2);
 
 /// Slots of two lanes, shared by namespaces; clones share them.
@@ -42,18 +42,18 @@ pub(super) struct Slot {
 // === impl FairSlots ===
 
 impl FairSlots {
-    /// This many slots in each lane; at least two, or none could be kept free.
+    /// This many slots in each lane; at least two, because one is reserved.
     pub(super) fn new(slots: usize) -> Self {
         Self(Arc::new(Mutex::new(Lanes::new(slots))))
     }
 
-    /// Waits for a slot. Whoever is dropped while it waits leaves the queue.
+    /// Waits for a slot. Dropping the future removes it from the queue.
     pub(super) async fn acquire(&self, namespace: &Arc<str>) -> Slot {
         loop {
             let (sender, slot) = oneshot::channel();
             self.lanes().enqueue(namespace, sender);
             self.start_waiting();
-            // A sender is only dropped with its slot sent.
+            // A sender is dropped only after it has sent its slot.
             if let Ok(slot) = slot.await {
                 return slot;
             }
@@ -65,7 +65,7 @@ impl FairSlots {
         self.lanes().slow_namespaces(now())
     }
 
-    /// Hands out the slots that are free.
+    /// Assigns the free slots to waiting work.
     fn start_waiting(&self) {
         loop {
             let started = self.lanes().start_next(now(), oneshot::Sender::is_closed);
@@ -73,12 +73,12 @@ impl FairSlots {
                 return;
             };
             let slots = self.clone();
-            // One that is not awaited any more is free again: `Slot::drop`.
+            // If the receiver is gone, dropping the slot releases it.
             drop(waiting.send(Slot { slots, hold }));
         }
     }
 
-    /// No holder of this lock can leave the lanes half-changed, so a poisoned lock is still usable.
+    /// A poisoned lock is still usable, because no holder of it can leave the lanes in an inconsistent state.
     fn lanes(&self) -> MutexGuard<'_, Lanes<oneshot::Sender<Slot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ impl FairSlots {
 // === impl Slot ===
 
 impl Slot {
-    /// Does work, by which the namespace is judged: what takes longer than two seconds goes on in the slow lane.
+    /// Runs work and measures the latency of its namespace: after two seconds the work moves to the slow lane.
     pub(super) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(result) = timeout(PROMPT, &mut work).await {

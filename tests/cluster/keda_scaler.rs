@@ -270,7 +270,7 @@ async fn strangers(world: &World, client: &Client) -> [Answers; 2] {
     for pod in pods {
         let refused = pod.stream(&last, "stream-metric-spec").end().await;
         let expected =
-            "ResourceExhausted: too many streams: at most 4096 of one address, and 8192 in all";
+            "ResourceExhausted: too many streams: at most 4096 per address and 8192 in total";
         assert!(refused.starts_with(expected), "{refused}");
     }
     held

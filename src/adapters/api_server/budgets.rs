@@ -1,10 +1,11 @@
-//! How many requests may be in flight, by what answers them: none waits behind one that hangs elsewhere.
+//! Limits of the requests in flight for each dependency: a request does not wait for those that hang at another dependency.
 //!
-//! One API server forwards requests to many: aggregated APIs, webhooks, storage. Slots are therefore counted separately
-//! for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses and events have their
-//! own. Within a group a namespace has a part of the slots; after a request of it timed out, a single one, until a
-//! request is answered. An answer, though, is soon had beside requests that hang: what they waited in vain is therefore
-//! taken from the slots of the namespace. Reads of a metrics API that does not answer fail at once, by its [`Circuits`].
+//! One API server forwards requests to many dependencies: aggregated APIs, webhooks, storage. Slots are therefore counted
+//! separately for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses and events
+//! have separate slots. Within a group each namespace has a limited number of slots. After a timeout a namespace has a
+//! single one, until one of its requests is answered. A namespace may have fast requests beside those that hang; an answer
+//! therefore does not end the penalty of a timeout: the slot stays in use for as long again as its request waited. Reads of
+//! a metrics API that does not answer fail at once ([`Circuits`]).
 
 use std::{
     sync::{
@@ -27,16 +28,16 @@ use crate::{
     shared_map::SharedMap,
 };
 
-/// The slots of one namespace, if its group has as many.
+/// The most slots of one namespace in a group.
 const NAMESPACE_SLOTS: usize = 8;
 /// How long a request must have waited for its answer before its cancellation counts as a timeout.
 const COUNTS_AS_TIMEOUT_AFTER: Duration = Duration::from_secs(1);
-/// For how long a slot is kept at most: a request has a shorter deadline, but a machine may be suspended.
-const KEPT_MAX: Duration = Duration::from_secs(10);
-/// How many groups, and namespaces of one, are known at once. Both come from objects that users write.
+/// The longest penalty. The deadline of a request is shorter, but a suspended machine may measure more.
+const MAX_PENALTY: Duration = Duration::from_secs(10);
+/// How many groups, and namespaces of a group, are remembered. Both come from objects that users write.
 const MAX_KNOWN: usize = 256;
 
-/// What answers a request.
+/// The API group that answers a request, separately for reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Dependency {
     /// API group; empty for the core group.
@@ -56,22 +57,22 @@ pub(super) struct Budgets {
 #[derive(Debug)]
 struct Budget {
     slots: Arc<Semaphore>,
-    /// Only of a metrics API.
+    /// Only for reads of a metrics API.
     circuits: Option<Mutex<Circuits>>,
     namespaces: SharedMap<String, NamespaceBudget>,
 }
 
-/// The part of a group's slots that one namespace may use.
+/// The slots of a group that one namespace may use.
 #[derive(Debug)]
 struct NamespaceBudget {
     slots: Arc<Semaphore>,
-    /// The slot of a namespace in which requests time out.
+    /// The only slot while requests of the namespace time out.
     single: Arc<Semaphore>,
     times_out: AtomicBool,
-    /// How many more slots may be kept: all but one.
-    keepable: Arc<Semaphore>,
-    /// Held by the slot whose time of waiting is paid back now.
-    turn: Semaphore,
+    /// How many more slots may have a penalty: all but one.
+    penalties: Arc<Semaphore>,
+    /// Acquired by the slot whose penalty runs; penalties run one after the other.
+    running_penalty: Semaphore,
 }
 
 /// The right to send one request.
@@ -79,7 +80,7 @@ struct NamespaceBudget {
 pub(super) struct Slot {
     budget: Arc<Budget>,
     namespace: Option<NamespaceSlot>,
-    /// Since when the request has been in flight; none once its outcome is recorded.
+    /// When the request was sent; none after its outcome is recorded.
     since: Option<Monotonic>,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -93,7 +94,7 @@ struct NamespaceSlot {
     _single: Option<OwnedSemaphorePermit>,
 }
 
-/// Whether an aggregated API answers requests to this path, and not the API server itself.
+/// Whether an aggregated API answers requests to this path, rather than the API server itself.
 pub(super) fn is_aggregated(path: &str) -> bool {
     Dependency::of(path, false).0.is_aggregated()
 }
@@ -101,7 +102,7 @@ pub(super) fn is_aggregated(path: &str) -> bool {
 // === impl Dependency ===
 
 impl Dependency {
-    /// What answers a request to a path, and the namespace of the path if it has one.
+    /// The dependency that answers a request to a path, and the namespace in the path, if any.
     fn of(path: &str, writes: bool) -> (Self, Option<&str>) {
         let path = path.split('?').next().unwrap_or_default();
         let mut segments = path.split('/').skip(1);
@@ -116,12 +117,12 @@ impl Dependency {
         (Self { group, writes }, namespace)
     }
 
-    /// Whether reads may fail at once: only metrics, without which there still is a decision.
+    /// Whether requests may fail at once: only reads of metrics, because a decision does not require them.
     fn has_circuit(&self) -> bool {
         !self.writes && self.is_aggregated()
     }
 
-    /// Whether an aggregated API answers: a metrics server or an adapter.
+    /// Whether an aggregated API answers: a metrics server or a metric adapter.
     fn is_aggregated(&self) -> bool {
         self.group.ends_with("metrics.k8s.io")
     }
@@ -141,14 +142,14 @@ impl Budgets {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots,
-            groups: SharedMap::new(MAX_KNOWN).forgetting_first(Budget::is_like_new),
+            groups: SharedMap::new(MAX_KNOWN).evicting_first(Budget::is_like_new),
         }
     }
 
     /// Waits for a slot for a request to this path.
     ///
     /// # Errors
-    /// [`CallError::NoSlot`] after `queue`; [`CallError::CircuitOpen`] at once while what answers the path hangs.
+    /// [`CallError::NoSlot`] after `queue`; [`CallError::CircuitOpen`] at once while the dependency hangs.
     pub(super) async fn slot(
         &self,
         path: &str,
@@ -175,7 +176,7 @@ impl Budgets {
                 queue,
             });
         };
-        // Again: what answers it may have hung while it waited.
+        // Again: the circuit may have opened while the request waited for its slot.
         budget
             .ask_circuits(|circuits, now| circuits.admit(namespace, now))
             .map_err(circuit_open)?;
@@ -187,7 +188,7 @@ impl Budgets {
         })
     }
 
-    /// The metrics APIs that hang, be it for the only namespaces that read them: their reads fail at once.
+    /// The metrics APIs that have not responded to their last requests, even if only one namespace sent them.
     pub(super) fn open_circuits(&self) -> Vec<String> {
         let hanging = self.groups.keys_where(|budget| {
             let hangs = budget.circuits(|circuits, now| circuits.is_hanging(now));
@@ -202,8 +203,7 @@ impl Budgets {
             .get_or_insert_with(dependency.clone(), || Budget {
                 slots: Arc::new(Semaphore::new(self.slots)),
                 circuits: dependency.has_circuit().then(Mutex::default),
-                namespaces: SharedMap::new(MAX_KNOWN)
-                    .forgetting_first(NamespaceBudget::is_like_new),
+                namespaces: SharedMap::new(MAX_KNOWN).evicting_first(NamespaceBudget::is_like_new),
             })
     }
 }
@@ -211,7 +211,7 @@ impl Budgets {
 // === impl Budget ===
 
 impl Budget {
-    /// Asks the circuits about a request. What has none has no objection.
+    /// Asks the circuits whether a request may be sent; a dependency without circuits permits all.
     fn ask_circuits(
         &self,
         ask: impl FnOnce(&mut Circuits, Monotonic) -> Result<(), Open>,
@@ -237,8 +237,8 @@ impl Budget {
                 slots: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS))),
                 single: Arc::new(Semaphore::new(1)),
                 times_out: AtomicBool::new(false),
-                keepable: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS).saturating_sub(1))),
-                turn: Semaphore::new(1),
+                penalties: Arc::new(Semaphore::new(slots.min(NAMESPACE_SLOTS).saturating_sub(1))),
+                running_penalty: Semaphore::new(1),
             })
     }
 }
@@ -260,7 +260,7 @@ impl NamespaceBudget {
         }
     }
 
-    /// Whether its requests were answered last. Slots that are kept hold it.
+    /// Whether its last request was answered. A slot with a penalty keeps the namespace in the map.
     fn is_like_new(&self) -> bool {
         !self.times_out.load(Ordering::Relaxed)
     }
@@ -272,22 +272,22 @@ impl NamespaceSlot {
     fn record(&mut self, answered: bool, waited: Duration, group: &Arc<Budget>) {
         self.budget.times_out.store(!answered, Ordering::Relaxed);
         if !answered {
-            self.keep(waited.min(KEPT_MAX), group);
+            self.penalize(waited.min(MAX_PENALTY), group);
         }
     }
 
-    /// Keeps the slot for as long as the request waited in vain, after those that are kept already.
-    fn keep(&mut self, waited: Duration, group: &Arc<Budget>) {
-        let keepable = Arc::clone(&self.budget.keepable).try_acquire_owned();
-        let (Ok(runtime), Ok(kept)) = (Handle::try_current(), keepable) else {
+    /// Keeps the slot in use for as long as the request waited, after the penalties of other slots have ended.
+    fn penalize(&mut self, waited: Duration, group: &Arc<Budget>) {
+        let penalty = Arc::clone(&self.budget.penalties).try_acquire_owned();
+        let (Ok(runtime), Ok(penalty)) = (Handle::try_current(), penalty) else {
             return;
         };
         let permit = self.permit.take();
         let (namespace, group) = (Arc::clone(&self.budget), Arc::clone(group));
         runtime.spawn(async move {
-            // Nothing forgets a namespace that still pays.
-            let _held = (permit, kept, group);
-            let _turn = namespace.turn.acquire().await;
+            // The maps of groups and namespaces do not evict values that are held.
+            let _held = (permit, penalty, group);
+            let _running = namespace.running_penalty.acquire().await;
             sleep(waited).await;
         });
     }
@@ -296,14 +296,14 @@ impl NamespaceSlot {
 // === impl Slot ===
 
 impl Slot {
-    /// Records what became of the request.
+    /// Records the outcome of the request.
     pub(super) fn record<T>(mut self, outcome: &Result<T, CallError>) {
         let now = Clock::system().monotonic();
         let sent = self.since.take().unwrap_or(now);
         self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))), sent);
     }
 
-    /// Waits before the request is sent again, after a response: this is not time without an answer.
+    /// Waits before the request is sent again after a response. The pause does not count as waiting for an answer.
     pub(super) async fn pause(&mut self, pause: Duration) {
         self.since = None;
         sleep(pause).await;
@@ -326,8 +326,8 @@ impl Slot {
     }
 }
 
-/// A request that its caller gave up is one without an answer, if the server had time for it: deadlines of callers may
-/// be shorter than that of the request.
+/// A request that its caller canceled counts as a timeout if the server had time to answer: the deadline of a caller may be
+/// shorter than that of the request.
 impl Drop for Slot {
     fn drop(&mut self) {
         let Some(sent) = self.since.take() else {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_group_whose_slots_are_in_use_delays_no_other_group_and_no_write() {
+    async fn a_group_without_free_slots_delays_no_other_group_and_no_write() {
         let budgets = Budgets::new(2);
         let slot = |path: &'static str, writes| budgets.slot(path, writes, QUEUE);
         let apps = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
@@ -399,13 +399,16 @@ mod tests {
         for _request in 0..NAMESPACE_SLOTS {
             others.push(slot(&bank).await.unwrap());
         }
-        assert!(slot(&bank).await.is_err(), "more than its part");
+        assert!(
+            slot(&bank).await.is_err(),
+            "more slots than a namespace may use"
+        );
         single.record(&Ok(()));
         assert!(slot(&shop).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_of_a_metrics_api_that_hangs_fail_at_once_and_no_others_do() {
+    async fn only_reads_of_a_metrics_api_that_hangs_fail_at_once() {
         let budgets = Budgets::new(32);
         for n in 0..5 {
             let path = format!("{METRICS}/team-{n}/pods/*/queue");
@@ -434,14 +437,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_given_up_counts_only_if_the_server_had_time_for_it() {
+    async fn a_canceled_request_counts_as_a_timeout_only_if_the_server_had_time_to_answer() {
         let path = format!("{METRICS}/shop/pods/*/queue");
         let long_ago = Monotonic::after_origin(Duration::ZERO);
         for (since, is_open) in [(None, false), (Some(long_ago), true)] {
             let budgets = Budgets::new(32);
             for _request in 0..breaker::FAILURES {
-                let mut given_up = budgets.slot(&path, false, QUEUE).await.unwrap();
-                given_up.since = since.or(given_up.since);
+                let mut canceled = budgets.slot(&path, false, QUEUE).await.unwrap();
+                canceled.since = since.or(canceled.since);
             }
             assert_eq!(!budgets.open_circuits().is_empty(), is_open, "{since:?}");
         }
@@ -464,7 +467,7 @@ mod tests {
         assert_eq!(budgets.open_circuits(), Vec::<String>::new());
     }
 
-    /// As many requests to this path as a namespace may send at once, when they have waited for five seconds.
+    /// As many requests to this path as a namespace may send at once, which have waited for five seconds.
     async fn waiting(budgets: &Budgets, path: &str) -> Vec<Slot> {
         let mut slots = Vec::new();
         for _request in 0..NAMESPACE_SLOTS {
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn queries_of_a_namespace_that_hang_together_fail_no_read_of_another() {
+    async fn simultaneous_timeouts_of_one_namespace_fail_no_read_of_another() {
         let budgets = Budgets::new(32);
         let shop = format!("{METRICS}/shop/pods/*/queue");
         time_out(waiting(&budgets, &shop).await);
@@ -507,7 +510,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_waited_in_vain_is_taken_from_a_namespace_whatever_is_answered() {
+    async fn an_answer_does_not_end_the_penalties_of_timeouts() {
         let budgets = Budgets::new(32);
         time_out(waiting(&budgets, SCALE).await);
         let answered = budgets.slot(SCALE, false, QUEUE).await.unwrap();
@@ -524,7 +527,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn namespaces_and_groups_without_an_answer_are_forgotten_last() {
+    async fn namespaces_and_groups_that_time_out_are_evicted_last() {
         let budgets = Budgets::new(32);
         let shop = format!("{METRICS}/shop/pods/*/queue");
         for path in [&*shop, SCALE] {
@@ -532,7 +535,7 @@ mod tests {
                 time_out(vec![budgets.slot(path, false, QUEUE).await.unwrap()]);
             }
         }
-        // Nothing is held or kept any more.
+        // All penalties have ended.
         sleep(Duration::from_secs(1)).await;
         for n in 0..2 * MAX_KNOWN {
             for path in [
@@ -549,7 +552,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn groups_that_users_make_up_are_forgotten() {
+    async fn groups_that_users_invent_are_evicted() {
         let budgets = Budgets::new(2);
         for n in 0..3 * MAX_KNOWN {
             let path = format!("/apis/made-up-{n}/v1");

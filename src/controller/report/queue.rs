@@ -1,8 +1,8 @@
-//! Statuses and events are written beside the syncs: a few objects at once, fewer of one namespace, and of each object one
-//! report after the other.
+//! Writes statuses and events asynchronously to the syncs: a limited number of objects at once, fewer of one namespace, and
+//! the reports of one object one after the other.
 //!
-//! A report that waits is merged with the next one of its object: the last status wins, events are kept. The API server
-//! being slow or down therefore costs one status per object when it is back, and delays no decision.
+//! A report that waits is merged with the next one of its object: the last status replaces the earlier ones, and events are
+//! kept. If the API server is slow or down, no decision is delayed, and one status per object is written when it is back.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -24,9 +24,9 @@ use crate::{
 
 /// How many objects are reported at once.
 const CONCURRENT_REPORTS: usize = 32;
-/// How many of them are in one namespace, in which every write may hang.
+/// How many of them are in one namespace, where every write may hang.
 const REPORTS_OF_NAMESPACE: usize = 4;
-/// How many namespaces without a report are known.
+/// How many namespaces are remembered before idle ones are evicted.
 const MAX_KNOWN_NAMESPACES: usize = 256;
 /// How many events of one object may wait; older ones are dropped.
 const MAX_WAITING_EVENTS: usize = 16;
@@ -36,8 +36,8 @@ const MAX_WAITING_EVENTS: usize = 16;
 pub(in crate::controller) struct Reports<C> {
     cluster: Arc<C>,
     telemetry: Arc<Telemetry>,
-    places: Semaphore,
-    /// The places of each namespace.
+    permits: Semaphore,
+    /// The permits of each namespace.
     namespaces: SharedMap<String, Semaphore>,
     /// The objects that are being reported, by UID, with what is to be written next.
     pending: Mutex<HashMap<String, Option<Report>>>,
@@ -52,14 +52,14 @@ impl<C: Cluster> Reports<C> {
         Self {
             cluster,
             telemetry,
-            places: Semaphore::new(CONCURRENT_REPORTS),
+            permits: Semaphore::new(CONCURRENT_REPORTS),
             namespaces: SharedMap::new(MAX_KNOWN_NAMESPACES),
             pending: Mutex::new(HashMap::new()),
             idle: Notify::new(),
         }
     }
 
-    /// Has a report written, after those of its object that are being written.
+    /// Queues a report, which is written after the earlier ones of its object.
     pub(in crate::controller) fn submit(self: &Arc<Self>, report: Report) {
         let uid = report.autoscaler.uid().to_owned();
         match self.pending().entry(uid.clone()) {
@@ -79,7 +79,7 @@ impl<C: Cluster> Reports<C> {
         }
     }
 
-    /// Waits until every report that was submitted is written, or could not be.
+    /// Waits until every submitted report is written or has failed.
     pub(in crate::controller) async fn delivered(&self) {
         loop {
             let idle = self.idle.notified();
@@ -123,11 +123,11 @@ impl<C: Cluster> Reports<C> {
             status,
         } = report;
         let namespace = autoscaler.namespace().to_owned();
-        let of_namespace = || Semaphore::new(REPORTS_OF_NAMESPACE);
-        let of_namespace = self.namespaces.get_or_insert_with(namespace, of_namespace);
-        // Never closed. What waits for its namespace takes no place of others.
-        let _share = of_namespace.acquire().await;
-        let _place = self.places.acquire().await;
+        let new = || Semaphore::new(REPORTS_OF_NAMESPACE);
+        let of_namespace = self.namespaces.get_or_insert_with(namespace, new);
+        // Neither is ever closed. The namespace first: a report that waits for it must hold no permit that others need.
+        let _of_namespace = of_namespace.acquire().await;
+        let _permit = self.permits.acquire().await;
         for event in &events {
             self.emit(&autoscaler, event).await;
         }
@@ -191,7 +191,7 @@ impl Report {
         self.events.is_empty() && self.status.is_none()
     }
 
-    /// One report in the place of two of the same object.
+    /// Merges two reports of the same object.
     fn followed_by(mut self, later: Self) -> Self {
         self.events.extend(later.events);
         let surplus = self.events.len().saturating_sub(MAX_WAITING_EVENTS);
@@ -199,7 +199,7 @@ impl Report {
         Self {
             autoscaler: later.autoscaler,
             events: self.events,
-            // Without one, what was written last is right again.
+            // None means that the status that was written last is current again.
             status: later.status,
         }
     }

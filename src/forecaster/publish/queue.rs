@@ -1,9 +1,9 @@
-//! Predictions are written beside the passes: a few at once, each object by one write at a time, and namespaces share
-//! the slots.
+//! Writes predictions asynchronously to the passes: a few at once, one write per object at a time. Namespaces share the
+//! slots.
 //!
-//! Every pass submits all that is to be written now. What waits from before is replaced by it; a write that is on its way
-//! ends, and the next pass looks at what it stored. The content is made when the write starts, so that the latest
-//! forecast is published and nothing piles up while the API server is slow. Writes start only while this process leads.
+//! Every pass submits all writes that are due now, and replaces those that still wait. A write that is in flight continues,
+//! and the next pass reads its result. The content is built when the write starts, so that the latest forecast is published
+//! and no backlog grows while the API server is slow. Writes start only while this process is the leader.
 
 use std::{
     collections::BTreeMap,
@@ -68,10 +68,10 @@ pub(super) enum PredictionWrite {
     MarkNotManaged(Arc<TimeSeriesPrediction>),
 }
 
-/// What is known of an object that has a task.
+/// The state of an object that has a task.
 #[derive(Debug)]
 enum Pending {
-    /// The task waits for a slot, and then writes this; nothing if it is not required any more.
+    /// The task waits for a slot, and then writes this; none if the write is no longer required.
     Waiting(Option<PredictionWrite>),
     /// The task writes.
     Writing,
@@ -98,7 +98,7 @@ impl<C: Cluster> Queue<C> {
         }
     }
 
-    /// Replaces what waits to be written.
+    /// Replaces the writes that still wait.
     pub(super) fn submit(self: &Arc<Self>, mut wanted: BTreeMap<WriteKey, PredictionWrite>) {
         let mut pending = self.pending();
         for (key, known) in pending.iter_mut() {
@@ -125,7 +125,7 @@ impl<C: Cluster> Queue<C> {
         }
     }
 
-    /// Waits for a slot, and writes what is then to be written of an object.
+    /// Waits for a slot, and then does the write that is due for an object.
     async fn deliver(&self, key: WriteKey) {
         let slot = self.slots.acquire(&key.namespace).await;
         if let Some(write) = self.start(&key) {
@@ -143,7 +143,7 @@ impl<C: Cluster> Queue<C> {
         }
     }
 
-    /// What is to be written of an object now, if anything is.
+    /// The write that is due for an object now, if there is one.
     fn start(&self, key: &WriteKey) -> Option<PredictionWrite> {
         let before = self.pending().insert(key.clone(), Pending::Writing);
         match before {
@@ -180,7 +180,7 @@ impl<C: Cluster> Queue<C> {
         }
     }
 
-    /// Writes the spec if it is not as wanted, and the status if one is due.
+    /// Writes the spec if it differs from the desired one, and the status if it is due.
     async fn send_publication(
         &self,
         WriteKey { namespace, name }: &WriteKey,

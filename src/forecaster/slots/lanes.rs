@@ -1,4 +1,4 @@
-//! Which namespace gets the next slot, and of which lane: a value that asks no clock and wakes nobody.
+//! Decides which namespace gets the next slot, and in which lane. Pure: it reads no clock and wakes no task.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,10 +10,10 @@ use crate::clock::Monotonic;
 
 /// For how long a namespace counts as slow after slow work.
 const SLOW_FOR: Duration = Duration::from_mins(1);
-/// How many idle namespaces are known at once.
+/// How many namespaces are remembered before idle ones are removed.
 const MAX_IDLE: usize = 1_024;
 
-/// The slots of both lanes, and what waits for them.
+/// The slots of both lanes, and the work that waits for them.
 #[derive(Debug)]
 pub(super) struct Lanes<W> {
     /// The slots of each lane.
@@ -21,9 +21,9 @@ pub(super) struct Lanes<W> {
     shares: BTreeMap<Arc<str>, Share<W>>,
     holds: BTreeMap<HoldId, Hold>,
     last_id: HoldId,
-    /// The time that the last one to get a slot had used before. Whoever comes back from a pause starts from here, so that
-    /// time that it did not use is no credit.
-    floor: Duration,
+    /// The virtual time of fair queueing: what the namespace that was started last had used before. An idle namespace starts
+    /// again from here, so that idle time gives no credit.
+    virtual_time: Duration,
 }
 
 /// A slot that is in use.
@@ -41,7 +41,7 @@ struct Hold {
     namespace: Arc<str>,
     lane: Lane,
     since: Monotonic,
-    /// Whether its work belongs in the slow lane.
+    /// Whether its work is slow, and moves to the slow lane when that has room.
     is_slow: bool,
 }
 
@@ -49,17 +49,17 @@ struct Hold {
 #[derive(Debug)]
 struct Share<W> {
     waiting: VecDeque<W>,
-    /// How long its work has held slots.
+    /// For how long its work has used slots.
     used: Duration,
-    pace: Pace,
+    latency: LatencyClass,
 }
 
-/// What is known of the work of a namespace.
+/// How fast the work of a namespace is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum LatencyClass {
     Unknown,
     Prompt,
-    /// Until this reading; then it is unknown.
+    /// Until this reading; then unknown.
     Slow(Monotonic),
 }
 
@@ -72,7 +72,7 @@ impl<W> Lanes<W> {
             shares: BTreeMap::new(),
             holds: BTreeMap::new(),
             last_id: HoldId::default(),
-            floor: Duration::ZERO,
+            virtual_time: Duration::ZERO,
         }
     }
 
@@ -82,16 +82,16 @@ impl<W> Lanes<W> {
         let is_idle = self.holds_of(namespace, None) == 0;
         let share = self.shares.entry(Arc::clone(namespace)).or_default();
         if is_idle && share.waiting.is_empty() {
-            share.used = share.used.max(self.floor);
+            share.used = share.used.max(self.virtual_time);
         }
         share.waiting.push_back(work);
     }
 
-    /// The work that gets a slot now, if there is any. Work that `is_given_up` is dropped.
+    /// The work that gets a slot now, if there is any. Canceled work is dropped.
     pub(super) fn start_next(
         &mut self,
         now: Monotonic,
-        is_given_up: impl Fn(&W) -> bool,
+        is_canceled: impl Fn(&W) -> bool,
     ) -> Option<(HoldId, W)> {
         if self.holds.len() >= 2 * self.slots {
             return None;
@@ -99,21 +99,21 @@ impl<W> Lanes<W> {
         self.move_slow();
         for share in self.shares.values_mut() {
             share.end_slow(now);
-            while share.waiting.front().is_some_and(&is_given_up) {
+            while share.waiting.front().is_some_and(&is_canceled) {
                 share.waiting.pop_front();
             }
         }
         let startable = self.shares.iter().filter(|(namespace, share)| {
-            !share.waiting.is_empty() && self.may_start(namespace, share.pace)
+            !share.waiting.is_empty() && self.may_start(namespace, share.latency)
         });
         let rank = |(namespace, share): &(&Arc<str>, &Share<W>)| {
-            let held = self.holds_of(namespace, Some(share.pace.lane()));
+            let held = self.holds_of(namespace, Some(share.latency.lane()));
             (held, share.used)
         };
         let namespace = Arc::clone(startable.min_by_key(rank)?.0);
         let share = self.shares.get_mut(&namespace)?;
-        let (lane, work) = (share.pace.lane(), share.waiting.pop_front()?);
-        self.floor = self.floor.max(share.used);
+        let (lane, work) = (share.latency.lane(), share.waiting.pop_front()?);
+        self.virtual_time = self.virtual_time.max(share.used);
         self.last_id = HoldId(self.last_id.0 + 1);
         let hold = Hold {
             namespace,
@@ -125,28 +125,28 @@ impl<W> Lanes<W> {
         Some((self.last_id, work))
     }
 
-    /// The work in a slot ended soon.
+    /// Records that the work in a slot was prompt.
     pub(super) fn was_prompt(&mut self, hold: HoldId, now: Monotonic) {
         if let Some(share) = self.share_of(hold) {
             share.end_slow(now);
-            if share.pace == Pace::Unknown {
-                share.pace = Pace::Prompt;
+            if share.latency == LatencyClass::Unknown {
+                share.latency = LatencyClass::Prompt;
             }
         }
     }
 
-    /// The work in a slot is slow: it goes on in the slow lane as soon as that has room.
+    /// Records that the work in a slot is slow: it moves to the slow lane when that has room.
     pub(super) fn is_slow(&mut self, hold: HoldId, now: Monotonic) {
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.is_slow = true;
         }
         if let Some(share) = self.share_of(hold) {
-            share.pace = Pace::Slow(now + SLOW_FOR);
+            share.latency = LatencyClass::Slow(now + SLOW_FOR);
         }
         self.move_slow();
     }
 
-    /// A slot is free again.
+    /// Releases a slot.
     pub(super) fn release(&mut self, hold: HoldId, now: Monotonic) {
         let Some(hold) = self.holds.remove(&hold) else {
             return;
@@ -159,12 +159,12 @@ impl<W> Lanes<W> {
     /// The namespaces whose work is slow.
     pub(super) fn slow_namespaces(&self, now: Monotonic) -> Vec<Arc<str>> {
         let shares = self.shares.iter();
-        let slow =
-            shares.filter(|(_, share)| matches!(share.pace, Pace::Slow(until) if now < until));
+        let slow = shares
+            .filter(|(_, share)| matches!(share.latency, LatencyClass::Slow(until) if now < until));
         slow.map(|(namespace, _)| Arc::clone(namespace)).collect()
     }
 
-    /// Moves slow work out of the prompt lane, as far as there is room.
+    /// Moves slow work to the slow lane while that has room.
     fn move_slow(&mut self) {
         let in_prompt = self.holds.iter();
         let in_prompt = in_prompt.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
@@ -179,24 +179,24 @@ impl<W> Lanes<W> {
         }
     }
 
-    fn may_start(&self, namespace: &Arc<str>, pace: Pace) -> bool {
+    fn may_start(&self, namespace: &Arc<str>, latency: LatencyClass) -> bool {
         let held = self.holds_of(namespace, None);
-        let limit = match pace {
-            Pace::Unknown => 1,
-            // All of its work may turn out to be slow, and then has room in the slow lane.
-            Pace::Prompt | Pace::Slow(_) => self.slots - 1,
+        let limit = match latency {
+            LatencyClass::Unknown => 1,
+            // If all of its work turns out to be slow, the slow lane has room for it.
+            LatencyClass::Prompt | LatencyClass::Slow(_) => self.slots - 1,
         };
-        held < limit && self.has_room(namespace, pace.lane())
+        held < limit && self.has_room(namespace, latency.lane())
     }
 
-    /// Whether a lane has a slot for a namespace: the last one is for those that hold none.
+    /// Whether a lane has a slot for a namespace: the last free one is reserved for namespaces that hold none in this lane.
     fn has_room(&self, namespace: &Arc<str>, lane: Lane) -> bool {
         let in_use = self.holds.values().filter(|hold| hold.lane == lane).count();
-        let kept_free = usize::from(self.holds_of(namespace, Some(lane)) > 0);
-        in_use + kept_free < self.slots
+        let reserved = usize::from(self.holds_of(namespace, Some(lane)) > 0);
+        in_use + reserved < self.slots
     }
 
-    /// The slots that a namespace holds, of one lane or of both.
+    /// How many slots a namespace holds, in one lane or in both.
     fn holds_of(&self, namespace: &Arc<str>, lane: Option<Lane>) -> usize {
         let is_its = |hold: &&Hold| {
             hold.namespace == *namespace && lane.is_none_or(|lane| hold.lane == lane)
@@ -209,14 +209,14 @@ impl<W> Lanes<W> {
         self.shares.get_mut(namespace)
     }
 
-    /// Drops what is known of namespaces without work, once there are many.
+    /// Removes namespaces without work when there are many.
     fn forget_idle(&mut self) {
         if self.shares.len() < MAX_IDLE {
             return;
         }
         let holds = &self.holds;
         self.shares.retain(|namespace, share| {
-            let is_slow = matches!(share.pace, Pace::Slow(_));
+            let is_slow = matches!(share.latency, LatencyClass::Slow(_));
             let is_working = holds.values().any(|hold| hold.namespace == *namespace);
             is_slow || is_working || !share.waiting.is_empty()
         });
@@ -230,23 +230,23 @@ impl<W> Default for Share<W> {
         Self {
             waiting: VecDeque::new(),
             used: Duration::ZERO,
-            pace: Pace::Unknown,
+            latency: LatencyClass::Unknown,
         }
     }
 }
 
 impl<W> Share<W> {
-    /// Ends the time for which it counts as slow.
+    /// Ends the slow period if it is over.
     fn end_slow(&mut self, now: Monotonic) {
-        if matches!(self.pace, Pace::Slow(until) if until <= now) {
-            self.pace = Pace::Unknown;
+        if matches!(self.latency, LatencyClass::Slow(until) if until <= now) {
+            self.latency = LatencyClass::Unknown;
         }
     }
 }
 
-// === impl Pace ===
+// === impl LatencyClass ===
 
-impl Pace {
+impl LatencyClass {
     const fn lane(self) -> Lane {
         match self {
             Self::Unknown | Self::Prompt => Lane::Prompt,

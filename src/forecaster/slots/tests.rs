@@ -9,7 +9,7 @@ use super::*;
 
 const SLOTS: usize = 5;
 
-/// Starts this much work that takes so long each; returns how much of it has ended.
+/// Starts `count` tasks that take `takes` each; returns a counter of those that have ended.
 fn start(slots: &FairSlots, namespace: &str, count: u32, takes: Duration) -> Arc<AtomicU32> {
     let ended = Arc::<AtomicU32>::default();
     for _work in 0..count {
@@ -31,13 +31,13 @@ const PROMPT_WORK: Duration = Duration::from_millis(100);
 const SLOW_WORK: Duration = Duration::from_secs(10);
 
 #[tokio::test(start_paused = true)]
-async fn slow_work_takes_no_slot_of_the_others_after_two_seconds() {
+async fn after_two_seconds_slow_work_uses_no_slot_of_other_namespaces() {
     let slots = FairSlots::new(SLOTS);
     let slow = start(&slots, "slow", 200, SLOW_WORK);
     sleep(PROMPT * 2).await;
     assert_eq!(slots.slow_namespaces(), ["slow".into()]);
     let prompt = start(&slots, "shop", 41, PROMPT_WORK);
-    // One by itself, and then four at once.
+    // The first runs alone, and then four at a time.
     sleep(PROMPT_WORK * 11 + PROMPT_WORK / 2).await;
     assert_eq!((ended(&prompt), ended(&slow)), (41, 0));
 }
@@ -72,17 +72,20 @@ async fn a_namespace_is_prompt_again_a_minute_after_its_last_slow_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_leaves_the_queue_or_the_slot() {
+async fn a_canceled_caller_leaves_the_queue_and_releases_its_slot() {
     let slots = FairSlots::new(SLOTS);
     let shop: Arc<str> = "shop".into();
     let held = slots.acquire(&shop).await;
     let waiting = start(&slots, "shop", 3, PROMPT_WORK);
     for _attempt in 0..3 {
         let waits = timeout(PROMPT_WORK, slots.acquire(&shop)).await;
-        assert!(waits.is_err(), "nothing is known of it, so it has one slot");
+        assert!(
+            waits.is_err(),
+            "a namespace of unknown latency has one slot"
+        );
     }
-    let given_up = timeout(PROMPT_WORK, held.run(pending::<()>())).await;
-    assert!(given_up.is_err());
+    let canceled = timeout(PROMPT_WORK, held.run(pending::<()>())).await;
+    assert!(canceled.is_err());
     drop(held);
     sleep(PROMPT_WORK * 4).await;
     assert_eq!(ended(&waiting), 3);

@@ -1,4 +1,4 @@
-//! KEDA's external scaler over gRPC: what a trigger of a `ScaledObject` reads of an autoscaler of the same namespace.
+//! KEDA's external scaler over gRPC: what a trigger of a `ScaledObject` reads from an autoscaler of the same namespace.
 //!
 //! ```text
 //! ScaledObject shop/web, trigger external {autoscaler: web, source: floor}
@@ -6,13 +6,13 @@
 //!     KEDA ◄─ StreamIsActive, StreamMetricSpec ────── stream: at once, and at each change
 //! ```
 //!
-//! Every answer comes from the status of the autoscaler, so that any replica gives it. A status that is too old is an
-//! error, for which KEDA keeps the replicas that there are.
+//! Every answer comes from the status of the autoscaler, so that any replica can give it. A status that is too old is an
+//! error, and KEDA then keeps the current replicas.
 //!
-//! Unless client certificates are required, anyone who reaches the port is answered. What all clients hold open is bounded,
-//! and divided among their addresses (`places`), so that idle streams of others cost KEDA nothing.
+//! Unless client certificates are required, every client that reaches the port is answered. Open streams and requests are
+//! limited, in total and for each address (`quota`), so that idle streams of other clients cannot exclude KEDA.
 
-mod places;
+mod quota;
 mod reading;
 mod stream;
 mod trigger;
@@ -42,12 +42,12 @@ use futures::{poll, stream::BoxStream};
 use tonic::{Request, Response, Status, service::Routes};
 
 use self::{
-    places::{Limits, Places},
     proto::{
         GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse,
         ScaledObjectRef,
         external_scaler_server::{ExternalScaler, ExternalScalerServer},
     },
+    quota::{Limits, Quota},
     reading::{Reading, Refusal},
     stream::Topics,
     trigger::{InvalidTrigger, Trigger},
@@ -72,24 +72,24 @@ const REQUEST_MAX: usize = 64 * 1024;
 /// How long a request may take to arrive. KEDA sends each at once.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What clients may hold open at this port. KEDA's operator holds one connection for each set of certificates that its
-/// triggers name, with all their requests on it.
+/// Limits of the connections and requests that are open at this port. KEDA's operator opens one connection for each set of
+/// certificates that its triggers name, and sends all their requests on it.
 ///
-/// What that takes at most, of the 256 MiB that `deploy/keda` allows:
+/// The most memory that they use, of the 256 MiB that `deploy/keda` allows:
 ///
 /// | | | MiB |
 /// |---|---|---|
-/// | `STREAMS` that are idle | 8,192 of 8 KiB: the request of HTTP/2, its task, two places | 64 |
+/// | `STREAMS` that are idle | 8,192 of 8 KiB: the request of HTTP/2, its task, two permits | 64 |
 /// | `ARRIVING` requests | 256 of 128 KiB: a header and a message of 64 KiB each | 32 |
-/// | connections | 128 of 320 KiB: TLS, and 256 KiB that were received and not read | 40 |
-/// | refusals that one peer does not read, until it is found dead (50 s) | 32 connections × 4,352 of 0.5 KiB | 68 |
+/// | connections | 128 of 320 KiB: TLS, and 256 KiB that are received and not read | 40 |
+/// | refusals that one peer does not read, until its connection is closed (50 s) | 32 connections × 4,352 of 0.5 KiB | 68 |
 ///
-/// An idle stream and its client's end, in one process without optimizations, took 9.3 KiB. Several peers that read nothing can
-/// make more of the last line: let the network keep strangers out, or certificates.
+/// An idle stream and its client, measured in one process without optimizations, use 9.3 KiB. Several peers that read
+/// nothing exceed the last line: exclude other clients by a network policy or by certificates.
 pub const LIMITS: PortLimits = PortLimits {
     connections: 128,
     connections_of_peer: 32,
-    // All streams that a peer may have, and room for the other requests of KEDA, which would wait otherwise.
+    // All streams that a peer may have, and room for the other requests of KEDA, which would otherwise wait.
     requests: 4_352,
 };
 
@@ -97,20 +97,20 @@ pub const LIMITS: PortLimits = PortLimits {
 const STREAMS: Limits = Limits {
     what: "streams",
     total: 8_192,
-    of_peer: 4_096,
+    per_peer: 4_096,
     advice: "use type external, which KEDA polls, instead of external-push in some triggers, and keep clients other \
              than KEDA out (docs/keda.md)",
 };
 
-/// Requests whose message is not there yet.
+/// Requests whose message has not arrived yet.
 const ARRIVING: Limits = Limits {
     what: "unfinished requests",
     total: 256,
-    of_peer: 128,
+    per_peer: 128,
     advice: "send each request in one piece, or try again",
 };
 
-/// The service `externalscaler.ExternalScaler` over these autoscalers, and what keeps the answers of its streams up to date.
+/// The service `externalscaler.ExternalScaler` over these autoscalers, and the task that updates the answers of its streams.
 pub fn service(
     autoscalers: Arc<dyn Autoscalers>,
     clock: Clock,
@@ -126,28 +126,28 @@ pub fn service(
 fn router(scaler: Scaler) -> Router {
     let service = ExternalScalerServer::new(scaler).max_decoding_message_size(REQUEST_MAX);
     let router = Routes::new(service).into_axum_router();
-    router.layer(from_fn_with_state(Places::new(ARRIVING), arrive_in_time))
+    router.layer(from_fn_with_state(Quota::new(ARRIVING), arrive_in_time))
 }
 
-/// Answers a request whose message arrives in time, while there are few others that have not arrived.
+/// Answers a request if its message arrives in time; refuses it if too many others have not arrived yet.
 async fn arrive_in_time(
-    State(arriving): State<Arc<Places>>,
+    State(arriving): State<Arc<Quota>>,
     request: axum::extract::Request,
     next: Next,
 ) -> HttpResponse {
     let peer = peer(request.extensions());
     let mut answered = pin!(next.run(request));
-    // A request that is there is answered without waiting.
+    // A request that has arrived needs no permit.
     if let Poll::Ready(response) = poll!(answered.as_mut()) {
         return response;
     }
-    let mut place = match arriving.take(peer) {
-        Ok(place) => place,
+    let mut permit = match arriving.acquire(peer) {
+        Ok(permit) => permit,
         Err(refused) => return refused.into_http::<Body>(),
     };
     tokio::select! {
         response = answered => response,
-        displaced = place.displaced() => displaced.into_http(),
+        evicted = permit.evicted() => evicted.into_http(),
         () = tokio::time::sleep(ARRIVAL_TIMEOUT) => {
             let message = format!("expected the whole request within {ARRIVAL_TIMEOUT:?}");
             Status::deadline_exceeded(message).into_http()
@@ -155,7 +155,7 @@ async fn arrive_in_time(
     }
 }
 
-/// Who asks: the address of the connection.
+/// The address that the connection comes from.
 fn peer(extensions: &Extensions) -> IpAddr {
     let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     extensions.get().map_or(unknown, |PeerAddress(peer)| *peer)
@@ -178,7 +178,7 @@ struct Scaler {
 // === impl Statuses ===
 
 impl Statuses {
-    /// What `read` makes of the trigger's autoscaler as it is now.
+    /// Applies `read` to the trigger's autoscaler as it is now.
     fn read<T>(
         &self,
         trigger: &Trigger,
@@ -188,7 +188,7 @@ impl Statuses {
         self.read_of(&object, trigger, read)
     }
 
-    /// As [`Statuses::read`], of an autoscaler that was found.
+    /// As [`Statuses::read`], of an autoscaler that was looked up before.
     fn read_of<T>(
         &self,
         object: &EffectiveHorizontalPodAutoscaler,
@@ -219,7 +219,7 @@ impl Statuses {
 
 impl Scaler {
     fn new(statuses: Statuses) -> Self {
-        let streams = Places::new(STREAMS);
+        let streams = Quota::new(STREAMS);
         let activity = Topics::new(statuses.clone(), is_active, Arc::clone(&streams));
         let specs = Topics::new(statuses.clone(), metric_spec, streams);
         Self {
@@ -230,8 +230,8 @@ impl Scaler {
     }
 
     #[cfg(test)]
-    fn streams(&self) -> &Places {
-        self.activity.places()
+    fn streams(&self) -> &Quota {
+        self.activity.quota()
     }
 }
 

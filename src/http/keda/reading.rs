@@ -1,4 +1,4 @@
-//! What a trigger reads of its autoscaler now. Pure.
+//! What a trigger reads from the status of its autoscaler. Pure.
 //!
 //! | source | target | value | active while |
 //! |---|---|---|---|
@@ -61,14 +61,14 @@ pub(super) enum Refusal {
          smaller unit"
     )]
     SmallTarget { metric: String, target: String },
-    #[error("metric {asked:?} is not that of the trigger: expected {expected:?}")]
+    #[error("metric {asked:?} is not the metric of the trigger: expected {expected:?}")]
     OtherMetric { asked: String, expected: String },
 }
 
 // === impl Reading ===
 
 impl<'a> Reading<'a> {
-    /// What `trigger` reads of `object` at `now`.
+    /// The reading of `object` by `trigger` at `now`.
     pub(super) const fn new(
         trigger: &'a Trigger,
         object: &'a EffectiveHorizontalPodAutoscaler,
@@ -93,7 +93,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Name and target of its metric. A status that is too old is no obstacle: KEDA needs them to make its
+    /// Name and target of the metric, also from a status that is too old: KEDA needs them to create its
     /// `HorizontalPodAutoscaler`.
     pub(super) fn spec(&self) -> Result<MetricSpec, Refusal> {
         let metric_name = self.metric_name()?;
@@ -169,7 +169,7 @@ impl<'a> Reading<'a> {
         match metrics[..] {
             [metric] => Ok(metric),
             [] => {
-                // No decision says more than no forecast.
+                // If there is no decision, that error says more.
                 self.published.floor()?;
                 Err(Refusal::NoForecasts { name: self.name() })
             }
@@ -220,7 +220,7 @@ fn rounded_up(amount: &Quantity) -> i64 {
     i64::try_from(up.max(0)).unwrap_or(i64::MAX)
 }
 
-/// The double nearest to the amount, up to nine million; beyond, off by less than a thousandth of KEDA's precision.
+/// The double nearest to the amount up to nine million; above, the error is below a thousandth of KEDA's precision.
 #[expect(
     clippy::cast_precision_loss,
     reason = "rounding to the nearest double is the point"

@@ -1,12 +1,12 @@
-//! A trigger's answers over time: the first at once, then one at each change. An error ends the stream, and KEDA opens
-//! another.
+//! The answers to a trigger over time: the first at once, then one at each change. An error ends the stream, and KEDA opens
+//! a new one.
 //!
 //! ```text
-//! a change ──► topic shop/web floor: another object ─ one answer is made ─► all streams of this trigger, if it is another
-//!              topic shop/api floor: the same object, so no answer is made and no stream wakes
+//! a change ──► topic shop/web floor: new object ── computes one answer ──► if it differs: all streams of this trigger
+//!              topic shop/api floor: same object, so no answer is computed and no stream wakes
 //! ```
 //!
-//! There are no more topics than triggers that an autoscaler can answer, and one without a stream is forgotten.
+//! A topic exists only for a trigger that an autoscaler can answer, and is removed when it has no stream left.
 
 use std::{
     collections::HashMap,
@@ -26,48 +26,48 @@ use tonic::Status;
 
 use super::{
     Statuses,
-    places::{Limits, Place, Places},
+    quota::{Limits, Permit, Quota},
     reading::{Reading, Refusal},
     refused,
     trigger::Trigger,
 };
 
-/// How often answers are made without a change: a status becomes too old by itself.
+/// How often answers are computed without a change: a status becomes too old as time passes.
 const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
 
 /// Streams of one trigger. KEDA has one for each `ScaledObject` with it; several share an autoscaler of mode Metric.
-const OF_TRIGGER: Limits = Limits {
+const STREAMS_OF_TRIGGER: Limits = Limits {
     what: "streams of this trigger",
     total: 256,
-    of_peer: 128,
+    per_peer: 128,
     advice: "use type external, which KEDA polls, instead of external-push in some of its ScaledObjects",
 };
 
-/// How an answer is made.
+/// Computes an answer.
 type Read<T> = fn(&Reading<'_>) -> Result<T, Refusal>;
 
-/// What triggers are answered, for those that have streams.
+/// The answers to the triggers that have streams.
 pub(super) struct Topics<T> {
     statuses: Statuses,
     read: Read<T>,
-    /// Of all topics.
-    places: Arc<Places>,
+    /// The streams of all topics.
+    quota: Arc<Quota>,
     open: Mutex<HashMap<Trigger, Topic<T>>>,
 }
 
 /// The answer to one trigger, for all of its streams.
 struct Topic<T> {
-    /// What the answer was made from.
+    /// The object that the answer was computed from.
     object: Arc<EffectiveHorizontalPodAutoscaler>,
     answer: watch::Sender<Result<T, Status>>,
-    places: Arc<Places>,
+    quota: Arc<Quota>,
 }
 
-/// A stream that has not ended.
+/// An open stream.
 struct Listener<T> {
     answer: watch::Receiver<Result<T, Status>>,
-    of_all: Place,
-    of_trigger: Place,
+    permit: Permit,
+    permit_of_trigger: Permit,
 }
 
 // === impl Topics ===
@@ -76,13 +76,13 @@ impl<T> Topics<T>
 where
     T: Clone + PartialEq + Send + Sync + 'static,
 {
-    /// The topics of one call; their streams take these places.
-    pub(super) fn new(statuses: Statuses, read: Read<T>, places: Arc<Places>) -> Self {
+    /// The topics of one call; their streams count against this quota.
+    pub(super) fn new(statuses: Statuses, read: Read<T>, quota: Arc<Quota>) -> Self {
         let open = Mutex::default();
         Self {
             statuses,
             read,
-            places,
+            quota,
             open,
         }
     }
@@ -90,13 +90,13 @@ where
     /// The answers to a trigger, for this peer.
     ///
     /// # Errors
-    /// If there is no answer, or no place for another stream.
+    /// If there is no answer, or too many streams are open.
     pub(super) fn stream(
         &self,
         trigger: Trigger,
         peer: IpAddr,
     ) -> Result<BoxStream<'static, Result<T, Status>>, Status> {
-        let of_all = self.places.take(peer)?;
+        let permit = self.quota.acquire(peer)?;
         let mut open = self.open();
         if let Some(topic) = open.get_mut(&trigger)
             && !self.update(&trigger, topic, false)
@@ -111,22 +111,22 @@ where
             }
         };
         let listener = Listener {
-            of_all,
-            of_trigger: topic.places.take(peer)?,
+            permit,
+            permit_of_trigger: topic.quota.acquire(peer)?,
             answer: topic.answer.subscribe(),
         };
         drop(open);
         Ok(listener.answers())
     }
 
-    /// Keeps the answers up to date until nothing changes any more, and then ends all streams.
+    /// Updates the answers until the autoscalers are no longer watched, and then ends all streams.
     pub(super) async fn run(&self) {
         let clock = &self.statuses.clock;
         let mut changes = self.statuses.autoscalers.changes();
         let mut recheck = pin!(clock.sleep(RECHECK_PERIOD));
         let mut all = false;
         loop {
-            // At first too: a topic may be older than `changes`.
+            // Also before the first change: a topic may be older than `changes`.
             self.update_all(all);
             all = tokio::select! {
                 change = changes.next() => match change {
@@ -142,17 +142,17 @@ where
         self.open().clear();
     }
 
-    /// Makes the answers whose objects have changed, or `all`.
+    /// Computes the answers whose objects have changed, or `all`.
     fn update_all(&self, all: bool) {
         self.open().retain(|trigger, topic| {
             topic.answer.receiver_count() > 0 && self.update(trigger, topic, all)
         });
     }
 
-    /// Makes the answer of a topic if its object has changed, or if it `must`; whether there is one.
-    fn update(&self, trigger: &Trigger, topic: &mut Topic<T>, must: bool) -> bool {
+    /// Computes the answer of a topic if its object has changed or if `force` is set; returns whether there is an answer.
+    fn update(&self, trigger: &Trigger, topic: &mut Topic<T>, force: bool) -> bool {
         let answer = match self.statuses.autoscaler(trigger) {
-            Ok(object) if !must && Arc::ptr_eq(&object, &topic.object) => return true,
+            Ok(object) if !force && Arc::ptr_eq(&object, &topic.object) => return true,
             Ok(object) => {
                 let answer = self.statuses.read_of(&object, trigger, self.read);
                 topic.object = object;
@@ -178,7 +178,7 @@ where
         Ok(Topic {
             object,
             answer: watch::Sender::new(Ok(answer)),
-            places: Places::new(OF_TRIGGER),
+            quota: Quota::new(STREAMS_OF_TRIGGER),
         })
     }
 
@@ -192,8 +192,8 @@ where
     }
 
     #[cfg(test)]
-    pub(super) fn places(&self) -> &Places {
-        &self.places
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
     }
 }
 
@@ -201,7 +201,7 @@ where
 
 impl<T: Clone + Send + Sync + 'static> Listener<T> {
     fn answers(mut self) -> BoxStream<'static, Result<T, Status>> {
-        // The first is the one that there is.
+        // The first answer is the current one.
         self.answer.mark_changed();
         stream::unfold(Some(self), |listener| async {
             let mut listener = listener?;
@@ -212,15 +212,15 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         .boxed()
     }
 
-    /// The next answer; none when there are no changes any more.
+    /// The next answer; none after the last one.
     async fn next(&mut self) -> Option<Result<T, Status>> {
         tokio::select! {
             changed = self.answer.changed() => {
                 changed.ok()?;
                 Some(self.answer.borrow_and_update().clone())
             }
-            displaced = self.of_all.displaced() => Some(Err(displaced)),
-            displaced = self.of_trigger.displaced() => Some(Err(displaced)),
+            evicted = self.permit.evicted() => Some(Err(evicted)),
+            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted)),
         }
     }
 }

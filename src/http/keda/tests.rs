@@ -28,7 +28,7 @@ const NOW: &str = "2026-03-01T10:00:00Z";
 struct Fake {
     objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
     changed: watch::Sender<()>,
-    /// How often one was looked up.
+    /// How many lookups there were.
     reads: AtomicUsize,
 }
 
@@ -94,7 +94,7 @@ fn scaler() -> (Arc<Fake>, Scaler) {
     (fake, Scaler::new(statuses))
 }
 
-/// Keeps the answers of streams up to date.
+/// Updates the answers of streams.
 fn updates(scaler: &Scaler) -> impl Future<Output = ()> + use<> {
     let (activity, specs) = (Arc::clone(&scaler.activity), Arc::clone(&scaler.specs));
     async move {
@@ -175,7 +175,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String) {
 }
 
 #[tokio::test]
-async fn counts_have_target_one_and_are_active_while_something_asks_for_them() {
+async fn counts_have_target_one_and_are_active_while_a_proposal_asks_for_replicas() {
     let (fake, scaler) = scaler();
     let cpu = forecast("resource.cpu", "0.9", "0.1");
     for (proposals, floor, source, count, is_active) in [
@@ -216,7 +216,7 @@ async fn counts_have_target_one_and_are_active_while_something_asks_for_them() {
 }
 
 #[tokio::test]
-async fn a_forecast_is_its_total_and_the_target_of_a_pod_as_the_nearest_double() {
+async fn a_forecast_gives_its_total_and_the_target_per_pod_as_the_nearest_double() {
     let (fake, scaler) = scaler();
     for (total, target, totals, targets) in [
         ("0.9", "0.35", (1, 0.9), (1, 0.35)),
@@ -303,7 +303,8 @@ async fn refusals_say_what_is_expected_and_whether_to_try_again() {
     let message = format!("{ours} has no forecast of pods.requests: it is not forecast");
     assert_eq!(absent, (Code::Unavailable, message));
     let misnamed = refusal(value(&scaler, of_source("floor"), "s0-x").await);
-    let message = "metric \"s0-x\" is not that of the trigger: expected \"foretide-floor-web\"";
+    let message =
+        "metric \"s0-x\" is not the metric of the trigger: expected \"foretide-floor-web\"";
     assert_eq!(misnamed, (Code::InvalidArgument, message.to_owned()));
     let invalid = object(&[("autoscaler", "web"), ("namespace", "bank")]);
     assert_eq!(
@@ -333,7 +334,7 @@ async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
 }
 
 #[tokio::test]
-async fn a_floor_that_is_missing_is_no_zero_while_something_asks_for_replicas() {
+async fn a_missing_floor_is_an_error_while_a_proposal_asks_for_replicas() {
     let (fake, scaler) = scaler();
     let cpu = forecast("resource.cpu", "0.9", "0.1");
     for proposal in [window(Some(5)), cpu] {
@@ -350,7 +351,7 @@ async fn a_floor_that_is_missing_is_no_zero_while_something_asks_for_replicas() 
 }
 
 #[tokio::test]
-async fn the_metric_outlives_a_status_that_is_too_old_and_its_value_does_not() {
+async fn a_status_that_is_too_old_gives_the_metric_but_no_value() {
     let (fake, scaler) = scaler();
     fake.set(&[web(
         &json!([window(Some(5)), forecast("resource.cpu", "1", "0.5")]),
@@ -465,7 +466,7 @@ fn stranger(number: u8) -> IpAddr {
     IpAddr::from([10, 0, 9, number])
 }
 
-/// What is there without waiting. Many streams in one test have used up what a task may do at a time.
+/// The result, if it is ready. Unconstrained, because many streams in one test exceed the cooperative budget of a task.
 fn now<F: Future>(future: F) -> Option<F::Output> {
     unconstrained(future).now_or_never()
 }
@@ -527,13 +528,13 @@ async fn a_change_is_computed_once_for_all_streams_of_its_trigger_and_wakes_no_o
     for answers in &mut of_changed {
         assert!(now(answers.next()).unwrap().unwrap().unwrap().result);
     }
-    // One for each of the two topics.
+    // One read for each of the two topics.
     assert_eq!(fake.reads.load(Ordering::Relaxed) - reads, 2);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
     fake.change(&named("web-1", Some(5)));
     assert_eq!(now(&mut updates), None);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    // Another object with the same answer wakes nobody.
+    // A new object with the same answer wakes no stream.
     assert!(of_other.next().await.unwrap().unwrap().result);
     assert!(of_other.poll_next_unpin(&mut context).is_pending());
     fake.change(&named("web-1", Some(6)));
@@ -542,7 +543,7 @@ async fn a_change_is_computed_once_for_all_streams_of_its_trigger_and_wakes_no_o
 }
 
 #[tokio::test]
-async fn idle_streams_of_strangers_leave_room_for_those_of_keda() {
+async fn idle_streams_of_strangers_do_not_exclude_keda() {
     let (fake, scaler) = scaler();
     let objects = STREAMS.total / 64;
     fake.set(&closed(objects));
@@ -552,10 +553,10 @@ async fn idle_streams_of_strangers_leave_room_for_those_of_keda() {
         let name = format!("web-{}", number % objects);
         open.push(listen(&scaler, peer, &name).await.unwrap());
     }
-    // A stranger has what it may have; the others get theirs, of those that have the most.
+    // A stranger is at its limit; KEDA gets an equal share, taken from the peers with the most streams.
     let refused = listen(&scaler, stranger(0), "web-0").await.err().unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    let message = "too many streams: at most 4096 of one address, and 8192 in all, are served; use type external";
+    let message = "too many streams: at most 4096 per address and 8192 in total; use type external";
     assert!(refused.message().starts_with(message), "{refused}");
     let share = STREAMS.total / 3;
     let mut of_keda = Vec::new();
@@ -583,7 +584,7 @@ async fn idle_streams_of_strangers_leave_room_for_those_of_keda() {
 }
 
 #[tokio::test]
-async fn a_trigger_has_a_limit_of_its_own() {
+async fn each_trigger_has_a_limit() {
     let (fake, scaler) = scaler();
     fake.set(&closed(2));
     let mut open = Vec::new();
@@ -592,17 +593,16 @@ async fn a_trigger_has_a_limit_of_its_own() {
     }
     let refused = listen(&scaler, stranger(1), "web-0").await.err().unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    let message =
-        "too many streams of this trigger: at most 128 of one address, and 256 in all, are served";
+    let message = "too many streams of this trigger: at most 128 per address and 256 in total";
     assert!(refused.message().starts_with(message), "{refused}");
-    // The place among all streams is given back.
+    // The permit of the refused stream is released.
     assert_eq!(scaler.streams().count(), open.len());
     for (peer, name) in [(KEDA, "web-0"), (stranger(1), "web-1")] {
         assert!(listen(&scaler, peer, name).await.is_ok());
     }
 }
 
-/// A call of `IsActive`, whose message is sent to `sent` bytes of it, and then never ends.
+/// A call of `IsActive` that sends the first `sent` bytes of its message; an incomplete one never ends.
 fn call(peer: IpAddr, sent: usize) -> axum::extract::Request {
     let message = object(&[("autoscaler", "web-0"), ("source", "cron")]).encode_to_vec();
     let mut framed = vec![0, 0, 0, 0, u8::try_from(message.len()).unwrap()];
@@ -630,13 +630,13 @@ fn status_of(response: &HttpResponse) -> Code {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_do_not_arrive_end_and_keep_no_others_out() {
+async fn requests_that_do_not_arrive_end_and_exclude_no_others() {
     let (fake, scaler) = scaler();
     fake.set(&closed(1));
     let router = router(scaler);
     let ask = |peer, sent| router.clone().oneshot(call(peer, sent));
     let mut pending = Vec::new();
-    for number in 0..2 * ARRIVING.of_peer {
+    for number in 0..2 * ARRIVING.per_peer {
         let peer = stranger(u8::try_from(number % 2).unwrap());
         let mut request = Box::pin(ask(peer, 7));
         assert!(futures::poll!(&mut request).is_pending());
@@ -644,7 +644,7 @@ async fn requests_that_do_not_arrive_end_and_keep_no_others_out() {
     }
     let refused = now(ask(stranger(0), 7)).expect("at once").unwrap();
     assert_eq!(status_of(&refused), Code::ResourceExhausted);
-    // KEDA's arrives at once and needs no place; one that arrives in parts takes one of theirs.
+    // A request that arrives at once needs no permit; one that arrives in parts evicts a request of a stranger.
     let answered = ask(KEDA, usize::MAX).await.unwrap();
     assert_eq!(status_of(&answered), Code::Ok);
     let body = to_bytes(answered.into_body(), 64).await.unwrap();
@@ -652,14 +652,14 @@ async fn requests_that_do_not_arrive_end_and_keep_no_others_out() {
     assert_eq!(&body[..], [0; 5]);
     let mut slow = Box::pin(ask(KEDA, 7));
     assert!(futures::poll!(&mut slow).is_pending());
-    let mut displaced = 0;
+    let mut evicted = 0;
     for request in &mut pending {
         if let Some(response) = request.now_or_never() {
             assert_eq!(status_of(&response.unwrap()), Code::ResourceExhausted);
-            displaced += 1;
+            evicted += 1;
         }
     }
-    assert_eq!(displaced, 1);
+    assert_eq!(evicted, 1);
     let late = timeout(2 * ARRIVAL_TIMEOUT, slow).await.unwrap().unwrap();
     assert_eq!(status_of(&late), Code::DeadlineExceeded);
 }

@@ -1,4 +1,4 @@
-//! The metadata of a trigger: which autoscaler it reads, and what of it.
+//! The metadata of a trigger: the autoscaler and the source that it reads.
 //!
 //! ```text
 //! {scalerAddress: ..., autoscaler: web, source: forecast, metric: resource.cpu}, ScaledObject in namespace shop
@@ -14,7 +14,7 @@ const SOURCE: &str = "source";
 const METRIC: &str = "metric";
 const NAMESPACE: &str = "namespace";
 
-/// Keys that are for KEDA itself, which sends them too.
+/// Keys that KEDA uses itself and sends along.
 const OF_KEDA: [&str; 7] = [
     "scalerAddress",
     "enableTLS",
@@ -99,7 +99,7 @@ fn check_keys(metadata: &HashMap<String, String>, namespace: &str) -> Result<(),
     }
     let known =
         |key: &str| [KEDA_AUTOSCALER, SOURCE, METRIC].contains(&key) || OF_KEDA.contains(&key);
-    // The first of them in order, so that the message is always the same.
+    // The first in alphabetical order, so that the message is always the same.
     let unknown = metadata.keys().filter(|key| !known(key)).min();
     unknown.map_or(Ok(()), |key| {
         Err(InvalidTrigger::Unknown { key: key.clone() })
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_names_an_autoscaler_of_the_own_namespace_and_a_source() {
+    fn metadata_names_an_autoscaler_of_the_same_namespace_and_a_source() {
         for (more, source, metric) in [
             (vec![], KedaSource::Floor, None),
             (

@@ -1,4 +1,4 @@
-//! Laws of the lanes, whatever is asked for and however long it takes.
+//! Laws of the lanes, for any sequence of requests and durations.
 
 use proptest::{collection, prelude::*};
 
@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Lanes whose slots are handed out after every step.
+/// Lanes whose free slots are assigned after every step.
 struct World {
     lanes: Lanes<()>,
     now: Monotonic,
@@ -91,13 +91,13 @@ proptest! {
             world.apply(step);
             for (namespace, share) in &world.lanes.shares {
                 let waits = !share.waiting.is_empty() && world.lanes.holds_of(namespace, None) == 0;
-                prop_assert!(!waits || world.in_use(share.pace.lane()) == SLOTS);
+                prop_assert!(!waits || world.in_use(share.latency.lane()) == SLOTS);
             }
         }
     }
 
     #[test]
-    fn slow_work_of_one_namespace_leaves_the_prompt_lane_to_the_others(
+    fn slow_work_of_one_namespace_does_not_stay_in_the_prompt_lane(
         steps in collection::vec(step(), 1..80),
         namespace in 0..6_u8,
     ) {
