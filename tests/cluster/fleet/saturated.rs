@@ -125,6 +125,10 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_and_an_idle_member()
         .runs("six in the third", &[("member2", 0), ("member3", 6)])
         .await;
 
+    // Pods that are there already would not be refused.
+    world
+        .runs_so("few in the first", |found| found["member1"].0 <= 3)
+        .await;
     pods_that_cannot_be_created_overflow(&world).await;
     drop(controller);
     world.assert_nothing_forbidden();
