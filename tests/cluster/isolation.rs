@@ -4,7 +4,7 @@ use foretide::clock::Clock;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, api::PostParams};
-use rig::{ClusterOptions, Component, FakeMetrics, MetricsApi, Reading, eventually};
+use rig::{ClusterOptions, Component, FakeMetrics, MetricsApi, NodeSize, Reading, eventually};
 use serde_json::{Value, json};
 
 use crate::{
@@ -174,8 +174,10 @@ async fn a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "creates 750 MB of objects, in some minutes; part of `just nightly`"]
 async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
-    // Without the controllers of the cluster, which would copy the objects until etcd is full.
-    let options = ClusterOptions::named("large").without(Component::KubeControllerManager);
+    // Without the controllers of the cluster, which would copy the objects until etcd is full; so nodes never get ready.
+    let options = ClusterOptions::named("large")
+        .without(Component::KubeControllerManager)
+        .nodes(0, NodeSize::new("1", "1Gi", 1));
     let world = World::start(options).await;
     world.cluster.namespace("tenant").await.unwrap();
     create_large(&world.client, "tenant", 10 * LARGE).await;
