@@ -1,50 +1,16 @@
 //! A dependency that hangs delays only the autoscalers that use it, and the large objects of a tenant delay nobody.
 
 use foretide::clock::Clock;
-use futures::{StreamExt as _, stream};
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client, api::PostParams};
 use rig::{ClusterOptions, Component, FakeMetrics, MetricsApi, NodeSize, Reading, eventually};
 use serde_json::{Value, json};
 
 use crate::{
     measure::peak_resident,
-    world::{NAMESPACE, TIMEOUT, World, binary},
+    world::{LARGE, NAMESPACE, TIMEOUT, World, binary, create_large},
 };
 
 /// The autoscalers of the tenant whose metrics hang.
 const TENANTS: usize = 150;
-/// The large objects of the tenant: together longer than any response that is read.
-const LARGE: usize = 300;
-
-/// Creates Deployments without pods in a namespace, each nearly as large as the API allows.
-async fn create_large(client: &Client, namespace: &str, count: usize) {
-    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
-    let note = "x".repeat(250_000);
-    let created = stream::iter(0..count).map(|n| {
-        let name = format!("large-{n}");
-        let deployment = json!({
-            "metadata": { "name": name, "annotations": { "note": note } },
-            "spec": {
-                "replicas": 0,
-                "selector": { "matchLabels": { "app": name } },
-                "template": {
-                    "metadata": { "labels": { "app": name } },
-                    "spec": { "containers": [{ "name": "app", "image": "app:1" }] },
-                },
-            },
-        });
-        let deployment = serde_json::from_value(deployment).unwrap();
-        let deployments = &deployments;
-        async move {
-            deployments
-                .create(&PostParams::default(), &deployment)
-                .await
-                .unwrap();
-        }
-    });
-    created.buffer_unordered(8).collect::<()>().await;
-}
 
 /// A Deployment without pods, and its autoscaler.
 fn tenant(n: usize) -> [Value; 2] {

@@ -1,4 +1,4 @@
-//! Servers that accept connections and answer nothing: the API server, its watches, and one Prometheus of two.
+//! Servers that accept connections and answer nothing: the API server, its lists and watches, and one Prometheus of two.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -100,7 +100,7 @@ fn scaled(world: &World) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_silent_and_watches_that_are() {
+async fn an_api_server_that_is_silent_at_all_and_then_to_lists_and_watches() {
     let world = World::start(ClusterOptions::named("silent")).await;
     let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -170,13 +170,14 @@ async fn an_api_server_that_is_silent_and_watches_that_are() {
     };
     assert_eq!(scaled(&world), times(1));
 
-    // Watches deliver nothing, while all else works: what the load asks for is not written from what the cluster was.
-    proxy.hold_watches(true);
+    // Lists and watches deliver nothing, while all else works: what the load asks for is not written from what the cluster
+    // was.
+    proxy.hold_reads(true);
     all_are_stale(&world).await;
     demand(60);
     controller.further_syncs(2 * OBJECTS as u64).await;
     assert_eq!(scaled(&world), times(1));
-    proxy.hold_watches(false);
+    proxy.hold_reads(false);
     all_have(&world, 6).await;
     assert_eq!(scaled(&world), times(2));
     world.assert_nothing_forbidden();

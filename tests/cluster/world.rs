@@ -19,6 +19,7 @@ use foretide::{
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::{cron::Zone, hpa::Settings};
+use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::SubjectAccessReview,
@@ -40,6 +41,8 @@ pub(crate) const CONTROLLER_USER: &str =
     "system:serviceaccount:foretide-system:foretide-controller";
 /// The namespace of the scenarios' objects.
 pub(crate) const NAMESPACE: &str = "default";
+/// The large objects of a tenant: together longer than any response that is read.
+pub(crate) const LARGE: usize = 300;
 
 /// A cluster that is ready for Foretide.
 pub(crate) struct World {
@@ -315,6 +318,35 @@ pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> Resu
     let reviewed = reviews.create(&PostParams::default(), &review).await;
     let reviewed = reviewed.map_err(|error| error.to_string())?;
     Ok(reviewed.status.is_some_and(|status| status.allowed))
+}
+
+/// Creates Deployments without pods in a namespace, each nearly as large as the API allows.
+pub(crate) async fn create_large(client: &Client, namespace: &str, count: usize) {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let note = "x".repeat(250_000);
+    let created = stream::iter(0..count).map(|n| {
+        let name = format!("large-{n}");
+        let deployment = json!({
+            "metadata": { "name": name, "annotations": { "note": note } },
+            "spec": {
+                "replicas": 0,
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{ "name": "app", "image": "app:1" }] },
+                },
+            },
+        });
+        let deployment = serde_json::from_value(deployment).unwrap();
+        let deployments = &deployments;
+        async move {
+            deployments
+                .create(&PostParams::default(), &deployment)
+                .await
+                .unwrap();
+        }
+    });
+    created.buffer_unordered(8).collect::<()>().await;
 }
 
 /// Lets a clock run to a later time at once.

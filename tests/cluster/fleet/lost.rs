@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{
     manual_changes::{condition, delete, edit},
-    world::{Controller, Counts, NAMESPACE, TIMEOUT},
+    world::{Controller, Counts, LARGE, NAMESPACE, TIMEOUT, create_large},
 };
 
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
@@ -298,7 +298,7 @@ impl StoredSecret {
 }
 
 /// The Secret of a member is deleted and created again, cannot be used for a while, and is missing when the controller
-/// starts: no maximum of any member moves.
+/// starts, which finds large objects in another member: no maximum of any member moves.
 async fn the_secret_comes_and_goes(world: &FleetWorld, controller: Controller) -> Controller {
     let standing = ledger(world).await;
     let mut maxima = Vec::new();
@@ -307,6 +307,8 @@ async fn the_secret_comes_and_goes(world: &FleetWorld, controller: Controller) -
     }
     the_secret_is_gone_or_spoiled(world, &controller).await;
     drop(controller);
+    let client = world.fleet.member("member1").cluster.client();
+    create_large(&client, NAMESPACE, LARGE).await;
     let controller = the_controller_starts_without_the_secret(world).await;
     for maximum in maxima {
         assert_eq!(maximum.range(), (9, 9), "a maximum moved");

@@ -1,5 +1,5 @@
-//! An API server whose clock is wrong, or whose watches deliver nothing, as a client sees it: a proxy before the real one
-//! that changes the header `Date` of each response, and can hold back what watches receive.
+//! An API server whose clock is wrong, or that delivers no objects, as a client sees it: a proxy before the real one
+//! that changes the header `Date` of each response, and can hold back what lists and watches receive.
 
 use std::sync::{
     Arc,
@@ -33,8 +33,8 @@ struct Shared {
     http: reqwest::Client,
     /// How far the clock is ahead, in seconds.
     ahead: AtomicI64,
-    /// Whether watches deliver nothing.
-    holds_watches: watch::Sender<bool>,
+    /// Whether lists and watches deliver nothing.
+    holds_reads: watch::Sender<bool>,
 }
 
 impl SkewedServer {
@@ -53,7 +53,7 @@ impl SkewedServer {
             url,
             http,
             ahead: AtomicI64::new(0),
-            holds_watches: watch::Sender::new(false),
+            holds_reads: watch::Sender::new(false),
         });
         let router = Router::new()
             .fallback(pass_on)
@@ -67,9 +67,9 @@ impl SkewedServer {
         self.shared.ahead.store(seconds, Ordering::Relaxed);
     }
 
-    /// Holds back all that watches receive but that they were opened, or delivers it.
-    pub fn hold_watches(&self, holds: bool) {
-        self.shared.holds_watches.send_replace(holds);
+    /// Holds back what lists and watches receive but that they were answered, or delivers it.
+    pub fn hold_reads(&self, holds: bool) {
+        self.shared.holds_reads.send_replace(holds);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -96,7 +96,8 @@ const OF_THE_CONNECTION: [header::HeaderName; 3] =
 async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
-    let is_watch = query.split('&').any(|pair| pair == "watch=true");
+    let is_held = |pair: &str| pair == "watch=true" || pair.starts_with("limit=");
+    let is_held = query.split('&').any(is_held);
     let url = format!("{}{}", shared.url, parts.uri);
     let sent = shared
         .http
@@ -113,8 +114,8 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
                 headers.insert(header::DATE, date);
             }
             let chunks = answer.bytes_stream();
-            let body = if is_watch {
-                let held = shared.holds_watches.subscribe();
+            let body = if is_held {
+                let held = shared.holds_reads.subscribe();
                 // At the end too: the regular end of a watch is something that it delivers.
                 let end = stream::once(released(held.clone())).filter_map(async |()| None);
                 let chunks = chunks.then(move |chunk| {
@@ -134,7 +135,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     }
 }
 
-/// Waits until watches deliver.
+/// Waits until lists and watches deliver.
 async fn released(mut held: watch::Receiver<bool>) {
     // It fails when the proxy is gone.
     held.wait_for(|held| !held).await.ok();
