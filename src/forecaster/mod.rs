@@ -188,9 +188,11 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.start_due(now.monotonic());
         self.record_results().await;
         self.publish_servers();
-        if self.leadership.may_act() && self.is_current() {
-            self.publisher.publish(&sources, now.wall());
+        if !self.leadership.may_act() || !self.is_current() {
+            self.publisher.withdraw();
+            return;
         }
+        self.publisher.publish(&sources, now.wall());
     }
 
     /// Whether autoscalers and predictions are known as they are: an old copy may lack one, and what belongs to it would

@@ -116,6 +116,12 @@ impl<C: Cluster> Publisher<C> {
         self.queue.submit(wanted);
     }
 
+    /// Writes nothing of what still waits: it was decided from copies that are no longer current, or by the leader that
+    /// this process no longer is.
+    pub(super) fn withdraw(&self) {
+        self.queue.submit(BTreeMap::new());
+    }
+
     /// Waits until every write that was submitted has ended.
     pub(super) async fn delivered(&self) {
         self.queue.delivered().await;

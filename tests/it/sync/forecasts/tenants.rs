@@ -244,8 +244,8 @@ async fn a_namespace_whose_predictions_cannot_be_written_delays_no_other() {
     assert!(rarest >= Some(20), "{rarest:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_prediction_that_waited_is_not_written_by_a_process_that_no_longer_leads() {
+/// Lets writes of predictions wait for a slot, changes something, and lets them start.
+async fn written_after(change: impl FnOnce(&Running)) -> std::collections::BTreeMap<String, u32> {
     let running = Running::start(|fake| {
         fake.state().predictions_hang.insert("shop".to_owned());
         for n in 3..6 {
@@ -253,11 +253,22 @@ async fn a_prediction_that_waited_is_not_written_by_a_process_that_no_longer_lea
         }
     });
     tokio::time::sleep(Duration::from_secs(30)).await;
-    running.leadership.set(None);
+    change(&running);
+    tokio::time::sleep(Duration::from_secs(5)).await;
     running.fake.state().predictions_hang.clear();
     running.fake.state().published.clear();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let published = running.fake.state().published.clone();
+    running.fake.state().published.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prediction_that_waited_is_written_only_by_the_leader_and_from_current_copies() {
     // Those that were on their way; the others waited for a slot.
+    let published = written_after(|running| running.leadership.set(None)).await;
+    assert_eq!(published.len(), 4, "{published:?}");
+    let published = written_after(|running| {
+        running.fake.state().stale_copies = Some("TimeSeriesPrediction");
+    });
+    let published = published.await;
     assert_eq!(published.len(), 4, "{published:?}");
 }
