@@ -117,7 +117,7 @@ pub async fn run_with(
         campaign.as_ref().map(Campaign::leadership),
         &clock,
     );
-    let campaign = campaign.map(|campaign| clusters.could_act(campaign));
+    let campaign = campaign.map(|campaign| clusters.eligible_when_current(campaign));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&clusters.hub),
@@ -229,9 +229,9 @@ struct Clusters {
 
 impl Clusters {
     /// A candidate that leaves the lease to others while it knows the hub only as it was.
-    fn could_act(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
+    fn eligible_when_current(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
         let hub = Arc::clone(&self.hub);
-        campaign.while_it(move || hub.is_current())
+        campaign.eligible_when(move || hub.is_current())
     }
 }
 

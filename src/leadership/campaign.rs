@@ -22,8 +22,8 @@ pub struct Campaign<L> {
     timing: Timing,
     elector: Elector,
     leadership: Leadership,
-    /// Whether this process could act as the leader.
-    could_act: CouldAct,
+    /// Whether this process may take the lease.
+    is_eligible: Eligible,
     clock: Clock,
     telemetry: Arc<Telemetry>,
     /// The holder that was logged last.
@@ -32,8 +32,8 @@ pub struct Campaign<L> {
     failing: bool,
 }
 
-/// Whether a process could act as the leader: one that cannot leaves the lease to others.
-struct CouldAct(Box<dyn Fn() -> bool + Send + Sync>);
+/// Whether a process may take a lease: one that may not leaves it to others.
+struct Eligible(Box<dyn Fn() -> bool + Send + Sync>);
 
 /// Why a campaign is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl<L: LeaseStore> Campaign<L> {
             timing,
             elector: Elector::new(identity, timing),
             leadership: Leadership::standby(clock.clone()),
-            could_act: CouldAct(Box::new(|| true)),
+            is_eligible: Eligible(Box::new(|| true)),
             clock,
             telemetry,
             announced: None,
@@ -70,11 +70,11 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// The same candidate, which takes the lease only while it `could_act`. One that holds it keeps it.
+    /// The same candidate, which takes the lease only while it is eligible. One that holds it keeps it.
     #[must_use]
-    pub fn while_it(self, could_act: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub fn eligible_when(self, is_eligible: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
-            could_act: CouldAct(Box::new(could_act)),
+            is_eligible: Eligible(Box::new(is_eligible)),
             ..self
         }
     }
@@ -149,7 +149,7 @@ impl<L: LeaseStore> Campaign<L> {
         while let Some(request) = next {
             // The lease is read all the same, so that its expiry is known.
             let takes = request != Request::Read && self.valid_token().is_none();
-            if takes && !(self.could_act.0)() {
+            if takes && !(self.is_eligible.0)() {
                 return;
             }
             let answer = self.send(request).await;
@@ -250,9 +250,9 @@ impl<L: LeaseStore> Campaign<L> {
     }
 }
 
-impl std::fmt::Debug for CouldAct {
+impl std::fmt::Debug for Eligible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CouldAct")
+        f.write_str("Eligible")
     }
 }
 

@@ -122,13 +122,13 @@ struct Running {
 
 impl Running {
     fn start(lease: &FakeLease, identity: &str) -> Self {
-        Self::start_while(lease, identity, || true)
+        Self::start_when(lease, identity, || true)
     }
 
-    fn start_while(
+    fn start_when(
         lease: &FakeLease,
         identity: &str,
-        could_act: impl Fn() -> bool + Send + Sync + 'static,
+        is_eligible: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let telemetry = Arc::<Telemetry>::default();
         let clock = Clock::starting_at(Timestamp::from_second(1_767_225_600).unwrap(), 1.0);
@@ -139,7 +139,7 @@ impl Running {
             clock,
             Arc::clone(&telemetry),
         );
-        let campaign = campaign.while_it(could_act);
+        let campaign = campaign.eligible_when(is_eligible);
         let leadership = campaign.leadership().clone();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(campaign.run(async { drop(stopped.await) }));
@@ -311,8 +311,8 @@ fn two_processes_of_one_host_have_different_identities() {
 async fn a_standby_that_could_not_act_leaves_the_lease_and_a_leader_keeps_it() {
     let lease = FakeLease::default();
     let is_current = Arc::new(AtomicBool::new(false));
-    let could_act = Arc::clone(&is_current);
-    let standby = Running::start_while(&lease, "a", move || could_act.load(Ordering::Relaxed));
+    let is_eligible = Arc::clone(&is_current);
+    let standby = Running::start_when(&lease, "a", move || is_eligible.load(Ordering::Relaxed));
     advance(Duration::from_mins(1)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(lease.stored(), None, "there was none to take");
