@@ -299,7 +299,7 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
     match access {
         KubeAccess::InCluster => Connection::in_cluster(),
         KubeAccess::Kubeconfig { path, context } => {
-            Connection::from_kubeconfig(Some(path), context.as_deref()).await
+            Connection::from_kubeconfig(path.as_deref(), context.as_deref()).await
         }
     }
 }

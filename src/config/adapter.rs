@@ -191,6 +191,7 @@ mod tests {
     use clap::{Args as _, Command, FromArgMatches as _};
 
     use super::*;
+    use crate::config::Surroundings;
 
     /// The configuration of a command line, without the environment; or why there is none.
     fn config(line: &str) -> Result<AdapterConfig, String> {
@@ -200,7 +201,8 @@ mod tests {
         let matches = command
             .try_get_matches_from(words)
             .map_err(|e| e.to_string())?;
-        let args = AdapterArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        let mut args = AdapterArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        args.server.kube.surroundings = Surroundings::POD;
         AdapterConfig::try_from(args).map_err(|e| e.to_string())
     }
 
@@ -228,7 +230,7 @@ mod tests {
                     --upstream-token-file u.token --log debug --log-json";
         let config = config(line).unwrap();
         let access = KubeAccess::Kubeconfig {
-            path: "k".into(),
+            path: Some("k".into()),
             context: Some("c".to_owned()),
         };
         assert_eq!(config.access, access);
@@ -257,7 +259,7 @@ mod tests {
         for (line, expected) in [
             ("--kubeconfig k", "--service-namespace"),
             ("--kubeconfig k --service-namespace=", "--service-namespace"),
-            ("--context c", "--kubeconfig"),
+            ("--context c", "--service-namespace"),
             ("--service-name=", "for example foretide-adapter"),
             (
                 "--certificate-secret=",

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction};
 use foretide_domain::cron::Zone;
 use jiff::SignedDuration;
 
-use super::servers::ServerSections;
+use super::{access::KubeArgs, servers::ServerSections};
 
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -45,12 +45,9 @@ pub struct ControllerArgs {
     /// The Prometheus servers of the configuration file.
     #[arg(skip)]
     pub servers: ServerSections,
-    /// Kubeconfig file; without it, the service account of the pod is used.
-    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it, its current context.
-    #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
-    pub context: Option<String>,
+    /// How to reach the Kubernetes API.
+    #[command(flatten)]
+    pub kube: KubeArgs,
     /// Namespace to watch; repeatable, or comma-separated. Without it, all namespaces.
     #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
     pub namespaces: Vec<String>,

@@ -196,6 +196,7 @@ mod tests {
     use clap::{Args as _, Command, FromArgMatches as _};
 
     use super::*;
+    use crate::config::Surroundings;
 
     /// The configuration of a command line, without the environment; or why there is none.
     fn config(line: &str) -> Result<KedaScalerConfig, String> {
@@ -205,7 +206,8 @@ mod tests {
         let matches = command
             .try_get_matches_from(words)
             .map_err(|e| e.to_string())?;
-        let args = KedaScalerArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        let mut args = KedaScalerArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        args.server.kube.surroundings = Surroundings::POD;
         KedaScalerConfig::try_from(args).map_err(|e| e.to_string())
     }
 
@@ -234,7 +236,7 @@ mod tests {
                     --log-json";
         let found = config(line).unwrap();
         let access = KubeAccess::Kubeconfig {
-            path: "k".into(),
+            path: Some("k".into()),
             context: Some("c".to_owned()),
         };
         assert_eq!(found.access, access);
@@ -296,7 +298,7 @@ mod tests {
             ),
             (
                 "--kubeconfig k",
-                "--kubeconfig needs --service-namespace, for example foretide-system",
+                "--service-namespace is required with a kubeconfig, for example foretide-system",
             ),
             (
                 "--certificate-secret=",

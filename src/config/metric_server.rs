@@ -2,18 +2,15 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{KubeAccess, args::Switch, distinct};
+use super::{KubeAccess, access::KubeArgs, args::Switch, distinct};
 use crate::ports::CertificateFiles;
 
 /// Flags of both servers; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MetricServerArgs {
-    /// Kubeconfig file; without it, the service account of the pod is used.
-    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it, its current context.
-    #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
-    pub context: Option<String>,
+    /// How to reach the Kubernetes API.
+    #[command(flatten)]
+    pub kube: KubeArgs,
     /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
     #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
     pub namespaces: Vec<String>,
@@ -62,8 +59,8 @@ pub struct MetricServerArgs {
 pub enum MetricServerConfigError {
     /// It is not known which namespace the service is in.
     #[error(
-        "--kubeconfig needs --service-namespace, for example foretide-system: outside a pod the namespace of the service \
-         and of its Secret is not known"
+        "--service-namespace is required with a kubeconfig, for example foretide-system: outside a pod the namespace of \
+         the service and of its Secret is not known"
     )]
     ServiceNamespace,
     /// The name of the service or of the Secret is empty.
@@ -80,7 +77,7 @@ pub enum MetricServerConfigError {
 
 impl MetricServerArgs {
     pub(super) fn access(&self) -> KubeAccess {
-        KubeAccess::of(self.kubeconfig.clone(), self.context.clone())
+        self.kube.access()
     }
 
     pub(super) fn namespaces(&self) -> Vec<String> {
@@ -99,7 +96,7 @@ impl MetricServerArgs {
     /// When this may not be a pod.
     pub(super) fn service_namespace(&self) -> Result<Option<String>, MetricServerConfigError> {
         let namespace = named(self.service_namespace.clone());
-        if self.kubeconfig.is_some() && namespace.is_none() {
+        if self.access() != KubeAccess::InCluster && namespace.is_none() {
             return Err(MetricServerConfigError::ServiceNamespace);
         }
         Ok(namespace)

@@ -5,6 +5,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `access` | how the Kubernetes API is reached |
 //! | `args` | flags and environment |
 //! | `adapter` | flags, environment and configuration of the metric adapter |
 //! | `keda_scaler` | those of the KEDA scaler |
@@ -12,6 +13,7 @@
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
 //! | `error` | why a configuration cannot be used |
 
+mod access;
 mod adapter;
 mod args;
 mod error;
@@ -35,6 +37,7 @@ use foretide_domain::{cron::Zone, hpa::Settings};
 use jiff::{SignedDuration, tz::TimeZone};
 
 pub use self::{
+    access::{KubeAccess, KubeArgs, Surroundings},
     adapter::{AdapterArgs, AdapterConfig, AdapterConfigError, MetricApiArg},
     args::{
         ControllerArgs, DEFAULT_LISTEN, ElectionArgs, MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL,
@@ -77,20 +80,6 @@ pub enum AdapterConfigSource {
         name: String,
         /// The key that holds the text.
         key: String,
-    },
-}
-
-/// How to reach the Kubernetes API.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KubeAccess {
-    /// The service account of the pod that we run in.
-    InCluster,
-    /// A kubeconfig file and optionally one of its contexts.
-    Kubeconfig {
-        /// Path of the file.
-        path: PathBuf,
-        /// Name of the context; absent means the current one.
-        context: Option<String>,
     },
 }
 
@@ -157,15 +146,6 @@ impl fmt::Display for AdapterConfigSource {
     }
 }
 
-// === impl KubeAccess ===
-
-impl KubeAccess {
-    /// By a kubeconfig file if there is one, otherwise as the account of this pod.
-    fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
-        kubeconfig.map_or(Self::InCluster, |path| Self::Kubeconfig { path, context })
-    }
-}
-
 // === impl Config ===
 
 impl TryFrom<ControllerArgs> for Config {
@@ -188,7 +168,8 @@ impl TryFrom<ControllerArgs> for Config {
             )?,
             ..Settings::default()
         };
-        let election = election(args.election, args.kubeconfig.is_none())?;
+        let access = args.kube.access();
+        let election = election(args.election, access == KubeAccess::InCluster)?;
         let servers = args
             .servers
             .with_urls(args.prometheus, args.prometheus_endpoints)?;
@@ -201,7 +182,7 @@ impl TryFrom<ControllerArgs> for Config {
             .map(AdapterConfigSource::File);
         Ok(Self {
             adapter_config: config_map.transpose()?.or(adapter_file),
-            access: KubeAccess::of(args.kubeconfig, args.context),
+            access,
             namespaces: distinct(args.namespaces),
             prometheus: servers.hub,
             prometheus_endpoints: servers.named,

@@ -12,7 +12,8 @@ struct Program {
 }
 
 fn config(flags: &[&str]) -> Result<Config, ConfigError> {
-    let program = Program::parse_from([&["foretide"], flags].concat());
+    let mut program = Program::parse_from([&["foretide"], flags].concat());
+    program.args.kube.surroundings = Surroundings::POD;
     Config::try_from(program.args)
 }
 

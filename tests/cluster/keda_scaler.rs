@@ -63,7 +63,7 @@ impl Scaler {
         let account = world.cluster.service_account_kubeconfig(SYSTEM, SCALER);
         let config = KedaScalerConfig {
             access: KubeAccess::Kubeconfig {
-                path: account.await.unwrap(),
+                path: Some(account.await.unwrap()),
                 context: None,
             },
             namespaces: Vec::new(),

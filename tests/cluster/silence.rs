@@ -123,7 +123,7 @@ async fn an_api_server_that_is_silent_at_all_and_then_to_lists_and_watches() {
     let config = Config {
         sync_period: SignedDuration::try_from(PERIOD).unwrap(),
         access: KubeAccess::Kubeconfig {
-            path: kubeconfig,
+            path: Some(kubeconfig),
             context: None,
         },
         ..world.config()

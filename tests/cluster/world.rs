@@ -365,7 +365,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
         access: KubeAccess::Kubeconfig {
-            path: kubeconfig.to_path_buf(),
+            path: Some(kubeconfig.to_path_buf()),
             context: None,
         },
         namespaces: Vec::new(),

@@ -89,7 +89,7 @@ async fn install(world: &World, port: u16) -> PathBuf {
 fn config(kubeconfig: &Path, listen: SocketAddr) -> AdapterConfig {
     AdapterConfig {
         access: KubeAccess::Kubeconfig {
-            path: kubeconfig.to_path_buf(),
+            path: Some(kubeconfig.to_path_buf()),
             context: None,
         },
         namespaces: Vec::new(),

@@ -34,7 +34,7 @@ pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
         .service_account_kubeconfig_over(&relay, namespace, account);
     let config = Config {
         access: KubeAccess::Kubeconfig {
-            path: over.await.unwrap(),
+            path: Some(over.await.unwrap()),
             context: None,
         },
         listen: free_address(),

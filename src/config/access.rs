@@ -1,0 +1,113 @@
+//! How a process reaches the Kubernetes API: by its flags, else by what surrounds it.
+
+use std::{env, path::PathBuf};
+
+/// How to reach the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeAccess {
+    /// The service account of the pod that we run in.
+    InCluster,
+    /// A kubeconfig and optionally one of its contexts.
+    Kubeconfig {
+        /// Path of the file; absent means `$KUBECONFIG`, else `~/.kube/config`.
+        path: Option<PathBuf>,
+        /// Name of the context; absent means the current one.
+        context: Option<String>,
+    },
+}
+
+/// Flags that select an API server; each can be given as `FORETIDE_...` in the environment.
+#[derive(Debug, Clone, clap::Args)]
+pub struct KubeArgs {
+    /// Kubeconfig file. Without it $KUBECONFIG; without that the service account of the pod, or outside of one
+    /// ~/.kube/config.
+    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, its current context.
+    #[arg(long, env = "FORETIDE_CONTEXT")]
+    pub context: Option<String>,
+    /// Where this process runs.
+    #[arg(skip = Surroundings::detect())]
+    pub surroundings: Surroundings,
+}
+
+/// What a process finds where it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Whether `$KUBECONFIG` is set.
+    pub names_kubeconfig: bool,
+    /// Whether this is a pod of a cluster.
+    pub is_pod: bool,
+}
+
+// === impl KubeArgs ===
+
+impl KubeArgs {
+    /// The API server of the flags. Without any the order is that of controller-runtime: `$KUBECONFIG`, the account of
+    /// the pod, `~/.kube/config`.
+    #[must_use]
+    pub fn access(&self) -> KubeAccess {
+        let Surroundings {
+            names_kubeconfig,
+            is_pod,
+        } = self.surroundings;
+        let is_named = self.kubeconfig.is_some() || self.context.is_some();
+        if is_pod && !is_named && !names_kubeconfig {
+            return KubeAccess::InCluster;
+        }
+        KubeAccess::Kubeconfig {
+            path: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        }
+    }
+}
+
+// === impl Surroundings ===
+
+impl Surroundings {
+    /// A pod without a kubeconfig of its own.
+    pub const POD: Self = Self {
+        names_kubeconfig: false,
+        is_pod: true,
+    };
+
+    fn detect() -> Self {
+        let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self {
+            names_kubeconfig: is_set("KUBECONFIG"),
+            is_pod: is_set("KUBERNETES_SERVICE_HOST"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_that_is_named_comes_first_and_then_the_account_of_the_pod() {
+        let by = |path: Option<&str>, context: Option<&str>| KubeAccess::Kubeconfig {
+            path: path.map(PathBuf::from),
+            context: context.map(str::to_owned),
+        };
+        for (kubeconfig, context, names_kubeconfig, is_pod, expected) in [
+            (None, None, false, true, KubeAccess::InCluster),
+            (None, None, true, true, by(None, None)),
+            (None, None, true, false, by(None, None)),
+            (None, None, false, false, by(None, None)),
+            (None, Some("b"), false, true, by(None, Some("b"))),
+            (Some("k"), None, true, true, by(Some("k"), None)),
+            (Some("k"), Some("b"), false, false, by(Some("k"), Some("b"))),
+        ] {
+            let args = KubeArgs {
+                kubeconfig: kubeconfig.map(PathBuf::from),
+                context: context.map(str::to_owned),
+                surroundings: Surroundings {
+                    names_kubeconfig,
+                    is_pod,
+                },
+            };
+            assert_eq!(args.access(), expected, "{args:?}");
+        }
+    }
+}
