@@ -1,4 +1,4 @@
-//! Checks that `docs/federation.md` agrees with the code: its words, and its pictures of each policy's worked example
+//! Checks that the pages about fleets agree with the code: their words, and the pictures of each policy's worked example
 //! in the `FederatedHPA` proposal, divided by the code itself.
 
 use std::{fmt::Write as _, path::Path};
@@ -249,7 +249,7 @@ fn the_policy_pictures_match_the_computed_divisions() {
 
 #[test]
 fn every_reason_and_condition_of_a_fleet_is_explained() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/federation.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/federation-reference.md");
     let text = std::fs::read_to_string(path).unwrap();
     let words = Reason::ALL.iter().map(|reason| reason.as_str());
     let words = words.chain(ConditionKind::ALL.iter().map(|kind| kind.as_str()));

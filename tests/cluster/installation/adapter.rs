@@ -24,8 +24,9 @@ use crate::{
     world::{NAMESPACE, TIMEOUT, may},
 };
 
-/// What the test does not run, because the API server of the rig does not reach pods.
-const NOT_RUN: [&str; 1] = ["Check it"];
+/// What the test does not run: the API server of the rig does not reach pods, and the values of the scaler are those of
+/// another page.
+const NOT_RUN: [&str; 2] = ["Check it", "Of the external scaler"];
 
 /// The permissions of the adapter.
 const RIGHTS: [&str; 4] = [
@@ -131,7 +132,7 @@ async fn assert_not_overwritten(site: &mut Site, command: &str) {
 #[ignore = "three minutes of a page that seldom changes: `just nightly`"]
 async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it() {
     let options = ClusterOptions::named("adapter-page");
-    let mut site = Site::at_page("adapter.md", options, Helm::Four).await;
+    let mut site = Site::at_pages(&["adapter.md", "certificates.md"], options, Helm::Four).await;
     site.terminal.write("foreign.yaml", FOREIGN);
     site.terminal.write("ca.crt", "of the other adapter");
     let install = format!(
@@ -153,7 +154,7 @@ async fn the_page_of_the_adapter_installs_it_beside_others_and_removes_only_it()
     uninstalled(&mut site).await;
     let left = site.page.left().into_iter();
     let left: Vec<_> = left.map(|block| block.section.as_str()).collect();
-    assert_eq!(left, [NOT_RUN[0]]);
+    assert_eq!(left, NOT_RUN);
 }
 
 /// Waits until nothing of the adapter is in the cluster: Kubernetes deletes the pods of a Deployment some time after it.
@@ -205,11 +206,11 @@ async fn with_values(site: &mut Site) {
     write_values(site, "Other metrics", 0);
     site.follow_block("Other metrics", 1).await;
     assert_still_written(site, "helm upgrade").await;
-    site.follow_block("Certificates", 0).await;
+    site.follow_block("Of the metric adapter", 0).await;
     let secrets: Api<Secret> = Api::namespaced(site.cluster.client(), SYSTEM);
     assert_eq!(secrets.get(CERTIFICATES).await.unwrap().data, None);
     for number in [1, 2] {
-        write_values(site, "Certificates", number);
+        write_values(site, "Of the metric adapter", number);
         let render = format!("helm template deploy/helm/foretide -n {SYSTEM} --values values.yaml");
         let rendered = site.terminal.run(&render).await;
         let mounted = "secretName: foretide-adapter-tls";
@@ -239,7 +240,7 @@ async fn by_kustomize(site: &mut Site) {
 async fn running(site: &mut Site) {
     // As after the removal of the authority.
     site.terminal
-        .run(&site.page.follow("Certificates", 0).text)
+        .run(&site.page.follow("Of the metric adapter", 0).text)
         .await;
     assert_runs_with_its_permissions(site).await;
     site.terminal.run("kubectl apply -k deploy/keda").await;

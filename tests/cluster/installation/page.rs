@@ -1,4 +1,4 @@
-//! A page as its sections and their blocks of code.
+//! Pages as their sections and their blocks of code.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +10,7 @@ pub(super) struct Block {
     pub(super) text: String,
 }
 
-/// A page of `docs/`, and which of its blocks were followed.
+/// Pages of `docs/` as one, and which of their blocks were followed.
 #[derive(Debug)]
 pub(super) struct Page {
     blocks: Vec<Block>,
@@ -18,11 +18,11 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn read(file: &str) -> Self {
+    pub(super) fn read(files: &[&str]) -> Self {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        let path = docs.join(file);
+        let read = |file: &&str| blocks(&fs::read_to_string(docs.join(file)).unwrap());
         Self {
-            blocks: blocks(&fs::read_to_string(path).unwrap()),
+            blocks: files.iter().flat_map(read).collect(),
             followed: BTreeSet::new(),
         }
     }

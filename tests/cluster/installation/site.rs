@@ -44,16 +44,16 @@ pub(super) enum Helm {
 
 impl Site {
     pub(super) async fn start(options: ClusterOptions, helm: Helm) -> Self {
-        Self::at_page("installation.md", options, helm).await
+        Self::at_pages(&["installation.md"], options, helm).await
     }
 
-    pub(super) async fn at_page(page: &str, options: ClusterOptions, helm: Helm) -> Self {
+    pub(super) async fn at_pages(pages: &[&str], options: ClusterOptions, helm: Helm) -> Self {
         let mut terminal = Terminal::open(&options.name, helm);
         let cluster = Cluster::start(options).await.unwrap();
         terminal.kubeconfig = Some(cluster.kubeconfig_path());
         Self {
             terminal,
-            page: Page::read(page),
+            page: Page::read(pages),
             addresses: Vec::new(),
             cluster,
         }
