@@ -1,4 +1,7 @@
-//! The examples of metrics in `examples/`: what their HPAs read is what the autoscaler beside them publishes.
+//! The examples in `examples/`: what the HPAs of metrics read is what the autoscaler beside them publishes, and the
+//! annotated one has every field.
+
+use std::collections::BTreeSet;
 
 use foretide::api::published::{
     CRON_IDENTIFIER, CRON_METRIC, EHPA_UID_LABEL, POD_CPU_METRIC, PREDICTION_METRIC,
@@ -7,6 +10,7 @@ use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode, ScaleStrategy};
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, MetricIdentifier, MetricSpec, MetricTarget,
 };
+use serde_json::Value;
 
 const AUTOSCALER: &str = include_str!("../../examples/adapter-autoscaler.yaml");
 const EXTERNAL: &str = include_str!("../../examples/adapter-hpa.yaml");
@@ -77,4 +81,32 @@ fn the_examples_of_the_adapter_read_what_their_autoscaler_publishes() {
         let found: Vec<_> = metrics.iter().filter_map(described).collect();
         assert_eq!(found, expected);
     }
+}
+
+const ANNOTATED: &str = include_str!("../../examples/annotated.yaml");
+
+/// Names of the fields of a schema. Below lists of metrics, behavior and targets the fields are those of Kubernetes.
+fn fields(schema: &Value, names: &mut BTreeSet<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        names.insert(name.clone());
+        fields(field, names);
+    }
+    if schema["items"].is_object() {
+        fields(&schema["items"], names);
+    }
+}
+
+#[test]
+fn the_annotated_example_has_every_field() {
+    let definitions = foretide_crds::manifests().into_iter();
+    let definition = definitions.map(|(_, yaml)| serde_saphyr::from_str::<Value>(yaml).unwrap());
+    let schemas = definition
+        .filter(|one| one["spec"]["names"]["kind"] == "EffectiveHorizontalPodAutoscaler")
+        .map(|mut one| one["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take());
+    let mut names = BTreeSet::new();
+    schemas.for_each(|schema| fields(&schema["properties"]["spec"], &mut names));
+    assert!(names.contains("crons") && names.contains("lowAmplitudeThreshold"));
+    let is_missing = |name: &String| !ANNOTATED.contains(&format!("{name}:"));
+    let missing: Vec<_> = names.into_iter().filter(is_missing).collect();
+    assert_eq!(missing, [] as [String; 0]);
 }
