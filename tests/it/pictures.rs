@@ -249,8 +249,11 @@ fn the_policy_pictures_match_the_computed_divisions() {
 
 #[test]
 fn every_reason_and_condition_of_a_fleet_is_explained() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/federation-reference.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let pages = [
+        include_str!("../../docs/federation.md"),
+        include_str!("../../docs/federation-reference.md"),
+    ];
+    let text = pages.concat();
     let words = Reason::ALL.iter().map(|reason| reason.as_str());
     let words = words.chain(ConditionKind::ALL.iter().map(|kind| kind.as_str()));
     let missing: Vec<_> = words

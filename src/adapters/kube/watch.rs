@@ -156,7 +156,8 @@ impl Default for WatchTimeouts {
             page: Duration::from_secs(30),
             silence: WATCH_TIMEOUT + WATCH_MARGIN,
             backoff: Duration::from_millis(800),
-            max_backoff: Duration::from_secs(20),
+            // With the jitter at most 15 s, so that what was held back is decided within two sync periods.
+            max_backoff: Duration::from_secs(10),
             max_staleness: MAX_STALENESS,
         }
     }
