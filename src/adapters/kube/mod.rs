@@ -23,6 +23,7 @@ mod lease;
 mod member;
 mod nodes;
 mod objects;
+mod own_scales;
 mod pod_list;
 mod pods;
 mod role;
@@ -58,7 +59,9 @@ pub(super) use self::{
     store::{Entry, Store, Stored},
     watch::{WatchTimeouts, Watched},
 };
-use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
+use self::{
+    decode::OnClock, objects::StoredWorkload, own_scales::OwnScales, pods::StoredPod, role::scopes,
+};
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
     api_server::{Calls, Discovery, Limits, Resource},
@@ -79,6 +82,7 @@ pub struct KubeCluster<R = Hub> {
     metrics: MetricsApi,
     clock: Clock,
     stores: Stores,
+    own_scales: OwnScales,
     role: R,
     timeouts: WatchTimeouts,
 }
@@ -118,6 +122,7 @@ impl<R: Role> KubeCluster<R> {
             metrics,
             clock: options.clock,
             stores: Stores::new(options.namespaces),
+            own_scales: OwnScales::default(),
             role,
             timeouts: options.timeouts,
         }

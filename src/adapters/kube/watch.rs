@@ -407,7 +407,7 @@ impl<V: Stored> Watch<V> {
 const CLOSED: &str = "the server closed the watch at once, without any event";
 
 /// Whether a version of the server is before another. Versions that are no numbers cannot be compared.
-fn is_older(version: &str, other: &str) -> bool {
+pub(super) fn is_older(version: &str, other: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     number(version)
         .zip(number(other))

@@ -63,9 +63,12 @@ impl<R: Role> Workloads for KubeCluster<R> {
             return read.map_err(|error| error.about(target));
         };
         match store.get(&target.namespace, &target.name) {
-            Some(workload) => Ok(workload.view.clone()),
+            Some(workload) => Ok(self.own_scales.shown_in(target, workload.view.clone())),
             // Only a complete list proves that the object does not exist.
-            None if store.is_synced() => Err(ClusterError::NotFound { what: what() }),
+            None if store.is_synced() => {
+                self.own_scales.forget(target);
+                Err(ClusterError::NotFound { what: what() })
+            }
             None => Err(ClusterError::Unreachable {
                 what: what(),
                 message: format!("the first list of kind {} is not complete yet", target.kind),
@@ -101,7 +104,11 @@ impl<R: Role> Workloads for KubeCluster<R> {
     ) -> Result<Replicas, ClusterError> {
         let path = format!("{}/scale", self.path(target).await?);
         let written = writes::write_scale(&self.calls, &path, seen, replicas);
-        written.await.map_err(|error| error.about(target))
+        let written = written.await.map_err(|error| error.about(target))?;
+        if self.store_of(target).is_some() {
+            self.own_scales.wrote(target, &written);
+        }
+        Ok(written.scale.spec)
     }
 
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {

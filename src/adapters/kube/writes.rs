@@ -44,13 +44,13 @@ pub(super) async fn read_scale(calls: &Calls, path: &str) -> Result<ScaleView, C
 }
 
 /// Sets the replicas of a scale subresource if it still has the version that was `seen`, or else the UID and the count;
-/// returns the replicas that were accepted.
+/// returns the scale as it is stored.
 pub(super) async fn write_scale(
     calls: &Calls,
     path: &str,
     seen: &ScaleView,
     replicas: Replicas,
-) -> Result<Replicas, CallError> {
+) -> Result<ScaleView, CallError> {
     // Without a version and a UID the patches would not be conditional.
     for (field, value) in [
         ("resourceVersion", &seen.resource_version),
@@ -67,7 +67,7 @@ pub(super) async fn write_scale(
     });
     let written = calls.write(Method::PATCH, &url, Body::merge_patch(&change));
     let conflict = match written.await {
-        Ok(written) => return Ok(scale_view(written).scale.spec),
+        Ok(written) => return Ok(scale_view(written)),
         Err(error) if error.is_status(409) => error,
         Err(error) => return Err(error),
     };
@@ -81,7 +81,7 @@ pub(super) async fn write_scale(
     ]);
     let written = calls.write(Method::PATCH, &url, Body::json_patch(&change));
     match written.await {
-        Ok(written) => Ok(scale_view(written).scale.spec),
+        Ok(written) => Ok(scale_view(written)),
         // A test that fails: another writer has changed the count, or the target was created again.
         Err(error) if error.is_status(422) => Err(conflict),
         Err(error) => Err(error),

@@ -244,6 +244,42 @@ async fn replicas_are_written_with_the_version_they_were_decided_from() {
     );
 }
 
+#[tokio::test]
+async fn a_copy_from_before_our_write_shows_what_was_written_and_a_later_one_itself() {
+    let (_server, cluster) = server(|_, _| Reply::Ok(scale_object(5)));
+    let web = target("apps/v1", "Deployment");
+    let [deployments, ..] = &cluster.stores.workloads;
+    let shows = |version: &str, uid: &str, replicas: u32| {
+        let mut copy = deployment();
+        copy["metadata"]["resourceVersion"] = version.into();
+        copy["metadata"]["uid"] = uid.into();
+        copy["spec"]["replicas"] = replicas.into();
+        deployments.apply(Entry::decode(copy).unwrap());
+    };
+    let count = async || {
+        let view = cluster.scale(&web).await.unwrap();
+        (view.scale.spec.get(), view.resource_version)
+    };
+    deployments.replace(None, Vec::from_iter(Entry::decode(deployment())));
+    let seen = cluster.scale(&web).await.unwrap();
+    let write = || cluster.write_scale(&web, &seen, Replicas::new(5));
+    // It is stored with version 41.
+    write().await.unwrap();
+    assert_eq!(count().await, (5, "41".to_owned()));
+    // A crash of a pod that came in between.
+    shows("40", "u", 2);
+    assert_eq!(count().await, (5, "41".to_owned()));
+    // Another writer.
+    shows("42", "u", 3);
+    assert_eq!(count().await, (3, "42".to_owned()));
+    shows("40", "u", 2);
+    assert_eq!(count().await, (2, "40".to_owned()), "known to be delivered");
+    // Another object of this name.
+    write().await.unwrap();
+    shows("40", "v", 1);
+    assert_eq!(count().await, (1, "40".to_owned()));
+}
+
 /// A scale with this count, whose version changes all the time: a merge patch with a version is a conflict.
 fn restless_scale(count: i32) -> impl Fn(&Sent, usize) -> Reply + Send + Sync {
     move |sent, _| match &sent.body {

@@ -1,0 +1,66 @@
+//! Scales that we wrote, until the copies show them: a watch may deliver a write after the next sync has begun.
+//!
+//! Without them, a sync would see the count from before its predecessor's write, and then the written one: two changes
+//! that nobody else made.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use foretide_domain::ScaleTarget;
+
+use super::{MAX_STALENESS, watch::is_older};
+use crate::{clock::Contact, ports::ScaleView};
+
+/// The scale of each target as it was stored by our last write.
+#[derive(Debug, Default)]
+pub(super) struct OwnScales(Mutex<HashMap<ScaleTarget, Written>>);
+
+#[derive(Debug)]
+struct Written {
+    scale: ScaleView,
+    at: Contact,
+}
+
+// === impl OwnScales ===
+
+impl OwnScales {
+    /// Remembers a scale that was written.
+    pub(super) fn wrote(&self, target: &ScaleTarget, scale: &ScaleView) {
+        let written = Written {
+            scale: scale.clone(),
+            at: Contact::now(),
+        };
+        self.all().insert(target.clone(), written);
+    }
+
+    /// A copy of a target's scale, with the count and the version of our last write if the copy is older than that.
+    ///
+    /// For at most [`MAX_STALENESS`]: a server that was restored from a backup continues at older versions.
+    pub(super) fn shown_in(&self, target: &ScaleTarget, mut copy: ScaleView) -> ScaleView {
+        let mut all = self.all();
+        let Some(Written { scale, at }) = all.get(target) else {
+            return copy;
+        };
+        let is_behind = scale.uid == copy.uid
+            && is_older(&copy.resource_version, &scale.resource_version)
+            && at.age() <= MAX_STALENESS;
+        if is_behind {
+            copy.scale.spec = scale.scale.spec;
+            copy.resource_version.clone_from(&scale.resource_version);
+        } else {
+            all.remove(target);
+        }
+        copy
+    }
+
+    /// Forgets a target that does not exist.
+    pub(super) fn forget(&self, target: &ScaleTarget) {
+        self.all().remove(target);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<ScaleTarget, Written>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
