@@ -1,4 +1,4 @@
-//! The installation page and that of the metric adapter, followed word by word on a real control plane, with the real
+//! The installation page, that of the metric adapter and the way from an HPA to a forecast, followed word by word on a real control plane, with the real
 //! `kubectl` and `helm`. Pods of the rig run nothing, so the controller and the servers start as processes of what the
 //! Deployments in the cluster say.
 
@@ -9,4 +9,5 @@ mod pod;
 mod server;
 mod site;
 mod takeover;
+mod trial;
 mod walk;

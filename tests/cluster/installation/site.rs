@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use rig::{Clients, Cluster, ClusterOptions};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::page::Page;
 
@@ -72,13 +72,31 @@ impl Site {
     pub(super) async fn follow_block(&mut self, section: &str, number: usize) -> String {
         let block = self.page.follow(section, number);
         match block.language.as_str() {
-            "sh" => self.terminal.run(&block.text).await,
+            "sh" => self.terminal.run(&self.of_site(&block.text)).await,
             "yaml" => {
                 self.write_values_of(&block.text);
                 String::new()
             }
             other => panic!("the page has a block of {other} in {section}"),
         }
+    }
+
+    /// Starts what one block of a section says, whose last command does not end; it ends when it is dropped.
+    pub(super) fn leave_running(&mut self, section: &str, number: usize) -> Child {
+        let block = self.page.follow(section, number);
+        let script = self.of_site(&block.text);
+        // Instead of the shell, so that nothing remains when the shell is killed.
+        let mut bash = self.terminal.bash(&script, "exec foretide");
+        let log = fs::File::create(self.terminal.folder.join("running.log")).unwrap();
+        bash.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    /// A text with the addresses of this site.
+    fn of_site(&self, text: &str) -> String {
+        let addresses = self.addresses.iter();
+        addresses.fold(text.to_owned(), |text, (of_page, of_site)| {
+            text.replace(of_page, of_site)
+        })
     }
 
     /// Writes only the values of a section.
@@ -93,10 +111,7 @@ impl Site {
 
     /// Writes `values.yaml`, with the addresses of this site. What does not begin with the image is an addition.
     fn write_values_of(&self, text: &str) {
-        let mut text = text.to_owned();
-        for (of_page, of_site) in &self.addresses {
-            text = text.replace(of_page, of_site);
-        }
+        let mut text = self.of_site(text);
         if !text.starts_with("image:") {
             text = self.terminal.read("values.yaml") + &text;
         }
@@ -153,8 +168,25 @@ impl Terminal {
 
     /// Runs a script; the error is what it printed if it fails.
     pub(super) async fn attempt(&self, script: &str) -> Result<String, String> {
+        let output = self.bash(script, "foretide").output().await.unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        Err(printed + &String::from_utf8_lossy(&output.stderr))
+    }
+
+    /// A shell that runs a script. What the pages build from a checkout is the program of this test, run by `foretide`; there are
+    /// no pods that a port could be forwarded to.
+    fn bash(&self, script: &str, foretide: &str) -> Command {
         let mut bash = Command::new("bash");
-        let script = format!("PATH={}:$PATH\n{script}", self.path);
+        let script = format!(
+            "PATH={}:$PATH\n\
+             cargo() {{ shift 2; {foretide} \"$@\"; }}\n\
+             kubectl() {{ [ \"$1\" = port-forward ] || command kubectl \"$@\"; }}\n\
+             {script}",
+            self.path
+        );
         bash.args(["-euo", "pipefail", "-c", &script])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -171,12 +203,9 @@ impl Terminal {
         if let Some(kubeconfig) = &self.kubeconfig {
             bash.env("KUBECONFIG", kubeconfig);
         }
-        let output = bash.output().await.unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        if output.status.success() {
-            return Ok(printed);
-        }
-        Err(printed + &String::from_utf8_lossy(&output.stderr))
+        // Any free port.
+        bash.env("FORETIDE_LISTEN", "127.0.0.1:0");
+        bash
     }
 
     pub(super) fn read(&self, file: &str) -> String {
