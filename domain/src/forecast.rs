@@ -1,9 +1,9 @@
 //! The proposal of a forecast: a count for the predicted demand.
 //!
-//! Demand is a total over all pods; the count is `ceil(total / target per pod)`. A proposal stays while
-//! the prediction is within the HPA's tolerance *of that proposal*: relative to the current count, it
-//! would stay wherever the count happens to be. Without a forecast the proposal has a reason and no count;
-//! never a count of zero.
+//! Demand is a total over all pods; the count is `total / target per pod`, rounded up by [`Replicas::for_demand`]. A
+//! proposal stays while the prediction is within the HPA's tolerance *of that proposal*: relative to the current count,
+//! it would stay wherever the count happens to be. Without a forecast the proposal has a reason and no count; never a
+//! count of zero.
 
 use foretide_models::{FORECAST_VALIDITY, Forecast, ForecastError, Note};
 use jiff::{SignedDuration, Timestamp};
@@ -157,7 +157,7 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 
 /// The proposal of one forecast; `held` is the last one of the same metric, if it had one.
 ///
-/// While `pods / held` is within the tolerance, the proposal is `held`, else `ceil(pods)`. The count it
+/// While `pods / held` is within the tolerance, the proposal is `held`, else [`Replicas::for_demand`] of `pods`. The count it
 /// returns is the `held` of the next call.
 ///
 /// ```
@@ -190,7 +190,7 @@ pub fn propose(
         Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
             Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
             None => (
-                Some(Replicas::from_f64_ceil(pods)),
+                Some(Replicas::for_demand(pods)),
                 Reason::ForecastReady,
                 String::new(),
             ),
@@ -206,13 +206,18 @@ pub fn propose(
         source: Source::Forecast,
         name: reading.name.clone(),
         replicas,
-        value: predicted.map(|p| p.value),
-        target: predicted.map(|p| p.target),
+        value: predicted.map(|p| without_noise(p.value)),
+        target: predicted.map(|p| without_noise(p.target)),
         unit: Unit::of_metric(&reading.name),
         reason,
         message,
         details,
     }
+}
+
+/// The first twelve digits: the forecast of a constant 0.1 is 0.100000000000002, and no metric is as exact as that.
+fn without_noise(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -253,6 +258,23 @@ mod tests {
                 (got.replicas, got.reason),
                 want,
                 "{value} / {target}, held {held:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_value_and_the_target_are_reported_without_the_noise_of_the_arithmetic() {
+        for (value, target, reported) in [
+            (0.100_000_000_000_002, 60.0, [0.1, 60.0]),
+            (0.1 + 0.2, 0.100_000_000_000_000_02, [0.3, 0.1]),
+            (123_456.789_012, 1e-300, [123_456.789_012, 1e-300]),
+        ] {
+            let proposal = propose(&reading(value, target), None, TENTH);
+            let found = [proposal.value, proposal.target].map(|number| number.map(f64::to_bits));
+            assert_eq!(
+                found,
+                reported.map(|number: f64| Some(number.to_bits())),
+                "{value} {target}"
             );
         }
     }

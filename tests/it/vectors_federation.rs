@@ -482,7 +482,7 @@ fn shrink_order(case: &Value) -> Outcome {
     // A lasting load: one autoscaler over the whole fleet has reached what the demand needs.
     let total = Total {
         demand: Some(demand),
-        desired: Some(policy.bounds.clamp(Replicas::from_f64_ceil(demand))),
+        desired: Some(policy.bounds.clamp(Replicas::for_demand(demand))),
         ..Total::default()
     };
     let mut now = Timestamp::UNIX_EPOCH;

@@ -56,9 +56,22 @@ pub struct CronInputs {
 
 impl Amounts {
     /// The amounts of a forecast, to a billionth; `None` if they are no numbers that an HPA can divide.
+    ///
+    /// An HPA rounds up to a thousandth and then to a replica. A total that is above a whole number of targets by an
+    /// error of the arithmetic only ([`Replicas::for_demand`]) is that number of targets.
     #[must_use]
     pub fn of(total: f64, per_pod: f64) -> Option<Self> {
+        let replicas = Replicas::for_demand(total / per_pod);
         let (total, per_pod) = (Quantity::nearest(total)?, Quantity::nearest(per_pod)?);
+        let milli = per_pod.milli_value().value;
+        let whole = milli.checked_mul(i64::from(replicas.get()));
+        let whole = whole.filter(|whole| total.milli_value().value > *whole);
+        let total = match whole {
+            Some(whole) if replicas < Replicas::MAX => {
+                Quantity::from_milli(whole, Format::DecimalSi)
+            }
+            _ => total,
+        };
         (per_pod.nanos() > 0).then_some(Self { total, per_pod })
     }
 
@@ -204,6 +217,14 @@ mod tests {
                 Some(("1073741824", "536870912")),
             ),
             (1.0 / 3.0, 1e-9, Some(("333333333n", "1n"))),
+            // Three targets and an error of the arithmetic, which an HPA would round up to a fourth.
+            (
+                1_610_612_736.000_000_2,
+                536_870_912.0,
+                Some(("1610612736", "536870912")),
+            ),
+            (300.000_000_1, 60.0, Some(("300", "60"))),
+            (300.001, 60.0, Some(("300001m", "60"))),
             (1.0, 1e-12, None),
             (1.0, -1.0, None),
             (f64::NAN, 1.0, None),

@@ -147,7 +147,7 @@ impl Environment {
         let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
         let load = self.load(&self.targets(), before);
         let needed = load.map_or(0.0, |load| load.replicas());
-        let needed = Replicas::from_f64_ceil(needed).max(Replicas::new(1));
+        let needed = Replicas::for_demand(needed).max(Replicas::new(1));
         workload.bounds.clamp(needed)
     }
 }

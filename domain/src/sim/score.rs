@@ -117,9 +117,7 @@ impl Minute {
     /// How many replicas carry the demand at their target.
     #[must_use]
     pub fn needed(&self) -> Option<Replicas> {
-        let load = self.load?;
-        // As a forecast's proposal: what differs by rounding only is not another replica.
-        Some(Replicas::from_f64_ceil(load.replicas() - 1e-9))
+        Some(Replicas::for_demand(self.load?.replicas()))
     }
 
     /// How many replicas more would have carried the demand at their target, before rounding.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use foretide_models::{ForecastError, Forecaster, Peak, Sample, Series};
+use foretide_models::{
+    ForecastError, Forecaster, Peak, Sample, Series,
+    auto::{self, Auto},
+};
 
 use super::*;
 use crate::{
@@ -129,7 +132,7 @@ fn unlimited() -> Behavior {
 
 /// The replay's own rules for a plain autoscaler, written down a second time: counts asked for and serving.
 fn replayed(demand: &[f64], start_up: usize) -> Vec<(u32, u32)> {
-    let pods = |demand: f64| Replicas::from_f64_ceil(demand / 10.0 - 1e-9).get().max(1);
+    let pods = |demand: f64| Replicas::for_demand(demand / 10.0).get().max(1);
     let (mut current, mut recommended) = (pods(demand[0]), Vec::new());
     let (first, mut asked) = (current, Vec::new());
     demand[1..]
@@ -409,6 +412,53 @@ impl Forecaster for Counting {
         let until = seen.end() + SignedDuration::from_mins(10);
         Forecast::new("counting", seen.end(), MINUTE, path, until)?.with_upper(upper)
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn base_units(milli: i64) -> f64 {
+    milli as f64 / 1000.0
+}
+
+/// What `auto` proposes after five hours of a constant demand, and the value it forecasts.
+fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f64) {
+    let mut environment = environment(&[demand; 310], 2);
+    environment.begin = at(300);
+    let metric = MetricSpec::External {
+        metric: "queue".into(),
+        selector: None,
+        target: Target::AverageValue(milli_per_replica),
+    };
+    environment.metrics[0].metric = metric.clone();
+    let workload = Workload {
+        metrics: vec![metric],
+        prediction: Some(Prediction {
+            window: MINUTE,
+            algorithm: "auto".into(),
+        }),
+        ..workload()
+    };
+    let auto = Auto::new(auto::Config::default()).unwrap();
+    let mut run = Run::new(&environment, workload, vec![Ok(Box::new(auto))]);
+    let (_, decision) = run.minute();
+    let mut proposals = decision.proposals.iter();
+    let forecast = proposals.find(|p| p.source == Source::Forecast).unwrap();
+    (
+        forecast.replicas.map(Replicas::get),
+        forecast.value.unwrap(),
+    )
+}
+
+#[test]
+fn a_constant_demand_of_whole_targets_gets_that_many_replicas_from_auto() {
+    // 60 requests, 0.1 cores, and half a GiB.
+    for milli in [60_000, 100, 536_870_912_000] {
+        for replicas in (1..=10).chain([13, 77, 499, 1000]) {
+            let demand = base_units(milli) * f64::from(replicas);
+            let (proposed, value) = forecast_of_constant(demand, milli);
+            assert_eq!(proposed, Some(replicas), "{value} at {milli}m");
+        }
+    }
+    assert_eq!(forecast_of_constant(300.0, 60_000).1.to_string(), "300");
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Clusters {
         let count = |count: u32| Replicas::new(count).min(most);
         let floor = self.fleet.floor.map(count);
         let lasting = demand.map(|demand| {
-            let asked = Replicas::from_f64_ceil(demand).max(floor.unwrap_or_default());
+            let asked = Replicas::for_demand(demand).max(floor.unwrap_or_default());
             policy.bounds.clamp(asked)
         });
         let lasting = lasting.filter(|_| policy.mode == Mode::Delegated);
@@ -587,7 +587,7 @@ mod tests {
             );
             let total = clusters.total(&members, &policy, &Ledger::default(), NOW);
             assert_eq!(total.demand, want, "{text}");
-            let lasting = want.map(|demand| Replicas::from_f64_ceil(demand).max(Replicas::new(2)));
+            let lasting = want.map(|demand| Replicas::for_demand(demand).max(Replicas::new(2)));
             assert_eq!(total.desired, lasting, "{text}");
         }
     }

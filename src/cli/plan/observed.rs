@@ -140,9 +140,7 @@ fn needed(
             Err(TargetError::NotForecastable { .. }) => continue,
         };
         if let Some(value) = outlook.demand {
-            let pods = Predicted { value, target }
-                .pods()
-                .map(Replicas::from_f64_ceil);
+            let pods = Predicted { value, target }.pods().map(Replicas::for_demand);
             needed = needed.max(pods.unwrap_or_default());
         }
     }

@@ -183,7 +183,7 @@ impl Dose {
     /// The most that a forecast from this history may ask for.
     fn ceiling(self, algorithm: &Algorithm, bounds: ReplicaBounds) -> Replicas {
         let most = (CEILING_RATIO * self.believed(algorithm)).min(f64::MAX);
-        bounds.clamp(Replicas::from_f64_ceil(most / TARGET))
+        bounds.clamp(Replicas::for_demand(most / TARGET))
     }
 }
 
