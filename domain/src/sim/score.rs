@@ -8,12 +8,12 @@ use crate::{Replicas, autoscale::Decision, proposal::Source};
 /// How far past its target a replica may run before a minute counts: the autoscaler's own tolerance.
 pub const TOLERATED: f64 = 1.1;
 
-/// The totals over the minutes of a run.
+/// The totals over the evaluated minutes of a run: those with a known demand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Minutes with a known demand.
+    /// Evaluated minutes.
     pub minutes: u32,
-    /// Minutes without one, which are not evaluated.
+    /// Minutes without a known demand, which count in nothing else.
     pub unknown: u32,
     /// Minutes with `demand > 1.1 * ready * target`.
     pub under: u32,
@@ -46,6 +46,9 @@ impl Score {
     /// Adds one minute and its decision.
     pub fn add(&mut self, minute: &Minute, decision: &Decision) {
         self.add_minute(minute);
+        if minute.load.is_none() {
+            return;
+        }
         let absent = decision.proposals.iter();
         let absent = absent.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
         for proposal in absent {
@@ -63,13 +66,13 @@ impl Score {
 
     /// Adds one minute.
     pub fn add_minute(&mut self, minute: &Minute) {
-        self.replica_minutes += u64::from(minute.asked.get());
-        self.actions += u32::from(minute.changed);
         let Some(load) = minute.load else {
             self.unknown += 1;
             return;
         };
         self.minutes += 1;
+        self.replica_minutes += u64::from(minute.asked.get());
+        self.actions += u32::from(minute.changed);
         self.needed += load.replicas();
         if minute.is_under_provisioned() {
             self.under += 1;

@@ -338,6 +338,7 @@ fn a_minute_without_a_sample_is_not_evaluated_and_lowers_nothing() {
     let score = score(&minutes);
     // A value stands for five minutes: those that end from minute 14 to 24 have none.
     assert_eq!((score.unknown, score.minutes), (11, 28));
+    assert_eq!((score.replica_minutes, score.actions), (28 * 5, 0));
     assert!(minutes.iter().all(|m| m.asked == n(5)));
 }
 

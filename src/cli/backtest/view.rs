@@ -127,14 +127,19 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     };
     let rows: Vec<_> = results(report).map(row).collect();
     let mut text = screen.table(header, &rows);
-    let unknown = report.ours.score.unknown;
-    if unknown > 0 {
-        let _infallible = writeln!(
-            text,
-            "{unknown} min without a recorded demand are not evaluated"
-        );
+    // With a baseline, the sentence says so.
+    let skipped = not_evaluated(&report.ours.score).filter(|_| report.plain.is_none());
+    if let Some(skipped) = skipped {
+        let _infallible = writeln!(text, "{skipped}");
     }
     text
+}
+
+/// How many minutes had no demand, if there are any.
+fn not_evaluated(score: &Score) -> Option<String> {
+    let (unknown, all) = (score.unknown, score.unknown.saturating_add(score.minutes));
+    let words = || format!("{unknown} of {all} min have no recorded demand and are not evaluated");
+    (unknown > 0).then(words)
 }
 
 /// The difference between the runs, as a sentence.
@@ -160,7 +165,11 @@ pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
         cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
         cost => format!("{} fewer replica-hours", part(-cost)),
     };
-    format!("{minutes} for {cost} than a plain HPA")
+    let sentence = format!("{minutes} for {cost} than a plain HPA");
+    match not_evaluated(ours) {
+        Some(skipped) => format!("{sentence}; {skipped}"),
+        None => sentence,
+    }
 }
 
 /// A ratio in percent; `over 99 %` and `less than 1 %` at the ends.
@@ -202,7 +211,7 @@ fn worst(report: &BacktestReport) -> String {
 /// The reasons for missing forecasts, and their minutes.
 fn absences(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
-    let all = report.setup.minutes();
+    let all = report.ours.score.minutes;
     for ((metric, reason), missing) in &report.ours.score.absent {
         let line = format!(
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
