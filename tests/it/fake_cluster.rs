@@ -600,10 +600,11 @@ impl FakeCluster {
     }
 
     /// Returns when writes of predictions do not hang any more; needs paused time.
-    async fn prediction_call(&self, namespace: &str) {
+    async fn prediction_call(&self, namespace: &str) -> Result<(), ClusterError> {
         while self.state().predictions_hang.contains(namespace) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        self.state().permit("prediction")
     }
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
@@ -820,7 +821,7 @@ impl Cluster for FakeCluster {
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<String, ClusterError> {
         let namespace = manifest["metadata"]["namespace"].as_str().unwrap();
-        self.prediction_call(namespace).await;
+        self.prediction_call(namespace).await?;
         self.state().prediction = manifest.clone();
         Ok("uid-prediction".to_owned())
     }
@@ -833,7 +834,7 @@ impl Cluster for FakeCluster {
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
         assert!(!uid.is_empty());
-        self.prediction_call(namespace).await;
+        self.prediction_call(namespace).await?;
         let mut state = self.state();
         state.predicted = Some(status.clone());
         let written = state.published.entry(format!("{namespace}/{name}"));

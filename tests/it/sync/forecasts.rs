@@ -117,6 +117,7 @@ struct ForecastWorld {
     forecaster: Forecaster<FakeCluster, FakePrometheus, ByName>,
     prometheus: FakePrometheus,
     forecasts: Arc<Forecasts>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl ForecastWorld {
@@ -146,7 +147,7 @@ impl ForecastWorld {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
                 targets: targets(),
-                telemetry,
+                telemetry: Arc::clone(&telemetry),
             },
         );
         Self {
@@ -154,6 +155,7 @@ impl ForecastWorld {
             forecaster,
             prometheus,
             forecasts,
+            telemetry,
         }
     }
 
@@ -221,6 +223,31 @@ async fn an_unset_algorithm_defaults_to_auto_and_status_shows_its_accuracy() {
         let (value, upper) = (number(sample.value.as_ref()), number(sample.upper.as_ref()));
         assert!(value <= upper && upper < 2.0, "{value} {upper}");
     }
+}
+
+#[tokio::test]
+async fn every_write_of_a_prediction_is_counted_with_its_result() {
+    let mut world = ForecastWorld::new("{}");
+    let counted = |world: &ForecastWorld| {
+        let text = world.telemetry.encode();
+        ["ok", "error"].map(|result| {
+            let series =
+                format!(r#"foretide_writes_total{{kind="prediction",result="{result}"}} "#);
+            let count = text.lines().find_map(|line| line.strip_prefix(&series));
+            count.unwrap().parse::<u32>().unwrap()
+        })
+    };
+    assert_eq!(counted(&world), [0, 0]);
+    world.world.fake.state().refuses = true;
+    world.step(0).await;
+    assert_eq!(counted(&world), [0, 1], "the spec was refused");
+    world.world.fake.state().refuses = false;
+    world.step(15).await;
+    assert_eq!(
+        counted(&world),
+        [2, 1],
+        "the spec and the status were written"
+    );
 }
 
 #[tokio::test]
