@@ -154,10 +154,10 @@ pub(super) fn run(
     let report = report(setup, args, progress);
     let failed = report.outcomes.iter().filter(|o| o.exceeded);
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
-    let notes: String = failed
-        .iter()
-        .flat_map(|o| ["foretide: ", o.as_str(), "\n"])
-        .collect();
+    let failed_notes = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
+    let notes = [report.setup.notes.as_str()]
+        .into_iter()
+        .chain(failed_notes);
     let exit = if failed.is_empty() {
         Exit::Ok
     } else {
@@ -169,7 +169,7 @@ pub(super) fn run(
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
     };
     Ok(CommandOutput {
-        notes,
+        notes: notes.collect(),
         exit,
         ..output
     })

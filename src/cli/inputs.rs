@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use foretide_domain::{demand::TargetError, hpa::MetricSpec, sim::Recording, workload::Workload};
+use foretide_domain::{
+    cron::Zone, demand::TargetError, hpa::MetricSpec, sim::Recording, workload::Workload,
+};
 
 use super::{
     context::CommandContext,
-    csv,
     manifest::{self, Document},
     output::Failure,
-    template,
+    recording, template,
     validate::{self, Accepted, Severity, Validator},
 };
 use crate::{api::autoscaler::Autoscaler, error::chain};
@@ -32,10 +33,14 @@ pub struct Inputs {
     /// Name of the autoscaler, if the manifests hold several
     #[arg(long)]
     pub name: Option<String>,
-    /// History of a metric: lines of timestamp,value, where value is the workload's total in base units
-    /// (cores, bytes, requests per second); METRIC, such as resource.memory, selects one of several metrics
+    /// History of a metric: lines of timestamp,value, or the JSON of a range query of Prometheus, where value is the
+    /// workload's total in base units (cores, bytes, requests per second); METRIC, such as resource.memory, selects
+    /// one of several metrics
     #[arg(long, value_name = "[METRIC=]FILE")]
     pub csv: Vec<String>,
+    /// Zone of the times in a history that have none, such as Europe/Berlin
+    #[arg(long, value_name = "ZONE", value_parser = recording::parse_zone)]
+    pub time_zone: Option<Zone>,
     /// Resource request of each pod, if no manifest sets it, such as cpu=200m; repeatable
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = template::parse_request)]
     pub request: Vec<(String, i64)>,
@@ -50,18 +55,21 @@ pub(super) struct History {
     pub(super) file: String,
     /// What was read.
     pub(super) recording: Recording,
+    /// What is missing or doubtful in it, one sentence each.
+    pub(super) notes: Vec<String>,
 }
 
 // === impl History ===
 
 impl History {
-    fn read(metric: &str, file: &str) -> Result<Self, Failure> {
+    fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<Self, Failure> {
         let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
-        let samples = csv::parse(file, &text).map_err(Failure::invalid)?;
+        let read = recording::parse(file, &text, zone).map_err(Failure::invalid)?;
         Ok(Self {
             metric: metric.to_owned(),
             file: file.to_owned(),
-            recording: Recording::new(samples),
+            recording: read.recording,
+            notes: read.notes,
         })
     }
 }
@@ -104,7 +112,7 @@ impl Inputs {
                 );
                 return Err(Failure::usage(message));
             }
-            histories.push(History::read(metric, file)?);
+            histories.push(History::read(metric, file, self.time_zone.as_ref())?);
         }
         if histories.is_empty() && !known.is_empty() {
             let message = format!(
@@ -232,6 +240,12 @@ pub(super) fn chosen_one(
             "expected an EffectiveHorizontalPodAutoscaler, found a FederatedHPA",
         )),
     }
+}
+
+/// The notes on some histories as lines for standard error.
+pub(super) fn notes(histories: &[History]) -> String {
+    let notes = histories.iter().flat_map(|history| &history.notes);
+    notes.map(|note| format!("foretide: {note}\n")).collect()
 }
 
 /// Removes the metrics without a history; returns one assumption for each.

@@ -43,6 +43,12 @@ pub(super) enum ManifestError {
         #[source]
         source: std::io::Error,
     },
+    /// The file is no text.
+    #[error("{file}: is not a text file; expected text in UTF-8")]
+    NotText {
+        /// Name of the file.
+        file: String,
+    },
     /// The file is not YAML.
     #[error("{place}: {message}")]
     Yaml {
@@ -249,9 +255,11 @@ fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
-    ManifestError::Read {
-        file: path.display().to_string(),
-        source,
+    let file = path.display().to_string();
+    match source.kind() {
+        // Of reading text, this is that the bytes are not UTF-8.
+        std::io::ErrorKind::InvalidData => ManifestError::NotText { file },
+        _ => ManifestError::Read { file, source },
     }
 }
 

@@ -73,6 +73,8 @@ struct PlanReport {
     decision: Decision,
     outlooks: Vec<Outlook>,
     assumptions: Vec<String>,
+    /// What is missing or doubtful in the histories, for standard error.
+    notes: String,
     /// The division, if it is of a fleet.
     division: Option<Assignment>,
 }
@@ -87,9 +89,13 @@ pub(super) fn run(args: &PlanArgs, context: &CommandContext) -> Result<CommandOu
         ..context.screen
     };
     let plan = plan(args, context)?;
-    Ok(match args.output {
+    let output = match args.output {
         OutputFormat::Table => CommandOutput::text(view::text(&plan, screen)),
         OutputFormat::Json => CommandOutput::json("Plan", view::json(&plan)),
+    };
+    Ok(CommandOutput {
+        notes: plan.notes,
+        ..output
     })
 }
 
@@ -112,6 +118,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     let histories = args.inputs.histories(&workload)?;
     assumptions.extend(inputs::without_history(&mut workload, &histories));
     let at = moment(args.at, &histories, context.now)?;
+    let notes = inputs::notes(&histories);
     let outlooks = outlook::outlooks(&autoscaler, &workload, histories, at);
     let given = given_replicas(args, fleet.as_ref());
     if fleet.is_some() {
@@ -145,6 +152,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
         decision,
         outlooks,
         assumptions,
+        notes,
         division: division.transpose()?,
     })
 }

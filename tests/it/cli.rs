@@ -217,8 +217,8 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
         (
             format!("{ehpa} --csv tests/it/manifests/broken.csv"),
             Exit::Invalid,
-            "tests/it/manifests/broken.csv:3: found \"2026-03-05T00:05:00Z,0,4\", expected a value that \
-             is a number of at least 0, in base units",
+            "tests/it/manifests/broken.csv:3: found \"2026-03-05T00:05:00Z,0,4\", expected timestamp,value; \
+             a decimal comma needs ; between the two",
         ),
         (
             format!("{ehpa} --csv {HISTORY} --at 2020-01-01T00:00:00Z"),
@@ -295,6 +295,103 @@ fn a_backtest_has_the_same_numbers_as_json_and_as_csv() {
     let message = report["difference"]["message"].as_str().unwrap();
     let text = run(&format!("{BACKTEST} {rest}")).unwrap().text;
     assert!(text.replace('\n', " ").contains(message), "{text}");
+}
+
+/// Four days of minutes with a hole of thirty hours on the last two: the path of the file.
+fn history_with_a_hole() -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hole.csv");
+    let start = 1_772_323_200;
+    let hole = 60 * 55..60 * 85;
+    let minutes = (0..96 * 60).filter(|minute| !hole.contains(minute));
+    let line = |minute: i64| {
+        let cores = 0.6 + 0.4 * (f64::from(i32::try_from(minute % 1440).unwrap()) / 229.2).sin();
+        format!("{},{cores:.4}\n", start + minute * 60)
+    };
+    std::fs::write(&path, minutes.map(line).collect::<String>()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
+    let file = history_with_a_hole();
+    let line = format!(
+        "backtest -f examples/php-apache.yaml --request cpu=200m --csv {file} --warm-up 48h"
+    );
+    let output = run(&format!("{line} -o json")).unwrap();
+    assert_eq!(
+        output.notes,
+        format!("foretide: {file}: no samples for 30h 1m after 2026-03-03T06:59:00Z\n")
+    );
+    let report: Value = serde_json::from_str(&output.text).unwrap();
+    let csv = run(&format!("{line} -o csv")).unwrap().text;
+    let rows: Vec<Vec<&str>> = csv
+        .lines()
+        .skip(1)
+        .map(|row| row.split(',').collect())
+        .collect();
+    let (known, unknown): (Vec<_>, Vec<_>) = rows.iter().partition(|row| !row[2].is_empty());
+    // A value stands for five minutes.
+    assert_eq!((known.len(), unknown.len()), (2879 - 1796, 1796));
+    for (candidate, asked) in [(0, 4), (1, 6)] {
+        let candidate = &report["candidates"][candidate];
+        let counts = known.iter().map(|row| row[asked].parse::<f64>().unwrap());
+        let hours = counts.sum::<f64>() / 60.0;
+        assert!(
+            (candidate["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6,
+            "{candidate}"
+        );
+        assert_eq!(
+            (&candidate["minutes"], &candidate["unknownMinutes"]),
+            (&json!(1083), &json!(1796))
+        );
+    }
+    let message = report["difference"]["message"].as_str().unwrap();
+    let skipped = "; 1796 of 2879 min have no recorded demand and are not evaluated";
+    assert!(message.ends_with(skipped), "{message}");
+    let alone = run(&format!("{line} --compare none")).unwrap().text;
+    assert!(alone.contains(&skipped[2..]), "{alone}");
+}
+
+#[test]
+fn a_history_of_another_form_is_read_or_refused_in_a_few_words() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (grafana, binary) = (folder.join("grafana.csv"), folder.join("binary.csv"));
+    std::fs::write(
+        &grafana,
+        "\"Time\",\"cpu\"\n2026-03-01 00:00:00,0.5 cores\n2026-03-01 00:01:00,0.5 cores\n",
+    )
+    .unwrap();
+    std::fs::write(&binary, [0x1f, 0x8b, 8, 0, 0xff]).unwrap();
+    let plan = "plan -f examples/php-apache.yaml --request cpu=200m -o json --csv";
+    let (grafana, binary) = (grafana.display(), binary.display());
+    let planned = as_json(&format!("{plan} {grafana} --time-zone Europe/Berlin"));
+    assert_eq!(planned["decision"]["time"], "2026-02-28T23:01:00Z");
+    let (_, message) = failure(&format!("{plan} {grafana}"));
+    assert_eq!(
+        message,
+        format!(
+            "{grafana}:2: found \"2026-03-01 00:00:00,0.5 cores\", expected a time with its zone, such as \
+             2026-03-02T08:00:00Z; or set --time-zone, such as --time-zone Europe/Berlin"
+        )
+    );
+    for line in [format!("{plan} {binary}"), format!("plan -f {binary}")] {
+        let expected = format!("{binary}: is not a text file; expected text in UTF-8");
+        assert_eq!(failure(&line), (Exit::Invalid, expected), "{line}");
+    }
+}
+
+#[test]
+fn a_backtest_of_several_years_is_refused() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("years.csv");
+    let day = |day: i64| format!("{},1\n", day * 86_400);
+    std::fs::write(&path, (0..2000).map(day).collect::<String>()).unwrap();
+    let line = "backtest -f examples/php-apache.yaml --request cpu=200m --csv";
+    let expected = "1992 days from 1970-01-08T00:00:00Z to 1975-06-23T00:00:00Z are too many to evaluate, expected at \
+                    most 1000: set --from and --until";
+    assert_eq!(
+        failure(&format!("{line} {}", path.display())),
+        (Exit::Usage, expected.to_owned())
+    );
 }
 
 #[test]

@@ -75,6 +75,14 @@ impl Recording {
         }
     }
 
+    /// Where a value is too old before the next one comes: the time of the sample before, and the distance to the next.
+    pub fn holes(&self) -> impl Iterator<Item = (Timestamp, SignedDuration)> + '_ {
+        let next = self.samples.iter().skip(1);
+        let distances = self.samples.iter().zip(next);
+        let distances = distances.map(|(a, b)| (a.at, b.at.duration_since(a.at)));
+        distances.filter(|(_, distance)| *distance > self.lookback)
+    }
+
     /// The newest `span` at `at` on a grid of `step`; slots without a value are missing.
     #[must_use]
     pub fn series(&self, step: SignedDuration, span: SignedDuration, at: Timestamp) -> Series {
@@ -174,6 +182,20 @@ mod tests {
             assert_eq!(recording.value_at(at(second)), expected, "{second}");
         }
         assert_eq!(Recording::new(vec![]).value_at(at(0)), None);
+    }
+
+    #[test]
+    fn a_hole_is_longer_than_a_value_is_used() {
+        let recording = recording(&[
+            (0, 1.0),
+            (60, 1.0),
+            (360, 1.0),
+            (720, 1.0),
+            (780, 1.0),
+            (840, 1.0),
+        ]);
+        let holes: Vec<_> = recording.holes().collect();
+        assert_eq!(holes, [(at(360), SignedDuration::from_secs(360))]);
     }
 
     #[test]

@@ -35,6 +35,8 @@ const LONG: SignedDuration = SignedDuration::from_hours(252);
 const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
 /// The least training span: two days, to see one repetition.
 const LEAST_WARM_UP: SignedDuration = SignedDuration::from_hours(48);
+/// The longest evaluated span: a run over it takes some ten seconds.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1000 * 24);
 /// How long the runs last before the evaluation starts.
 const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
 /// Start-up time of a pod if neither flag nor spec sets it.
@@ -51,6 +53,8 @@ pub(in crate::cli) struct BacktestSetup {
     /// The end of the last one.
     pub(in crate::cli) until: Timestamp,
     pub(in crate::cli) assumptions: Vec<String>,
+    /// What is missing or doubtful in the histories, for standard error.
+    pub(in crate::cli) notes: String,
 }
 
 /// The flags that select the evaluated part of the histories.
@@ -123,6 +127,7 @@ impl BacktestSetup {
             from,
             until,
             assumptions,
+            notes: inputs::notes(histories),
         })
     }
 
@@ -222,6 +227,13 @@ fn evaluated_span(
             "nothing to evaluate between {from} and {until}: the history covers {first} to {last}"
         )));
     }
+    if until.duration_since(from) > LONGEST {
+        return Err(Failure::usage(format!(
+            "{} days from {from} to {until} are too many to evaluate, expected at most {}: set --from and --until",
+            until.duration_since(from).as_hours() / 24,
+            LONGEST.as_hours() / 24
+        )));
+    }
     Ok((from, until))
 }
 
@@ -312,6 +324,7 @@ mod tests {
             metric: "external.queue".to_owned(),
             file: "test".to_owned(),
             recording: sim::Recording::new((0..=72 * 60).map(sample).collect()),
+            notes: Vec::new(),
         };
         let options = EvaluationOptions {
             start_up: start_up.map(SignedDuration::from_secs),

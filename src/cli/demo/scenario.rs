@@ -56,6 +56,7 @@ impl Scenario {
             metric: "resource.cpu".to_owned(),
             file: "demo".to_owned(),
             recording: Recording::new(self.samples()),
+            notes: Vec::new(),
         };
         let options = EvaluationOptions {
             from: Some(minute(SHOWN * DAY + SHOWN_FROM)),

@@ -1,0 +1,311 @@
+//! Recorded histories, in the forms in which people export them.
+//!
+//! ```text
+//! lines of timestamp,value -> table      --+
+//!                                          +-> rows --in order, checked--> samples, notes
+//! query_range of Prometheus -> prometheus --+
+//! ```
+//!
+//! This module puts the rows in order, and refuses what cannot be one history: two values for one time, and a time that
+//! is far from all others. What is accepted although it may be a mistake becomes a note.
+
+mod prometheus;
+mod table;
+
+use std::fmt;
+
+use foretide_domain::{
+    cron::Zone,
+    sim::Recording,
+    words::{counted, excerpt},
+};
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+
+/// The longest span without samples within one history.
+///
+/// # Source
+/// Decision 42: a forecast needs the same hour of the week before; outages are shorter, and stray timestamps are years
+/// away.
+const LONGEST_GAP: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The largest value: an HPA counts in thousandths, as 64-bit integers.
+const LARGEST: f64 = 9.2e15;
+/// How many characters of an input are quoted.
+const QUOTED: usize = 60;
+
+/// What was read from a file.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedHistory {
+    pub(super) recording: Recording,
+    /// What was skipped or missing, one sentence each, with the name of the file.
+    pub(super) notes: Vec<String>,
+}
+
+/// Why a history cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecordingError {
+    /// A line or a value is not what it has to be.
+    #[error("{place}: found {found:?}, expected {expected}")]
+    Unreadable {
+        place: Place,
+        /// The beginning of what was found.
+        found: String,
+        expected: String,
+    },
+    /// There is no sample at all.
+    #[error("{0}: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42")]
+    Empty(String),
+    /// A file with JSON that is not the result of a range query.
+    #[error(
+        "{file}: {problem}; expected the response of one series to a range query (/api/v1/query_range)"
+    )]
+    NotARange { file: String, problem: String },
+    /// Two values for one time.
+    #[error(
+        "{place}: found {value} at {at}, and {other_value} at {other}; expected one value for each time"
+    )]
+    Conflict {
+        place: Place,
+        at: Timestamp,
+        value: String,
+        other: Place,
+        other_value: String,
+    },
+    /// A time far from all others.
+    #[error(
+        "{place}: {at} is {days} days {side} the nearest other sample, {nearest} at {other}; expected at most {} days: \
+         remove it if its timestamp is wrong, or split the file there",
+        LONGEST_GAP.as_hours() / 24
+    )]
+    Stray {
+        place: Place,
+        at: Timestamp,
+        days: i64,
+        side: &'static str,
+        nearest: Timestamp,
+        other: Place,
+    },
+}
+
+/// Where something was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    file: String,
+    row: usize,
+    layout: Layout,
+}
+
+/// How a file holds its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One row per line; counted from 1.
+    Lines,
+    /// Elements of `values`; counted from 0.
+    Values,
+}
+
+/// A time, and what was measured then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    /// The number of the line or of the value.
+    number: usize,
+    at: Timestamp,
+    /// `None` for a time at which nothing was measured.
+    value: Option<f64>,
+}
+
+/// The rows of a file, in its order.
+#[derive(Debug)]
+struct Rows {
+    file: String,
+    layout: Layout,
+    rows: Vec<Row>,
+}
+
+/// Reads the text of a file. A time without a zone is in `zone`.
+///
+/// # Errors
+/// The first line that cannot be read or does not belong to the history, or that there are no samples.
+pub(super) fn parse(
+    file: &str,
+    text: &str,
+    zone: Option<&Zone>,
+) -> Result<RecordedHistory, RecordingError> {
+    let text = text.trim_start_matches('\u{feff}');
+    if text.trim_start().starts_with(['{', '[']) {
+        let (rows, warnings) = prometheus::read(file, text)?;
+        let mut history = rows.history()?;
+        history.notes.extend(warnings);
+        return Ok(history);
+    }
+    table::read(file, text, zone)?.history()
+}
+
+/// Reads the name of a zone.
+///
+/// # Errors
+/// There is none of this name.
+pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
+    let zone = Zone::parse(name, &Zone::utc()).ok();
+    let zone = zone.filter(|zone| !zone.is_assumed() && !zone.is_local());
+    zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
+}
+
+/// What a recording lacks in between, if anything.
+pub(super) fn holes(file: &str, recording: &Recording) -> Option<String> {
+    let holes: Vec<(Timestamp, SignedDuration)> = recording.holes().collect();
+    let longest = holes.iter().rev().max_by_key(|(_, length)| *length)?;
+    let total: SignedDuration = holes.iter().map(|(_, length)| *length).sum();
+    let (from, length) = longest;
+    Some(if holes.len() == 1 {
+        format!("{file}: no samples for {length:#} after {from}")
+    } else {
+        let holes = counted(u64::try_from(holes.len()).unwrap_or(u64::MAX), "hole");
+        format!(
+            "{file}: {holes} without samples, {total:#} in total; the longest, {length:#}, is after {from}"
+        )
+    })
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.layout {
+            Layout::Lines => write!(f, "{}:{}", self.file, self.row),
+            Layout::Values => write!(f, "{}: values[{}]", self.file, self.row),
+        }
+    }
+}
+
+// === impl Rows ===
+
+impl Rows {
+    fn place(&self, number: usize) -> Place {
+        Place {
+            file: self.file.clone(),
+            row: number,
+            layout: self.layout,
+        }
+    }
+
+    fn unreadable(
+        &self,
+        number: usize,
+        found: &str,
+        expected: impl Into<String>,
+    ) -> RecordingError {
+        RecordingError::Unreadable {
+            place: self.place(number),
+            found: excerpt(found, QUOTED),
+            expected: expected.into(),
+        }
+    }
+
+    /// The history that the rows make.
+    fn history(mut self) -> Result<RecordedHistory, RecordingError> {
+        let mut notes = Vec::new();
+        let all = self.rows.len();
+        self.rows.retain(|row| row.value.is_some());
+        if self.rows.is_empty() {
+            return Err(RecordingError::Empty(self.file));
+        }
+        let unmeasured = all - self.rows.len();
+        if unmeasured > 0 {
+            notes.push(format!(
+                "{}: {unmeasured} of {all} rows have no value",
+                self.file
+            ));
+        }
+        if let Some([_, early]) = self.pairs().find(|[a, b]| a.at > b.at) {
+            let place = self.place(early.number);
+            notes.push(format!(
+                "{place}: earlier than the row before it; rows were put in order"
+            ));
+        }
+        self.rows.sort_by_key(|row| row.at);
+        self.check_conflicts()?;
+        self.check_gaps()?;
+        let samples = self.rows.iter();
+        let samples = samples.filter_map(|row| {
+            Some(Sample {
+                at: row.at,
+                value: row.value?,
+            })
+        });
+        let mut samples: Vec<Sample> = samples.collect();
+        // The values of one time are the same.
+        samples.dedup_by_key(|sample| sample.at);
+        let recording = Recording::new(samples);
+        notes.extend(holes(&self.file, &recording));
+        Ok(RecordedHistory { recording, notes })
+    }
+
+    /// Each row with the next one.
+    fn pairs(&self) -> impl Iterator<Item = [Row; 2]> + '_ {
+        let next = self.rows.iter().skip(1);
+        self.rows.iter().zip(next).map(|(a, b)| [*a, *b])
+    }
+
+    fn check_conflicts(&self) -> Result<(), RecordingError> {
+        let conflict = self
+            .pairs()
+            .find(|[a, b]| a.at == b.at && a.value != b.value);
+        let Some([first, second]) = conflict else {
+            return Ok(());
+        };
+        let text = |row: Row| row.value.unwrap_or_default().to_string();
+        Err(RecordingError::Conflict {
+            place: self.place(second.number),
+            at: second.at,
+            value: text(second),
+            other: self.place(first.number),
+            other_value: text(first),
+        })
+    }
+
+    /// Refuses a gap in which nothing can be learned. What is on its shorter side is called stray.
+    fn check_gaps(&self) -> Result<(), RecordingError> {
+        let length = |[a, b]: &[Row; 2]| b.at.duration_since(a.at);
+        let mut pairs = self.pairs().enumerate();
+        let Some((index, pair)) = pairs.find(|(_, pair)| length(pair) > LONGEST_GAP) else {
+            return Ok(());
+        };
+        let (before, after) = (index + 1, self.rows.len() - index - 1);
+        let [first, second] = pair;
+        let (stray, nearest, side) = if before <= after {
+            (first, second, "before")
+        } else {
+            (second, first, "after")
+        };
+        Err(RecordingError::Stray {
+            place: self.place(stray.number),
+            at: stray.at,
+            days: length(&pair).as_hours() / 24,
+            side,
+            nearest: nearest.at,
+            other: self.place(nearest.number),
+        })
+    }
+}
+
+/// Checks a number that was measured; `None` for what exporters write where nothing was.
+///
+/// # Errors
+/// What was expected.
+fn measured(value: f64) -> Result<Option<f64>, String> {
+    match value {
+        value if value.is_nan() => Ok(None),
+        value if value.is_infinite() || value < 0.0 => Err(NUMBER.to_owned()),
+        value if value > LARGEST => Err(format!(
+            "a value of at most {LARGEST:e}, which is the most that an HPA can count"
+        )),
+        value => Ok(Some(value)),
+    }
+}
+
+/// What a value has to be.
+const NUMBER: &str = "a value that is a number of at least 0, in base units";
+
+#[cfg(test)]
+mod tests;
