@@ -3,6 +3,7 @@
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
 pub mod adapter;
+pub mod history;
 pub mod keda_scaler;
 pub mod metric_server;
 mod shutdown;
@@ -13,22 +14,21 @@ use futures::FutureExt;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
 
-use self::shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop};
+use self::{
+    history::{AdapterRules, history},
+    shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop},
+};
 use crate::{
     adapters::{
         kube::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
-        prometheus::{
-            Endpoints, MatchersError, Prometheus, PromqlScope, QueryDefaults, QueryRules,
-            RulesCache, adapter_config::ReloadOutcome, matchers,
-        },
+        prometheus::{MatchersError, RulesCache},
     },
     api::validation::TargetRules,
     clock::{Clock, Contact},
-    config::{AdapterConfigSource, Config, Election, KubeAccess, MetricsAuth, ScopeArg},
+    config::{Config, Election, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
-    error::chain,
-    forecaster::{Forecaster, ForecasterSetup, HistorySource, forecasts::Forecasts},
+    forecaster::{Forecaster, ForecasterSetup, forecasts::Forecasts},
     http::{self, MetricsAccess},
     leadership::{self, Campaign, Leadership},
     ports::{Fleet, MemberView},
@@ -37,8 +37,6 @@ use crate::{
 
 /// How often the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
-const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// Name of the lease that the replicas of one installation share.
 const LEASE: &str = "foretide";
@@ -102,7 +100,7 @@ pub async fn run_with(
     let targets = Arc::new(target_rules(&config, &connection));
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
-        connection: connection.clone(),
+        connection: Some(connection.clone()),
         rules: RulesCache::default(),
     };
     // Before the first forecast, which would use other queries without them.
@@ -380,97 +378,6 @@ impl Fleet for Fleets {
         match &self.members {
             Some(members) => members.changed().await,
             None => std::future::pending().await,
-        }
-    }
-}
-
-fn history(
-    config: &Config,
-    adapter: RulesCache,
-) -> Result<Option<HistorySource<Endpoints, QueryRules>>, AppError> {
-    if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
-        return Ok(None);
-    }
-    let mut reader = Endpoints {
-        hub: config.prometheus.as_ref().map(Prometheus::new),
-        ..Endpoints::default()
-    };
-    for (name, server) in &config.prometheus_endpoints {
-        let client = Prometheus::new(server);
-        reader.named.insert(name.as_str().into(), client);
-    }
-    let scope = match config.promql_scope {
-        ScopeArg::Namespace => PromqlScope::Namespace,
-        ScopeArg::Any => PromqlScope::Any,
-    };
-    let resource_matchers = config.resource_matchers.as_deref().map(matchers);
-    let defaults = QueryDefaults {
-        resource_matchers: resource_matchers.transpose()?.unwrap_or_default(),
-        ..QueryDefaults::default()
-    };
-    let queries = QueryRules {
-        defaults,
-        scope,
-        adapter,
-        endpoints: reader.names(&config.cluster_label),
-    };
-    Ok(Some(HistorySource { reader, queries }))
-}
-
-/// The rules of prometheus-adapter, reloaded periodically: an edit takes effect without a restart.
-struct AdapterRules {
-    origin: Option<AdapterConfigSource>,
-    connection: Connection,
-    rules: RulesCache,
-}
-
-// === impl AdapterRules ===
-
-impl AdapterRules {
-    /// Reloads every [`RULES_PERIOD`].
-    async fn reload_periodically(self, clock: Clock) {
-        loop {
-            clock.sleep(RULES_PERIOD).await;
-            self.reload().await;
-        }
-    }
-
-    /// Reads the rules; a change is logged.
-    #[expect(
-        clippy::cognitive_complexity,
-        reason = "the branches are those of the log macros"
-    )]
-    async fn reload(&self) {
-        let Some(origin) = &self.origin else {
-            return;
-        };
-        let outcome = self.rules.reload(self.read(origin).await);
-        if outcome == ReloadOutcome::Unchanged {
-            return;
-        }
-        let rules = self.rules.rules().len();
-        if let Some(problem) = outcome.problem() {
-            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules not fully loaded");
-        } else {
-            tracing::info!(%origin, rules, "prometheus-adapter rules loaded");
-        }
-    }
-
-    async fn read(&self, origin: &AdapterConfigSource) -> Result<Option<String>, String> {
-        match origin {
-            AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
-                Ok(text) => Ok(Some(text)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(chain(&error)),
-            },
-            AdapterConfigSource::ConfigMap {
-                namespace,
-                name,
-                key,
-            } => {
-                let text = self.connection.config_text(namespace, name, key);
-                text.await.map_err(|error| chain(&error))
-            }
         }
     }
 }

@@ -168,7 +168,17 @@ impl ConfigFile {
     /// # Errors
     /// A value that cannot be used, or cannot be used together with another one.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let args = self.complete_from(without_environment(command()), &["foretide".into()]);
+        self.config_with(&[])
+    }
+
+    /// As [`config`](Self::config), with flags that beat the file, for commands that read what the controller reads.
+    ///
+    /// # Errors
+    /// As [`config`](Self::config).
+    pub fn config_with(&self, flags: &[&str]) -> Result<Config, ConfigError> {
+        let words = ["foretide"].iter().chain(flags).map(OsString::from);
+        let words: Vec<OsString> = words.collect();
+        let args = self.complete_from(without_environment(command()), &words);
         let args = args.map_err(|error| ConfigError::Section {
             field: "file".to_owned(),
             message: error.to_string(),

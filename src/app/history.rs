@@ -1,0 +1,149 @@
+//! Where history comes from, by a configuration: the clients of its Prometheus servers, and how queries are made.
+
+use jiff::SignedDuration;
+
+use super::AppError;
+use crate::{
+    adapters::{
+        kube::Connection,
+        prometheus::{
+            Endpoints, Prometheus, PromqlScope, QueryDefaults, QueryRules, RulesCache,
+            adapter_config::ReloadOutcome, matchers,
+        },
+    },
+    clock::Clock,
+    config::{AdapterConfigSource, Config, ScopeArg},
+    error::chain,
+    forecaster::HistorySource,
+    ports::{DemandQueries, HistoryReader},
+};
+
+/// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
+const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// The history that a controller with this configuration reads, for a command: absent if no server is configured. With
+/// it comes what is wrong with the rules of prometheus-adapter, which a controller logs. The cluster is asked for these
+/// only, if they are in a `ConfigMap`.
+///
+/// # Errors
+/// The matchers of resource metrics cannot be used.
+pub async fn of_command(
+    config: &Config,
+    connection: Option<Connection>,
+) -> Result<
+    (
+        Option<HistorySource<impl HistoryReader, impl DemandQueries>>,
+        Option<String>,
+    ),
+    AppError,
+> {
+    let adapter = AdapterRules {
+        origin: config.adapter_config.clone(),
+        connection,
+        rules: RulesCache::default(),
+    };
+    let problem = match &adapter.origin {
+        Some(origin) => {
+            let outcome = adapter.rules.reload(adapter.read(origin).await);
+            let problem = outcome.problem();
+            problem.map(|problem| format!("prometheus-adapter rules of {origin}: {problem}"))
+        }
+        None => None,
+    };
+    Ok((history(config, adapter.rules)?, problem))
+}
+
+/// The history of the servers in a configuration; absent if it names none.
+pub(super) fn history(
+    config: &Config,
+    adapter: RulesCache,
+) -> Result<Option<HistorySource<Endpoints, QueryRules>>, AppError> {
+    if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
+        return Ok(None);
+    }
+    let mut reader = Endpoints {
+        hub: config.prometheus.as_ref().map(Prometheus::new),
+        ..Endpoints::default()
+    };
+    for (name, server) in &config.prometheus_endpoints {
+        let client = Prometheus::new(server);
+        reader.named.insert(name.as_str().into(), client);
+    }
+    let scope = match config.promql_scope {
+        ScopeArg::Namespace => PromqlScope::Namespace,
+        ScopeArg::Any => PromqlScope::Any,
+    };
+    let resource_matchers = config.resource_matchers.as_deref().map(matchers);
+    let defaults = QueryDefaults {
+        resource_matchers: resource_matchers.transpose()?.unwrap_or_default(),
+        ..QueryDefaults::default()
+    };
+    let queries = QueryRules {
+        defaults,
+        scope,
+        adapter,
+        endpoints: reader.names(&config.cluster_label),
+    };
+    Ok(Some(HistorySource { reader, queries }))
+}
+
+/// The rules of prometheus-adapter, reloaded periodically: an edit takes effect without a restart.
+pub(super) struct AdapterRules {
+    pub(super) origin: Option<AdapterConfigSource>,
+    /// The cluster with the `ConfigMap`; absent for a command without one.
+    pub(super) connection: Option<Connection>,
+    pub(super) rules: RulesCache,
+}
+
+// === impl AdapterRules ===
+
+impl AdapterRules {
+    /// Reloads every [`RULES_PERIOD`].
+    pub(super) async fn reload_periodically(self, clock: Clock) {
+        loop {
+            clock.sleep(RULES_PERIOD).await;
+            self.reload().await;
+        }
+    }
+
+    /// Reads the rules; a change is logged.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
+    pub(super) async fn reload(&self) {
+        let Some(origin) = &self.origin else {
+            return;
+        };
+        let outcome = self.rules.reload(self.read(origin).await);
+        if outcome == ReloadOutcome::Unchanged {
+            return;
+        }
+        let rules = self.rules.rules().len();
+        if let Some(problem) = outcome.problem() {
+            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules not fully loaded");
+        } else {
+            tracing::info!(%origin, rules, "prometheus-adapter rules loaded");
+        }
+    }
+
+    async fn read(&self, origin: &AdapterConfigSource) -> Result<Option<String>, String> {
+        match origin {
+            AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(chain(&error)),
+            },
+            AdapterConfigSource::ConfigMap {
+                namespace,
+                name,
+                key,
+            } => {
+                let connection = self.connection.as_ref();
+                let connection = connection.ok_or("no cluster is given; add --kubeconfig FILE")?;
+                let text = connection.config_text(namespace, name, key);
+                text.await.map_err(|error| chain(&error))
+            }
+        }
+    }
+}
