@@ -3,7 +3,7 @@
 //! ```text
 //! manifest -> validate -> Workload --+
 //! Deployment or --request -----------+--> sim: decide, minute by minute --> Score --> table, JSON, CSV
-//! CSV -------------------------------+         once as written, once as a plain HPA
+//! CSV or Prometheus -----------------+         once as written, once as a plain HPA
 //! ```
 //!
 //! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is
@@ -26,8 +26,9 @@ pub(super) use self::{
     view::verdict,
 };
 use super::{
-    context::CommandContext,
+    context::{CommandContext, Progress},
     exit::Exit,
+    history::parse_duration,
     inputs::Inputs,
     output::{CommandOutput, Failure, Screen},
 };
@@ -43,14 +44,14 @@ pub struct BacktestArgs {
     pub compare: Baseline,
     /// Time from requesting a pod until it serves, such as 90s or 5m [default: leadTimeSeconds
     /// of the spec, else 2m]
-    #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub start_up: Option<SignedDuration>,
     /// Start of the evaluation, in RFC 3339; earlier samples only train the forecaster
     #[arg(long, value_name = "TIME", conflicts_with = "warm_up")]
     pub from: Option<Timestamp>,
     /// How much of the history only trains the forecaster, such as 3d [default: 7d; of a history shorter than
     /// 10.5 days all but the last 4 days, at least 2d]
-    #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub warm_up: Option<SignedDuration>,
     /// End of the evaluation, in RFC 3339 [default: the end of the history]
     #[arg(long, value_name = "TIME")]
@@ -136,28 +137,26 @@ impl RunResult {
     }
 }
 
-/// Runs `foretide backtest`; `progress` receives the fraction that is done.
+/// Runs `foretide backtest`; `progress` is told what it is doing.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags are invalid or incomplete.
 pub(super) fn run(
     args: &BacktestArgs,
     context: &CommandContext,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
     let screen = Screen {
         unicode: context.screen.unicode && !args.ascii,
         ..context.screen
     };
     threshold::check(&args.fail_if, args.compare)?;
-    let setup = BacktestSetup::new(args, context)?;
+    let (setup, read) = BacktestSetup::new(args, context, progress)?;
     let report = report(setup, args, progress);
     let failed = report.outcomes.iter().filter(|o| o.exceeded);
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
-    let failed_notes = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
-    let notes = [report.setup.notes.as_str()]
-        .into_iter()
-        .chain(failed_notes);
+    let failures = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
+    let notes: String = [read.as_str()].into_iter().chain(failures).collect();
     let exit = if failed.is_empty() {
         Exit::Ok
     } else {
@@ -169,7 +168,7 @@ pub(super) fn run(
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
     };
     Ok(CommandOutput {
-        notes: notes.collect(),
+        notes,
         exit,
         ..output
     })
@@ -178,7 +177,7 @@ pub(super) fn run(
 fn report(
     setup: BacktestSetup,
     args: &BacktestArgs,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> BacktestReport {
     let (ours, plain) = match args.compare {
         // The forecasts cost the most by far, so the progress of the baseline is not shown.
@@ -202,7 +201,7 @@ fn evaluate(
     setup: &BacktestSetup,
     name: &'static str,
     mut run: Run<'_>,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> RunResult {
     let mut result = RunResult::new(name);
     for _ in 0..setup.lead_in() {
@@ -211,7 +210,7 @@ fn evaluate(
     let all = setup.minutes();
     for minute in 0..all {
         result.add(&mut run);
-        progress(f64::from(minute + 1) / f64::from(all));
+        progress(Progress::Replaying(f64::from(minute + 1) / f64::from(all)));
     }
     result
 }

@@ -19,6 +19,15 @@ pub struct CommandContext {
     pub now: Timestamp,
 }
 
+/// What a command is doing while it takes its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Progress<'a> {
+    /// Reading the history of a metric, at the day that begins here.
+    Reading(&'a str, Timestamp),
+    /// Replaying the history; this fraction is done.
+    Replaying(f64),
+}
+
 // === impl CommandContext ===
 
 impl CommandContext {

@@ -1,6 +1,9 @@
-//! The input of offline commands: manifests with one autoscaler, and recorded histories of its metrics.
+//! The input of offline commands: one autoscaler, its workload, and the histories of its metrics.
 //!
-//! Of several autoscalers one must be selected by name; of several metrics each history names its own.
+//! Objects come from manifests or from a cluster, histories from files or from Prometheus. Of several autoscalers one
+//! must be selected by name; of several metrics each file names its own. An autoscaler of another kind is converted.
+
+mod source;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,24 +12,37 @@ use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use foretide_domain::{
     cron::Zone, demand::TargetError, hpa::MetricSpec, sim::Recording, workload::Workload,
 };
+use tokio::runtime::Runtime;
 
+pub(super) use self::source::{Histories, Source};
 use super::{
+    cluster::ClusterArgs,
     context::CommandContext,
+    history::HistoryArgs,
     manifest::{self, Document},
     output::Failure,
-    recording, template,
+    recording,
+    template::{self, WorkloadTemplate},
     validate::{self, Accepted, Severity, Validator},
 };
-use crate::{api::autoscaler::Autoscaler, error::chain};
+use crate::{api::autoscaler::Autoscaler, config::ScopeArg, error::chain};
 
 /// Flags that all offline commands share.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct Inputs {
-    /// Manifest of the autoscaler, and of its workload if available; repeatable; - reads standard input
+    /// Autoscaler in the cluster, instead of -f: NAMESPACE/NAME, or NAME in the namespace of the context
+    #[arg(value_name = "NAME", conflicts_with = "files")]
+    pub object: Option<String>,
+    /// Manifest of the autoscaler (an EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject), and
+    /// of its workload if available; repeatable; - reads standard input
     #[arg(
         short = 'f',
         long = "filename",
-        required = true,
+        required_unless_present = "object",
         value_name = "FILE|DIR"
     )]
     pub files: Vec<PathBuf>,
@@ -44,6 +60,19 @@ pub struct Inputs {
     /// Resource request of each pod, if no manifest sets it, such as cpu=200m; repeatable
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = template::parse_request)]
     pub request: Vec<(String, i64)>,
+    /// Namespace of objects that name none
+    #[arg(short = 'n', long)]
+    pub namespace: Option<String>,
+    /// Where the history is read from, if not from files.
+    #[command(flatten)]
+    pub history: HistoryArgs,
+    /// Which series a query of the autoscaler may read, as the flag of the controller [default: that of --config, else
+    /// namespace]
+    #[arg(long, value_enum, value_name = "SCOPE")]
+    pub promql_scope: Option<ScopeArg>,
+    /// Where the objects are read from, if not from files.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// The recorded history of one metric.
@@ -62,7 +91,8 @@ pub(super) struct History {
 // === impl History ===
 
 impl History {
-    fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<Self, Failure> {
+    /// That of a file.
+    pub(super) fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<Self, Failure> {
         let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
         let read = recording::parse(file, &text, zone).map_err(Failure::invalid)?;
         Ok(Self {
@@ -77,19 +107,19 @@ impl History {
 // === impl Inputs ===
 
 impl Inputs {
-    /// All objects of the manifests.
+    /// The objects of the manifests, or of the cluster.
     ///
     /// # Errors
-    /// A file cannot be read.
-    pub(super) fn documents(&self) -> Result<Vec<Document>, Failure> {
-        documents(&self.files)
+    /// A file or the cluster cannot be read.
+    pub(super) fn source<'a>(&'a self, runtime: &'a Runtime) -> Result<Source<'a>, Failure> {
+        Source::new(self, runtime)
     }
 
-    /// The histories by metric; one that names no metric is the first metric's.
+    /// The histories of files by metric; one that names no metric is the first metric's.
     ///
     /// # Errors
     /// A history is missing, given twice, or cannot be read.
-    pub(super) fn histories(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
+    fn recorded(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
         let known: Vec<String> = workload
             .metrics
             .iter()
@@ -116,7 +146,7 @@ impl Inputs {
         }
         if histories.is_empty() && !known.is_empty() {
             let message = format!(
-                "--csv FILE is required: the history of {}",
+                "--csv FILE or --prometheus URL is required: the history of {}",
                 known.join(" or ")
             );
             return Err(Failure::usage(message));
@@ -161,8 +191,12 @@ pub(super) enum AutoscalerKind {
 impl AutoscalerKind {
     const fn name(self) -> &'static str {
         match self {
-            Self::Ehpa => "EffectiveHorizontalPodAutoscaler",
-            Self::Any => "EffectiveHorizontalPodAutoscaler or FederatedHPA",
+            Self::Ehpa => {
+                "EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject"
+            }
+            Self::Any => {
+                "EffectiveHorizontalPodAutoscaler, FederatedHPA, HorizontalPodAutoscaler or ScaledObject"
+            }
             Self::Fdhpa => "FederatedHPA",
         }
     }
@@ -200,13 +234,7 @@ pub(super) fn chosen(
             let message = format!("no {kinds} {name} in the manifests");
             return Err(Failure::invalid(message));
         }
-        (several, _) => {
-            let names: Vec<_> = several.iter().map(|document| document.name()).collect();
-            let names = names.join(", ");
-            return Err(Failure::usage(format!(
-                "several autoscalers; select one with --name: {names}"
-            )));
-        }
+        (all, _) => return Err(several(all)),
     };
     let validation = Validator::new(context).validate(document);
     let errors = validation
@@ -220,6 +248,15 @@ pub(super) fn chosen(
         .accepted
         .map(|both| *both)
         .ok_or_else(|| Failure::invalid(errors.join("\n")))
+}
+
+/// The error for several autoscalers where one is needed.
+pub(super) fn several(documents: &[&Document]) -> Failure {
+    let names: Vec<_> = documents.iter().map(|document| document.name()).collect();
+    let names = names.join(", ");
+    Failure::usage(format!(
+        "several autoscalers; select one with --name: {names}"
+    ))
 }
 
 /// The one autoscaler of one cluster, for commands that do not support fleets.
@@ -261,10 +298,7 @@ pub(super) fn without_history(workload: &mut Workload, histories: &[History]) ->
 }
 
 /// The error for a utilization target without a resource request.
-pub(super) fn requests_unknown(
-    template: &template::WorkloadTemplate,
-    error: &TargetError,
-) -> Failure {
+pub(super) fn requests_unknown(template: &WorkloadTemplate, error: &TargetError) -> Failure {
     let TargetError::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);
     };

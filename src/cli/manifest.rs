@@ -84,6 +84,14 @@ struct Key {
 // === impl Document ===
 
 impl Document {
+    /// An object that was not read from text, so its fields have no lines; `origin` stands for the file.
+    pub(super) fn of(origin: String, value: &Value) -> Self {
+        Self {
+            file: origin,
+            root: Node::of(value),
+        }
+    }
+
     /// The text of a member at the top, such as `kind`; empty if there is none.
     #[must_use]
     pub(super) fn text(&self, member: &str) -> &str {
@@ -275,6 +283,21 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
 // === impl Node ===
 
 impl Node {
+    fn of(value: &Value) -> Self {
+        let value = match value {
+            Value::Array(items) => Tree::List(items.iter().map(Self::of).collect()),
+            Value::Object(members) => {
+                let members = members.iter().map(|(name, member)| {
+                    let name = name.clone();
+                    (Key { line: 0, name }, Self::of(member))
+                });
+                Tree::Object(members.collect())
+            }
+            scalar => Tree::Scalar(scalar.clone()),
+        };
+        Self { line: 0, value }
+    }
+
     fn member(&self, name: &str) -> Option<(u64, &Self)> {
         match &self.value {
             Tree::Object(members) => {

@@ -6,14 +6,19 @@
 mod adapter;
 pub mod assign;
 pub mod backtest;
+mod cluster;
 mod context;
 mod controller;
+mod conversion;
+pub mod convert;
 pub mod cron;
 mod cron_table;
 mod decision;
 pub mod demo;
 mod exit;
 pub mod explain;
+pub mod forecast;
+mod history;
 pub mod inputs;
 mod keda_scaler;
 mod manifest;
@@ -30,6 +35,7 @@ pub mod validate;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use self::context::Progress;
 pub use self::{
     context::CommandContext,
     exit::Exit,
@@ -59,6 +65,10 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Replay the controller's decisions over a recorded history, and score them
     Backtest(backtest::BacktestArgs),
+    /// Draw one series and its forecast, from Prometheus or from a recorded history
+    Forecast(forecast::ForecastArgs),
+    /// Write the autoscaler that does what a HorizontalPodAutoscaler or a ScaledObject does, with a forecast, in Preview
+    Convert(convert::ConvertArgs),
     /// Show how a fleet is divided over clusters, offline
     Assign(assign::AssignArgs),
     /// Explain why an autoscaler in a cluster has its number of replicas
@@ -83,10 +93,11 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
             terminal::play(&args, &CommandContext::detect())
         }
-        Command::Backtest(args) => terminal::backtest(&args, &CommandContext::detect()),
         _ => {
             let context = CommandContext::detect();
-            output::print(execute(&cli, &context), context.screen)
+            let outcome =
+                terminal::with_progress(|progress| execute_with(&cli, &context, progress));
+            output::print(outcome, context.screen)
         }
     }
 }
@@ -96,13 +107,23 @@ pub fn run(cli: Cli) -> ExitCode {
 /// # Errors
 /// The command fails, or is one of those three.
 pub fn execute(cli: &Cli, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    execute_with(cli, context, &mut |_| {})
+}
+
+fn execute_with(
+    cli: &Cli,
+    context: &CommandContext,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<CommandOutput, Failure> {
     match &cli.command {
         Command::Controller(_) | Command::Adapter(_) | Command::KedaScaler(_) => {
             Err(Failure::usage("this command runs until it is stopped"))
         }
-        Command::Plan(args) => plan::run(args, context),
+        Command::Plan(args) => plan::run(args, context, progress),
         Command::Demo(args) => demo::run(args, context),
-        Command::Backtest(args) => backtest::run(args, context, &mut |_| {}),
+        Command::Backtest(args) => backtest::run(args, context, progress),
+        Command::Forecast(args) => forecast::run(args, context, progress),
+        Command::Convert(args) => convert::run(args, context),
         Command::Assign(args) => assign::run(args, context),
         Command::Explain(args) => explain::run(args, context),
         Command::Validate(args) => validate::run(args, context),

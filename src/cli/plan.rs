@@ -3,7 +3,7 @@
 //! ```text
 //! manifest -> validate -> Workload --+
 //! Deployment or --request -----------+--> decide --> view
-//! CSV --outlook--> demand, forecast -+
+//! history -outlook-> demand, forecast+
 //! ```
 //!
 //! Everything between the files and the text is code of the controller. The state of a cluster is assumed, and each
@@ -29,10 +29,11 @@ use jiff::Timestamp;
 use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
 use super::{
     assign::Assignment,
-    context::CommandContext,
+    cluster,
+    context::{CommandContext, Progress},
+    history::Reading,
     inputs::{self, AutoscalerKind, AutoscalerWorkload, History, Inputs},
     output::{CommandOutput, Failure, OutputFormat, Screen},
-    template::TemplateSource,
     validate::Accepted,
 };
 use crate::api::{autoscaler::Autoscaler, validation::FleetSpec};
@@ -73,22 +74,26 @@ struct PlanReport {
     decision: Decision,
     outlooks: Vec<Outlook>,
     assumptions: Vec<String>,
-    /// What is missing or doubtful in the histories, for standard error.
-    notes: String,
     /// The division, if it is of a fleet.
     division: Option<Assignment>,
+    /// How the histories were read, and what is missing or doubtful in them, for standard error.
+    notes: String,
 }
 
 /// Runs `foretide plan`.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags are invalid or incomplete.
-pub(super) fn run(args: &PlanArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub(super) fn run(
+    args: &PlanArgs,
+    context: &CommandContext,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<CommandOutput, Failure> {
     let screen = Screen {
         unicode: context.screen.unicode && !args.ascii,
         ..context.screen
     };
-    let plan = plan(args, context)?;
+    let plan = plan(args, context, progress)?;
     let output = match args.output {
         OutputFormat::Table => CommandOutput::text(view::text(&plan, screen)),
         OutputFormat::Json => CommandOutput::json("Plan", view::json(&plan)),
@@ -99,37 +104,39 @@ pub(super) fn run(args: &PlanArgs, context: &CommandContext) -> Result<CommandOu
     })
 }
 
-fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure> {
-    let documents = args.inputs.documents()?;
+fn plan(
+    args: &PlanArgs,
+    context: &CommandContext,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<PlanReport, Failure> {
+    let runtime = cluster::runtime()?;
+    let mut source = args.inputs.source(&runtime)?;
     let name = args.inputs.name.as_deref();
-    let accepted = inputs::chosen(&documents, AutoscalerKind::Any, name, context)?;
+    let accepted = inputs::chosen(&source.documents, AutoscalerKind::Any, name, context)?;
     let fleet = FleetPlan::of(&accepted, args)?;
-    let mut assumptions = Vec::new();
-    let AutoscalerWorkload {
-        autoscaler,
-        mut workload,
-    } = match accepted {
+    let mut assumptions = std::mem::take(&mut source.converted);
+    let mut chosen = match accepted {
         Accepted::Fdhpa(fdhpa, spec) if fleet.is_none() => {
             assumptions.extend(fleet::assumed_of_one(&spec));
             one_cluster_of(*fdhpa, &spec)
         }
         accepted => single_workload(accepted),
     };
-    let histories = args.inputs.histories(&workload)?;
-    assumptions.extend(inputs::without_history(&mut workload, &histories));
-    let at = moment(args.at, &histories, context.now)?;
-    let notes = inputs::notes(&histories);
-    let outlooks = outlook::outlooks(&autoscaler, &workload, histories, at);
+    let until = args.at.map_or(context.now, |at| at.min(context.now));
+    let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;
+    let AutoscalerWorkload {
+        autoscaler,
+        workload,
+    } = chosen;
+    assumptions.extend(histories.missing);
+    let at = moment(args.at, &histories.read, context.now)?;
+    let outlooks = outlook::outlooks(&autoscaler, &workload, histories.read, at);
     let given = given_replicas(args, fleet.as_ref());
     if fleet.is_some() {
         let shared = "clusters as in the clusters file, demand divided evenly over their pods";
         assumptions.push(shared.to_owned());
     }
-    let template = TemplateSource {
-        documents: &documents,
-        requests: &args.inputs.request,
-    };
-    let template = template.template(&workload)?;
+    let template = source.templates(&workload)?.template(&workload)?;
     let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
     assumptions.splice(0..0, assumed.assumptions);
     let forecasts = outlooks
@@ -152,8 +159,8 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
         decision,
         outlooks,
         assumptions,
-        notes,
         division: division.transpose()?,
+        notes: histories.notes,
     })
 }
 

@@ -100,7 +100,8 @@ fn thousandths(milli: i64) -> String {
     }
 }
 
-fn is_target(document: &Document, target: &ScaleTarget) -> bool {
+/// Whether a document is the workload that an autoscaler scales.
+pub(super) fn is_target(document: &Document, target: &ScaleTarget) -> bool {
     let same_namespace = document.namespace() == target.namespace
         || document.namespace().is_empty()
         || target.namespace.is_empty();

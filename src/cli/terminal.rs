@@ -13,11 +13,11 @@ use tokio::{
 
 use super::{
     CommandContext,
-    backtest::{self, BacktestArgs},
+    context::Progress,
     demo::{self, DemoArgs, Playback},
     exit, output,
 };
-use crate::error::chain;
+use crate::{error::chain, printable};
 
 /// How wide a progress bar is.
 const BAR: u32 = 40;
@@ -77,29 +77,43 @@ pub(super) fn play(args: &DemoArgs, context: &CommandContext) -> ExitCode {
     }
 }
 
-/// Runs a back-test, with a progress bar where standard error is a terminal.
-pub(super) fn backtest(args: &BacktestArgs, context: &CommandContext) -> ExitCode {
+/// Runs a command that tells what it is doing, which is shown where standard error is a terminal.
+pub(super) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> T) -> T {
     let shows = std::io::stderr().is_terminal();
-    let mut drawn = None;
-    let mut progress = |part: f64| {
-        let filled = filled(part);
-        if shows && drawn != Some(filled) {
-            drawn = Some(filled);
-            draw(&bar(filled));
+    let mut drawn = String::new();
+    let outcome = run(&mut |progress| {
+        let line = if shows {
+            shown(progress)
+        } else {
+            String::new()
+        };
+        if line != drawn {
+            draw(&line);
+            drawn = line;
         }
-    };
-    let outcome = backtest::run(args, context, &mut progress);
-    if shows {
+    });
+    if !drawn.is_empty() {
         draw("\r\u{1b}[K");
     }
-    output::print(outcome, context.screen)
+    outcome
+}
+
+/// What a command is doing, on one line.
+fn shown(progress: Progress<'_>) -> String {
+    match progress {
+        Progress::Replaying(part) => bar(filled(part)),
+        Progress::Reading(name, day) => {
+            let name = printable::line(name);
+            format!("\r\u{1b}[Kreading {name}: {}", day.strftime("%a %F"))
+        }
+    }
 }
 
 fn bar(filled: u32) -> String {
     let bar: String = (0..BAR)
         .map(|cell| if cell < filled { '#' } else { '.' })
         .collect();
-    format!("\r[{bar}] {:>3} %", filled * 100 / BAR)
+    format!("\r\u{1b}[K[{bar}] {:>3} %", filled * 100 / BAR)
 }
 
 #[expect(
@@ -125,10 +139,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_day_that_is_read_is_shown_with_its_metric() {
+        let day = "2026-03-02T12:00:00Z".parse().unwrap();
+        let line = shown(Progress::Reading("resource.cpu", day));
+        assert_eq!(line, "\r\u{1b}[Kreading resource.cpu: Mon 2026-03-02");
+    }
+
+    #[test]
     fn the_bar_fills_from_left_to_right() {
-        assert_eq!(bar(filled(0.0)), format!("\r[{}]   0 %", ".".repeat(40)));
+        assert_eq!(
+            bar(filled(0.0)),
+            format!("\r\u{1b}[K[{}]   0 %", ".".repeat(40))
+        );
         let half = format!("\r[{}{}]  50 %", "#".repeat(20), ".".repeat(20));
         assert_eq!(bar(filled(0.5)), half);
-        assert_eq!(bar(filled(1.0)), format!("\r[{}] 100 %", "#".repeat(40)));
+        assert_eq!(
+            bar(filled(1.0)),
+            format!("\r\u{1b}[K[{}] 100 %", "#".repeat(40))
+        );
     }
 }

@@ -5,6 +5,7 @@
 
 mod config;
 mod fleet;
+mod prometheus;
 
 use std::{path::Path, sync::Arc};
 
@@ -206,7 +207,7 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
         (
             ehpa.to_owned(),
             Exit::Usage,
-            "--csv FILE is required: the history of resource.cpu",
+            "--csv FILE or --prometheus URL is required: the history of resource.cpu",
         ),
         (
             format!("{ehpa} --csv {HISTORY}"),
@@ -240,7 +241,8 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler or FederatedHPA in the manifests; add its file with -f",
+            "no EffectiveHorizontalPodAutoscaler, FederatedHPA, HorizontalPodAutoscaler or ScaledObject in the manifests; add \
+             its file with -f",
         ),
         (
             "plan -f tests/it/manifests/broken.yaml --name crossed".to_owned(),
@@ -443,7 +445,7 @@ fn a_missing_input_of_backtest_is_reported() {
         (
             "",
             Exit::Usage,
-            "--csv FILE is required: the history of resource.cpu",
+            "--csv FILE or --prometheus URL is required: the history of resource.cpu",
         ),
     ] {
         let line = format!("{line} {rest}");

@@ -64,6 +64,11 @@ impl Resource {
         kind: "ClusterProfile",
         plural: "clusterprofiles",
     };
+    pub(in crate::adapters) const SCALED_OBJECT: Self = Self {
+        api_version: "keda.sh/v1alpha1",
+        kind: "ScaledObject",
+        plural: "scaledobjects",
+    };
     pub(in crate::adapters) const ACCESS_REVIEW: Self = Self::of::<SubjectAccessReview>();
     pub(in crate::adapters) const API_SERVICE: Self = Self::of::<APIService>();
     pub(in crate::adapters) const CONFIG_MAP: Self = Self::of::<ConfigMap>();

@@ -1,10 +1,14 @@
 //! Single objects, for commands that do not run a controller.
 
+use std::sync::Arc;
+
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_domain::ScaleTarget;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::Value;
 
 use crate::{
-    adapters::api_server::{Connection, Resource},
+    adapters::api_server::{Connection, Discovery, Resource},
     ports::ClusterError,
 };
 
@@ -33,6 +37,38 @@ impl Connection {
     ) -> Result<FederatedHPA, ClusterError> {
         let object = Resource::FEDERATED_HPA.object(namespace, name);
         self.calls().get(object).await
+    }
+
+    /// The autoscaler of a name, as it is stored: an `EffectiveHorizontalPodAutoscaler`, else a `HorizontalPodAutoscaler`,
+    /// else a `ScaledObject`.
+    ///
+    /// # Errors
+    /// As [`Self::autoscaler`]; that of the first kind that may not be read, if none is found.
+    pub async fn any_autoscaler(&self, namespace: &str, name: &str) -> Result<Value, ClusterError> {
+        let mut refused = None;
+        for resource in [Resource::EHPA, Resource::HPA, Resource::SCALED_OBJECT] {
+            match self.calls().get(resource.object(namespace, name)).await {
+                Ok(found) => return Ok(found),
+                Err(ClusterError::NotFound { .. }) => {}
+                Err(error @ ClusterError::Refused { .. }) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let what = format!("{namespace}/{name}");
+        Err(refused.unwrap_or(ClusterError::NotFound { what }))
+    }
+
+    /// The object that an autoscaler scales, as it is stored.
+    ///
+    /// # Errors
+    /// As [`Self::autoscaler`]; the cluster cannot scale that kind.
+    pub async fn scale_target(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
+        let calls = Arc::new(self.calls());
+        let path = Discovery::new(Arc::clone(&calls)).path(target).await?;
+        let read = calls.read(&path).await;
+        read.map_err(|error| error.about(target))
     }
 
     /// The text under a key of a `ConfigMap`; `None` without the `ConfigMap` or the key.

@@ -20,8 +20,10 @@ use crate::{
         validation::{self, WorkloadFacts},
     },
     cli::{
-        context::CommandContext,
-        inputs::{self, AutoscalerWorkload, History, requests_unknown},
+        cluster,
+        context::{CommandContext, Progress},
+        history::Reading,
+        inputs::{self, AutoscalerWorkload, Histories, History, requests_unknown},
         template::{TemplateSource, WorkloadTemplate},
     },
 };
@@ -53,8 +55,6 @@ pub(in crate::cli) struct BacktestSetup {
     /// The end of the last one.
     pub(in crate::cli) until: Timestamp,
     pub(in crate::cli) assumptions: Vec<String>,
-    /// What is missing or doubtful in the histories, for standard error.
-    pub(in crate::cli) notes: String,
 }
 
 /// The flags that select the evaluated part of the histories.
@@ -66,30 +66,38 @@ pub(in crate::cli) struct EvaluationOptions {
     pub(in crate::cli) until: Option<Timestamp>,
 }
 
-/// Reads a duration, days included.
-pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    validation::duration(text)
-        .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
-}
-
 // === impl BacktestSetup ===
 
 impl BacktestSetup {
-    pub(super) fn new(args: &BacktestArgs, context: &CommandContext) -> Result<Self, Failure> {
-        let documents = args.inputs.documents()?;
-        let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), context)?;
-        let histories = args.inputs.histories(&chosen.workload)?;
+    /// The input of a command, and how its histories were read.
+    pub(super) fn new(
+        args: &BacktestArgs,
+        context: &CommandContext,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<(Self, String), Failure> {
+        let runtime = cluster::runtime()?;
+        let mut source = args.inputs.source(&runtime)?;
+        let name = args.inputs.name.as_deref();
+        let mut chosen = inputs::chosen_one(&source.documents, name, context)?;
+        let until = args
+            .until
+            .map_or(context.now, |until| until.min(context.now));
+        let Histories {
+            read,
+            missing,
+            notes,
+        } = source.histories(&mut chosen, &mut Reading { until, progress })?;
         let options = EvaluationOptions {
             start_up: args.start_up,
             from: args.from,
             warm_up: args.warm_up,
             until: args.until,
         };
-        let template = TemplateSource {
-            documents: &documents,
-            requests: &args.inputs.request,
-        };
-        Self::of(chosen, &histories, template, options)
+        let templates = source.templates(&chosen.workload)?;
+        let mut setup = Self::of(chosen, &read, templates, options)?;
+        let about_input = source.converted.into_iter().chain(missing);
+        setup.assumptions.splice(0..0, about_input);
+        Ok((setup, notes))
     }
 
     /// A workload in the environment of its histories.
@@ -127,7 +135,6 @@ impl BacktestSetup {
             from,
             until,
             assumptions,
-            notes: inputs::notes(histories),
         })
     }
 
@@ -352,16 +359,6 @@ mod tests {
             let shown = grounds.unwrap().lead_time;
             let shown = (shown.span.as_secs(), shown.origin.as_str());
             assert_eq!(shown, (seconds, origin), "{written}{start_up:?}");
-        }
-    }
-
-    #[test]
-    fn an_invalid_duration_is_rejected_with_examples() {
-        let week = SignedDuration::from_hours(7 * 24);
-        assert_eq!(parse_duration("7d"), Ok(week));
-        for bad in ["", "-1d", "soon", "100000000000000000d"] {
-            let message = format!("expected a duration such as 90s, 5m, 12h or 7d, got {bad:?}");
-            assert_eq!(parse_duration(bad), Err(message));
         }
     }
 

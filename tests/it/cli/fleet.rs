@@ -135,7 +135,7 @@ fn a_missing_input_of_assign_is_reported() {
         (
             format!("backtest -f examples/federated-prioritized.yaml --csv {HISTORY}"),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler in the manifests; add its file with -f",
+            "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject in the manifests; add its file with -f",
         ),
     ] {
         assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");

@@ -1,0 +1,114 @@
+//! What offline commands read from a cluster: an autoscaler, and the workload that it scales. Nothing is written.
+
+use std::path::PathBuf;
+
+use foretide_domain::ScaleTarget;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{manifest::Document, output::Failure};
+use crate::{
+    adapters::kube::{ConnectError, Connection},
+    error::chain,
+    ports::ClusterError,
+};
+
+/// Flags that select a cluster.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ClusterArgs {
+    /// Read the workload from the cluster of this kubeconfig file [default with NAME: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// A cluster that is only read.
+#[derive(Debug)]
+pub(super) struct ReadCluster<'a> {
+    /// The connection works on this runtime only.
+    runtime: &'a Runtime,
+    connection: Connection,
+}
+
+/// What a command waits for requests on.
+///
+/// # Errors
+/// This machine gives the process no means to wait.
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::runtime(chain(&error)))
+}
+
+// === impl ClusterArgs ===
+
+impl ClusterArgs {
+    /// Whether a flag selects a cluster.
+    pub(super) const fn is_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// The selected cluster; nothing is sent yet.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be used.
+    pub(super) fn open<'a>(&self, runtime: &'a Runtime) -> Result<ReadCluster<'a>, Failure> {
+        let file = self.kubeconfig.as_deref();
+        let connection = Connection::from_kubeconfig(file, self.context.as_deref());
+        let connection = runtime.block_on(connection);
+        Ok(ReadCluster {
+            runtime,
+            connection: connection.map_err(|error| unconnected(&error))?,
+        })
+    }
+}
+
+// === impl ReadCluster ===
+
+impl ReadCluster<'_> {
+    /// The namespace of the kubeconfig's context.
+    pub(super) fn namespace(&self) -> &str {
+        self.connection.namespace()
+    }
+
+    /// Its connection, for the rules of prometheus-adapter.
+    pub(super) fn connection(&self) -> Connection {
+        self.connection.clone()
+    }
+
+    /// The autoscaler of a name.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub(super) fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
+        let found = self.connection.any_autoscaler(namespace, name);
+        let found = self.runtime.block_on(found);
+        let found = found.map_err(|error| match error {
+            ClusterError::NotFound { .. } => Failure::runtime(format!(
+                "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject {namespace}/{name} \
+                 found; list them with: kubectl get hpa -n {namespace}"
+            )),
+            error => Failure::runtime(chain(&error)),
+        })?;
+        Ok(Document::of(format!("{namespace}/{name}"), &found))
+    }
+
+    /// The workload that an autoscaler scales.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be read.
+    pub(super) fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
+        let found = self.runtime.block_on(self.connection.scale_target(target));
+        let found = found.map_err(|error| Failure::runtime(chain(&error)))?;
+        Ok(Document::of(format!("the cluster's {target}"), &found))
+    }
+}
+
+/// The client library's errors repeat their sources, so one of them is enough.
+fn unconnected(error: &ConnectError) -> Failure {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    let cause = cause.unwrap_or_default();
+    Failure::runtime(format!(
+        "{error}{cause}; select another one with --kubeconfig or --context"
+    ))
+}

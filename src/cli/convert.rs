@@ -1,0 +1,80 @@
+//! `foretide convert`: another autoscaler as an `EffectiveHorizontalPodAutoscaler`, to be applied in Preview.
+
+use std::path::PathBuf;
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use serde_json::json;
+
+use super::{
+    context::CommandContext,
+    conversion::{self, Converted},
+    inputs::{self, AutoscalerKind},
+    manifest::Document,
+    output::{CommandOutput, Failure},
+};
+use crate::{error::chain, printable};
+
+/// Arguments of `foretide convert`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
+#[derive(Debug, Clone, clap::Args)]
+pub struct ConvertArgs {
+    /// Manifest of a HorizontalPodAutoscaler (autoscaling/v2 or v1) or of a ScaledObject of KEDA; repeatable; - reads
+    /// standard input
+    #[arg(
+        short = 'f',
+        long = "filename",
+        required = true,
+        value_name = "FILE|DIR"
+    )]
+    pub files: Vec<PathBuf>,
+    /// Name of the autoscaler, if the manifests hold several
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+/// Runs `foretide convert`.
+///
+/// # Errors
+/// A file cannot be read, or holds no autoscaler that can be converted, or several.
+pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let documents = inputs::documents(&args.files)?;
+    let name = args.name.as_deref();
+    let convertible = documents.iter().filter(|document| {
+        conversion::is_convertible(document) && name.is_none_or(|name| document.name() == name)
+    });
+    let document = match convertible.collect::<Vec<_>>()[..] {
+        [document] => document,
+        [] => {
+            let message =
+                "no HorizontalPodAutoscaler or ScaledObject in the manifests; add its file with -f";
+            return Err(Failure::invalid(message));
+        }
+        ref several => return Err(inputs::several(several)),
+    };
+    let mut converted = conversion::converted(document)?;
+    let strategy = json!("Preview");
+    converted.object["spec"]["scaleStrategy"] = strategy;
+    let origin = document.place().file;
+    let made = Document::of(origin, &converted.object);
+    // Whoever applies it meets no error of the API server.
+    inputs::chosen(&[made], AutoscalerKind::Ehpa, None, context)?;
+    Ok(CommandOutput::text(yaml(&converted)?))
+}
+
+/// The object as YAML, below its notes as comments.
+fn yaml(converted: &Converted) -> Result<String, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::invalid(chain(error));
+    let object: EffectiveHorizontalPodAutoscaler =
+        serde_json::from_value(converted.object.clone()).map_err(|error| failed(&error))?;
+    let object = serde_saphyr::to_string(&object).map_err(|error| failed(&error))?;
+    let preview = format!(
+        "In Preview: it shows its decisions in its status and scales nothing. To switch it on, {}.",
+        converted.switch_on
+    );
+    let comments = converted.notes.iter().chain([&preview]);
+    let comments = comments.map(|note| format!("# {}\n", printable::line(note)));
+    Ok(format!("{}{object}", comments.collect::<String>()))
+}

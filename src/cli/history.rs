@@ -1,0 +1,393 @@
+//! The history of a workload from Prometheus, for commands: by the queries and the client of the controller.
+//!
+//! ```text
+//! flags, controller's configuration --app::history--> queries, reader
+//! metric --query--> one range query per day --> History, or why there is none
+//! ```
+
+use std::{error::Error, path::PathBuf};
+
+use foretide_domain::{forecast::Refused, hpa::MetricSpec, workload::Workload};
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+use tokio::runtime::Runtime;
+
+use super::{cluster::ReadCluster, context::Progress, output::Failure};
+use crate::{
+    api::{autoscaler::Autoscaler, validation},
+    app,
+    config::{Config, ConfigFile, ScopeArg},
+    error::chain,
+    ports::{
+        Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
+        HistoryReader, HistoryServer, QUERY_ANNOTATION,
+    },
+};
+
+/// The distance between two samples that are read.
+const STEP: SignedDuration = SignedDuration::from_mins(1);
+/// How much one query reads: progress can be shown, and a server with little time per query can keep up.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// How much is read at most: a year.
+const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
+
+/// Flags that read the history from Prometheus.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
+#[derive(Debug, Clone, clap::Args)]
+pub struct HistoryArgs {
+    /// Read the history from this Prometheus server, http(s)://HOST:PORT, by the controller's own queries
+    #[arg(long, value_name = "URL", conflicts_with = "csv")]
+    pub prometheus: Option<String>,
+    /// File with the bearer token for that server
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "prometheus",
+        conflicts_with = "config"
+    )]
+    pub token_file: Option<PathBuf>,
+    /// Configuration file of the controller, for its Prometheus server, credentials, certificates and rules
+    #[arg(long, value_name = "FILE", conflicts_with = "csv")]
+    pub config: Option<PathBuf>,
+    /// How much history is read from Prometheus, such as 7d
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, default_value = "14d")]
+    pub last: SignedDuration,
+}
+
+/// How a workload's history is read.
+#[derive(Debug)]
+pub(super) struct Access<'a> {
+    pub(super) runtime: &'a Runtime,
+    /// The cluster with the rules of prometheus-adapter, if one is read.
+    pub(super) cluster: Option<&'a ReadCluster<'a>>,
+    /// What a query of the autoscaler may read, if not as the configuration says.
+    pub(super) scope: Option<ScopeArg>,
+}
+
+/// What a server has of a workload's metrics.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Identifiers of metrics, and their samples.
+    pub(super) metrics: Vec<(String, Vec<Sample>)>,
+    /// Of the server.
+    pub(super) url: String,
+    /// Why other metrics have no samples, a sentence each.
+    pub(super) missing: Vec<String>,
+    /// By which queries it was read, for the user to check.
+    pub(super) notes: String,
+}
+
+/// The end of what is read, and who is told of each day.
+pub(super) struct Reading<'a> {
+    pub(super) until: Timestamp,
+    pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
+}
+
+/// The samples of a query.
+struct QueryResult {
+    query: HistoryQuery,
+    samples: Vec<Sample>,
+}
+
+/// Why a metric has no samples.
+enum Unread {
+    /// There is no query, or it has no samples: other metrics may do.
+    Metric(String),
+    /// The server cannot be read.
+    Server(Failure),
+}
+
+/// Reads a duration, days included.
+pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    validation::duration(text)
+        .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
+}
+
+fn parse_span(text: &str) -> Result<SignedDuration, String> {
+    let span = parse_duration(text)?;
+    if (STEP..=LONGEST).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("expected between 1m and 366d, got {text:?}"))
+}
+
+// === impl HistoryArgs ===
+
+impl HistoryArgs {
+    /// Whether the history is read from Prometheus.
+    pub(super) const fn is_given(&self) -> bool {
+        self.prometheus.is_some() || self.config.is_some()
+    }
+
+    /// The configuration of a controller that reads this history.
+    fn config(&self) -> Result<Config, Failure> {
+        let file = self.config.as_deref().map(ConfigFile::read).transpose();
+        let file = file.map_err(|error| Failure::invalid(chain(&error)))?;
+        let flags = match &self.prometheus {
+            // A token is not a flag of the controller, so its server is made here.
+            Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
+            _ => Vec::new(),
+        };
+        let config = file.unwrap_or_default().config_with(&flags);
+        let mut config = config.map_err(|error| Failure::usage(chain(&error)))?;
+        if let (Some(url), Some(token)) = (&self.prometheus, &self.token_file) {
+            let token = token.clone();
+            let credentials = CredentialFiles {
+                authorization: Some(Authorization::Bearer { token }),
+                ..CredentialFiles::default()
+            };
+            let server = HistoryServer::new(url, credentials);
+            let server =
+                server.map_err(|error| Failure::usage(format!("--prometheus: {error}")))?;
+            config.prometheus = Some(server);
+        }
+        Ok(config)
+    }
+
+    /// The history of each metric of an autoscaler, by the query with which the controller reads it. Metrics without
+    /// one are removed from the workload.
+    ///
+    /// # Errors
+    /// The server cannot be read, or no metric has a history.
+    pub(super) fn read(
+        &self,
+        autoscaler: &Autoscaler,
+        workload: &mut Workload,
+        access: &Access<'_>,
+        reading: &mut Reading<'_>,
+    ) -> Result<Found, Failure> {
+        let mut config = self.config()?;
+        config.promql_scope = access.scope.unwrap_or(config.promql_scope);
+        let server = server(&config)?;
+        let connection = access.cluster.map(ReadCluster::connection);
+        access.runtime.block_on(async {
+            let source = app::history::of_command(&config, connection).await;
+            let (source, problem) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let source = source.ok_or_else(no_server)?;
+            let mut found = Found {
+                url: server.url().to_string(),
+                notes: problem.map(|it| format!("{it}\n")).unwrap_or_default(),
+                ..Found::default()
+            };
+            let mut kept = Vec::new();
+            for metric in std::mem::take(&mut workload.metrics) {
+                let name = metric.identifier();
+                let demand = self.demand(workload, &metric);
+                let read = match query(&source.queries, autoscaler, demand) {
+                    Ok(query) => self.samples_of(&source.reader, query, &name, reading).await,
+                    Err(refused) => Err(Unread::Metric(refused.message)),
+                };
+                match read {
+                    Ok(samples) => {
+                        found.add(name, samples);
+                        kept.push(metric);
+                    }
+                    Err(Unread::Metric(why)) => {
+                        found.missing.push(format!("without {name}: {why}"))
+                    }
+                    Err(Unread::Server(failure)) => return Err(failure),
+                }
+            }
+            workload.metrics = kept;
+            if found.metrics.is_empty() && !found.missing.is_empty() {
+                return Err(no_history(&found.missing));
+            }
+            Ok(found)
+        })
+    }
+
+    /// The samples of one query that the user wrote, unchanged: it is sent with the user's own permissions.
+    ///
+    /// # Errors
+    /// The server cannot be read, or the query has no samples.
+    pub(super) fn samples(
+        &self,
+        text: &str,
+        runtime: &Runtime,
+        reading: &mut Reading<'_>,
+    ) -> Result<Vec<Sample>, Failure> {
+        let config = self.config()?;
+        server(&config)?;
+        runtime.block_on(async {
+            let source = app::history::of_command(&config, None).await;
+            let (source, _) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let source = source.ok_or_else(no_server)?;
+            let query = HistoryQuery {
+                namespace: "".into(),
+                endpoint: None,
+                text: text.into(),
+            };
+            let read = self
+                .samples_of(&source.reader, query, "the query", reading)
+                .await;
+            read.map(|read| read.samples).map_err(|error| match error {
+                Unread::Metric(why) => {
+                    Failure::runtime(format!("{why}\nCheck it on the page of this Prometheus"))
+                }
+                Unread::Server(failure) => failure,
+            })
+        })
+    }
+
+    /// The demand for a metric, as the controller asks for its history.
+    fn demand<'a>(&self, workload: &'a Workload, metric: &'a MetricSpec) -> Demand<'a> {
+        Demand {
+            target: &workload.target,
+            metric,
+            written: None,
+            span: self.last,
+            member: None,
+        }
+    }
+
+    /// The samples of a query, a day at a time.
+    async fn samples_of(
+        &self,
+        reader: &impl HistoryReader,
+        query: HistoryQuery,
+        name: &str,
+        reading: &mut Reading<'_>,
+    ) -> Result<QueryResult, Unread> {
+        let minutes = |at: Timestamp| at.as_second().div_euclid(60) * 60;
+        let end = minutes(reading.until);
+        let mut from = end - self.last.as_secs();
+        let mut samples = Vec::new();
+        while from <= end {
+            let to = end.min(from + DAY.as_secs() - STEP.as_secs());
+            let span = Timestamp::from_second(from)
+                .ok()
+                .zip(Timestamp::from_second(to).ok());
+            let Some((day, last)) = span else { break };
+            (reading.progress)(Progress::Reading(name, day));
+            match reader.range(&query, day, last, STEP).await {
+                Ok(day) => samples.extend(day.into_iter().filter(is_measurement)),
+                // One day may be empty.
+                Err(HistoryError::Empty) => {}
+                Err(error) => return Err(Unread::Server(unread(&error, &query))),
+            }
+            from = to + STEP.as_secs();
+        }
+        if samples.is_empty() {
+            let span = [end - self.last.as_secs(), end];
+            let span = span.map(|at| minute(Timestamp::from_second(at).ok()));
+            let headers = reader.headers_in_words(&query);
+            return Err(Unread::Metric(empty(&query, &span.join(" and "), headers)));
+        }
+        Ok(QueryResult { query, samples })
+    }
+}
+
+/// The controller's query for a demand, or why it has none.
+fn query(
+    queries: &impl DemandQueries,
+    autoscaler: &Autoscaler,
+    demand: Demand<'_>,
+) -> Result<HistoryQuery, Refused> {
+    let annotation = format!("{QUERY_ANNOTATION}{}", demand.metric.identifier());
+    let written = autoscaler.annotation(&annotation).map(String::as_str);
+    queries.query(&Demand { written, ..demand })
+}
+
+/// That a query has no samples in a span.
+fn empty(query: &HistoryQuery, span: &str, headers: Option<String>) -> String {
+    let tenant = headers.map(|headers| {
+        format!("; it was sent with the header {headers}, which may name another tenant")
+    });
+    let tenant = tenant.unwrap_or_default();
+    format!(
+        "no samples between {span} UTC of the query{tenant}\n  {}",
+        query.text
+    )
+}
+
+/// A time as it is written in notes.
+fn minute(at: Option<Timestamp>) -> String {
+    at.map(|at| at.strftime("%F %H:%M").to_string())
+        .unwrap_or_default()
+}
+
+/// The controller ignores what cannot be a demand.
+fn is_measurement(sample: &Sample) -> bool {
+    sample.value.is_finite() && sample.value >= 0.0
+}
+
+fn server(config: &Config) -> Result<&HistoryServer, Failure> {
+    config.prometheus.as_ref().ok_or_else(no_server)
+}
+
+fn no_server() -> Failure {
+    Failure::usage("--prometheus URL is required, or --config FILE with prometheus.url")
+}
+
+/// No metric has a history.
+fn no_history(missing: &[String]) -> Failure {
+    Failure::runtime(format!(
+        "{}\nCheck that this Prometheus has the series, and that its labels namespace and pod name the workload. Annotation \
+         {QUERY_ANNOTATION}METRIC of the autoscaler sets another query",
+        missing.join("\n")
+    ))
+}
+
+/// What to do about a query that failed.
+fn unread(error: &HistoryError, query: &HistoryQuery) -> Failure {
+    let advice = match error {
+        HistoryError::Unauthorized { .. } => {
+            "; set --token-file FILE, or --config FILE with the credentials of the controller"
+                .to_owned()
+        }
+        HistoryError::Rejected { .. } => "; --prometheus takes it without /api/v1".to_owned(),
+        // Only the innermost cause is about the server and not about a library.
+        HistoryError::Unreachable { source, .. } => {
+            let cause = innermost(source.as_ref());
+            format!(
+                ": {cause}; check --prometheus, and that this machine can reach it (kubectl port-forward)"
+            )
+        }
+        HistoryError::Credentials { .. } | HistoryError::Tls { .. } => String::new(),
+        _ => format!("\nThe query was:\n  {}", query.text),
+    };
+    Failure::runtime(format!("{error}{advice}"))
+}
+
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost
+}
+
+// === impl Found ===
+
+impl Found {
+    fn add(&mut self, metric: String, result: QueryResult) {
+        let QueryResult { query, samples } = result;
+        let ends = [samples.first(), samples.last()].map(|it| minute(it.map(|sample| sample.at)));
+        let note = format!(
+            "history of {metric}: {} samples from {} UTC, by the query\n  {}\n",
+            samples.len(),
+            ends.join(" to "),
+            query.text
+        );
+        self.notes.push_str(&note);
+        self.metrics.push((metric, samples));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_duration_is_rejected_with_examples() {
+        let week = SignedDuration::from_hours(7 * 24);
+        assert_eq!(parse_duration("7d"), Ok(week));
+        for bad in ["", "-1d", "soon", "100000000000000000d"] {
+            let message = format!("expected a duration such as 90s, 5m, 12h or 7d, got {bad:?}");
+            assert_eq!(parse_duration(bad), Err(message));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The objects that a command works on, from manifests or from a cluster, and the histories that belong to them.
+
+use foretide_domain::{ScaleTarget, sim::Recording, workload::Workload};
+use tokio::runtime::Runtime;
+
+use super::{
+    AutoscalerKind, AutoscalerWorkload, History, Inputs, documents, notes, several, without_history,
+};
+use crate::cli::{
+    cluster::ReadCluster,
+    conversion,
+    history::{Access, Reading},
+    manifest::Document,
+    output::Failure,
+    recording,
+    template::{self, TemplateSource},
+};
+
+/// The objects of a command, and the means to read more.
+pub(in crate::cli) struct Source<'a> {
+    inputs: &'a Inputs,
+    runtime: &'a Runtime,
+    cluster: Option<ReadCluster<'a>>,
+    /// All objects, those made by a conversion included.
+    pub(in crate::cli) documents: Vec<Document>,
+    /// What was converted, and what is different about it, a sentence each.
+    pub(in crate::cli) converted: Vec<String>,
+}
+
+/// What was read of a workload's metrics.
+#[derive(Debug)]
+pub(in crate::cli) struct Histories {
+    pub(in crate::cli) read: Vec<History>,
+    /// Why metrics have no history, a sentence each.
+    pub(in crate::cli) missing: Vec<String>,
+    /// How the histories were read, and what is missing or doubtful in them, as lines for standard error.
+    pub(in crate::cli) notes: String,
+}
+
+// === impl Source ===
+
+impl<'a> Source<'a> {
+    /// The objects of the manifests, or of the cluster.
+    ///
+    /// # Errors
+    /// A file or the cluster cannot be read.
+    pub(in crate::cli) fn new(inputs: &'a Inputs, runtime: &'a Runtime) -> Result<Self, Failure> {
+        let cluster = if inputs.object.is_some() || inputs.cluster.is_given() {
+            Some(inputs.cluster.open(runtime)?)
+        } else {
+            None
+        };
+        let documents = match (&inputs.object, &cluster) {
+            (Some(object), Some(cluster)) => {
+                let namespace = inputs.namespace.as_deref();
+                let default = namespace.unwrap_or_else(|| cluster.namespace());
+                let (namespace, name) = object.split_once('/').unwrap_or((default, object));
+                vec![cluster.autoscaler(namespace, name)?]
+            }
+            _ => documents(&inputs.files)?,
+        };
+        let mut source = Self {
+            inputs,
+            runtime,
+            cluster,
+            documents,
+            converted: Vec::new(),
+        };
+        source.convert()?;
+        Ok(source)
+    }
+
+    /// Converts the autoscalers of other kinds, if there is none of ours.
+    fn convert(&mut self) -> Result<(), Failure> {
+        let named = |document: &&Document| {
+            let name = self.inputs.name.as_deref();
+            name.is_none_or(|name| document.name() == name)
+        };
+        let mut wanted = self.documents.iter().filter(named);
+        if wanted.any(|document| AutoscalerKind::Any.matches(document)) {
+            return Ok(());
+        }
+        let others = self.documents.iter().filter(named);
+        let others: Vec<_> = others.filter(|it| conversion::is_convertible(it)).collect();
+        let document = match others[..] {
+            [document] => document,
+            [] => return Ok(()),
+            ref all => return Err(several(all)),
+        };
+        let made = conversion::converted(document)?;
+        let object = Document::of(document.place().file, &made.object);
+        self.documents.push(object);
+        self.converted = made.notes;
+        Ok(())
+    }
+
+    /// The history of each metric, up to `reading.until` if it is read from Prometheus. Metrics without one are removed
+    /// from the workload.
+    ///
+    /// # Errors
+    /// A history is missing, or cannot be read.
+    pub(in crate::cli) fn histories(
+        &self,
+        chosen: &mut AutoscalerWorkload,
+        reading: &mut Reading<'_>,
+    ) -> Result<Histories, Failure> {
+        let history = &self.inputs.history;
+        if !history.is_given() {
+            let read = self.inputs.recorded(&chosen.workload)?;
+            let missing = without_history(&mut chosen.workload, &read);
+            return Ok(Histories {
+                notes: notes(&read),
+                read,
+                missing,
+            });
+        }
+        let namespace = self.namespace(&chosen.workload.target)?;
+        let AutoscalerWorkload {
+            autoscaler,
+            workload,
+        } = chosen;
+        workload.target.namespace = namespace;
+        let access = Access {
+            runtime: self.runtime,
+            cluster: self.cluster.as_ref(),
+            scope: self.inputs.promql_scope,
+        };
+        let mut found = history.read(autoscaler, workload, &access, reading)?;
+        let read = std::mem::take(&mut found.metrics);
+        let read = read.into_iter().map(|(metric, samples)| {
+            let recording = Recording::new(samples);
+            History {
+                notes: recording::holes(&metric, &recording).into_iter().collect(),
+                metric,
+                file: found.url.clone(),
+                recording,
+            }
+        });
+        let read: Vec<History> = read.collect();
+        Ok(Histories {
+            notes: found.notes + &notes(&read),
+            read,
+            missing: found.missing,
+        })
+    }
+
+    /// Where the requests of a pod are written; the workload is read from the cluster if it is not in a manifest.
+    ///
+    /// # Errors
+    /// The workload cannot be read.
+    pub(in crate::cli) fn templates(
+        &mut self,
+        workload: &Workload,
+    ) -> Result<TemplateSource<'_>, Failure> {
+        let (requests, target) = (&self.inputs.request, &workload.target);
+        let mut documents = self.documents.iter();
+        let is_known = !requests.is_empty() || documents.any(|it| template::is_target(it, target));
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| !is_known) {
+            let target = ScaleTarget {
+                namespace: self.namespace(target)?,
+                ..target.clone()
+            };
+            self.documents.push(cluster.workload(&target)?);
+        }
+        Ok(TemplateSource {
+            documents: &self.documents,
+            requests,
+        })
+    }
+
+    /// The namespace of a target, for requests about it.
+    fn namespace(&self, target: &ScaleTarget) -> Result<String, Failure> {
+        let flag = self.inputs.namespace.as_deref();
+        let context = self.cluster.as_ref().map(ReadCluster::namespace);
+        let given = Some(target.namespace.as_str()).filter(|written| !written.is_empty());
+        let namespace = given.or(flag).or(context).map(str::to_owned);
+        namespace.ok_or_else(|| {
+            Failure::usage(
+                "-n NAMESPACE is required: the manifest of the autoscaler names no namespace",
+            )
+        })
+    }
+}
