@@ -374,7 +374,7 @@ mod tests {
         assert_eq!((local.metrics, local.prediction), (None, None));
 
         assert!(multi.metrics.is_some() && multi.prediction.is_some());
-        assert_eq!(multi.crons.unwrap()[0].timezone, None);
+        assert_eq!(multi.crons.unwrap()[0].timezone, Some("UTC".to_owned()));
     }
 
     #[test]

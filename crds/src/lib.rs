@@ -40,6 +40,7 @@ mod decision;
 mod effective_hpa;
 mod federated_hpa;
 mod fleet_status;
+mod json_schema;
 mod manifests;
 mod passthrough;
 mod rules;
@@ -60,6 +61,7 @@ pub use federated_hpa::{
     Scope, TargetClusterAutoscalingPreference, WeightBy, WorkloadSource,
 };
 pub use fleet_status::{ClusterStatus, FederatedHPAStatus};
+pub use json_schema::json_schema;
 pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
 pub use rules::{Rules, Violation};

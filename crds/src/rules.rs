@@ -1,15 +1,19 @@
 //! Checks an object as the API server does, without an API server.
 //!
-//! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages)
-//! on plain JSON. Defaults are applied before the CEL rules, as the server does. What only the
-//! service can know (time zones, cron fields, PromQL) is checked there.
+//! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages), and what the server
+//! demands of the metadata of every kind, on plain JSON. Defaults are applied before the CEL rules, as the server does.
+//! What only the service can know (time zones, cron fields, PromQL) is checked there.
 
 use std::fmt;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::CustomResourceExt;
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::{cel::Expression, manifests::definition};
@@ -32,7 +36,8 @@ pub struct Violation {
 /// let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
 /// let target = json!({"kind": "Deployment", "name": "web"});
 /// let violations = rules.check(&json!({"spec": {"scaleTargetRef": target, "maxReplicas": 0}}));
-/// assert_eq!(violations[0].field, "spec.maxReplicas");
+/// let fields: Vec<_> = violations.iter().map(|violation| &*violation.field).collect();
+/// assert_eq!(fields, ["metadata.name", "spec.maxReplicas"]);
 /// ```
 #[derive(Debug)]
 pub struct Rules {
@@ -45,12 +50,12 @@ impl Rules {
     /// The rules of a kind.
     #[must_use]
     pub fn of<K: CustomResourceExt>() -> Self {
-        let schema = definition::<K>()
-            .spec
-            .versions
-            .into_iter()
-            .find_map(|version| version.schema?.open_api_v3_schema)
-            .unwrap_or_default();
+        let mut versions = definition::<K>().spec.versions.into_iter();
+        let schema = versions.find_map(|version| version.schema?.open_api_v3_schema);
+        let mut schema = schema.unwrap_or_default();
+        // A definition leaves the metadata to the server, which has the same for every kind.
+        let properties = schema.properties.get_or_insert_default();
+        properties.insert("metadata".to_owned(), metadata_schema());
         Self { schema }
     }
 
@@ -66,11 +71,62 @@ impl Rules {
         shape("", &self.schema, &object, &mut found);
         // As the server does: rules may rely on the types of the schema.
         if found.is_empty() {
+            names(&object, &mut found);
             apply_defaults(&self.schema, &mut object);
             validate("", &self.schema, &object, &mut found);
         }
         found
     }
+}
+
+/// The schema of `metadata`, from the type of the API.
+fn metadata_schema() -> JSONSchemaProps {
+    let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
+    let schema = settings
+        .into_generator()
+        .into_root_schema_for::<ObjectMeta>();
+    let schema = serde_json::to_value(schema).unwrap_or_default();
+    serde_json::from_value(schema).unwrap_or_default()
+}
+
+/// Adds a name that is missing, and names that the server does not accept.
+fn names(object: &Value, found: &mut Vec<Violation>) {
+    let text = |field: &str| object.pointer(&format!("/metadata/{field}"))?.as_str();
+    let mut refuse = |field: &str, message: String| {
+        let field = format!("metadata.{field}");
+        found.push(Violation { field, message });
+    };
+    match text("name") {
+        Some(name) if name.len() > 253 || !name.split('.').all(is_label) => refuse(
+            "name",
+            format!(
+                "must be lowercase letters, digits, '-' and '.', with a letter or digit at both ends, at most 253 \
+                 characters, not {name:?}"
+            ),
+        ),
+        Some(_) => {}
+        None if text("generateName").is_some() => {}
+        None => refuse("name", "is required".to_owned()),
+    }
+    if let Some(namespace) = text("namespace")
+        && (namespace.len() > 63 || !is_label(namespace))
+    {
+        refuse(
+            "namespace",
+            format!(
+                "must be lowercase letters, digits and '-', with a letter or digit at both ends, at most 63 characters, \
+                 not {namespace:?}"
+            ),
+        );
+    }
+}
+
+/// Whether a text is what RFC 1123 calls a label, of any length.
+fn is_label(text: &str) -> bool {
+    let edge = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(|c| edge(&c))
+        && text.ends_with(|c| edge(&c))
+        && text.chars().all(|c| edge(&c) || c == '-')
 }
 
 impl fmt::Display for Violation {
@@ -266,7 +322,7 @@ fn fields(
 }
 
 fn is_common(name: &str) -> bool {
-    matches!(name, "apiVersion" | "kind" | "metadata")
+    matches!(name, "apiVersion" | "kind")
 }
 
 fn too_much(most: Option<i64>, has: usize, of_what: &str) -> Option<String> {
@@ -333,11 +389,9 @@ pub(crate) mod tests {
                     field: error.field_path,
                     message: error.message,
                 });
-                assert_eq!(
-                    sorted(found.clone()),
-                    sorted(expected.collect()),
-                    "{object}"
-                );
+                let mut expected: Vec<_> = expected.collect();
+                names(&object, &mut expected);
+                assert_eq!(sorted(found.clone()), sorted(expected), "{object}");
             }
             found
         }
@@ -688,6 +742,45 @@ pub(crate) mod tests {
         assert!(message.contains(advice), "{pointer} = {value}: {message}");
     }
 
+    const REFUSED_METADATA: [(&str, &str, &str); 12] = [
+        ("metadata", "null", "is required"),
+        ("metadata/name", "null", "is required"),
+        ("metadata/name", "\"Web_App\"", "not \"Web_App\""),
+        ("metadata/name", "\"web-\"", "at both ends"),
+        ("metadata/name", "\"a..b\"", "at both ends"),
+        ("metadata/name", "\"\"", "lowercase letters"),
+        (
+            "metadata/name",
+            "7",
+            "expected text (put it in quotes), found 7",
+        ),
+        ("metadata/namespace", "\"shop.web\"", "not \"shop.web\""),
+        ("metadata/nam", "\"web\"", "no such field"),
+        ("metadata/labels", "[]", "expected an object"),
+        ("metadata/labels/app", "1", "expected text"),
+        ("metadata/annotations/a", "true", "expected text"),
+    ];
+
+    #[test]
+    fn metadata_that_no_object_may_have_is_refused() {
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (pointer, value, advice) in REFUSED_METADATA {
+            let found = rules.check(&with(pointer, value));
+            let [Violation { field: at, message }] = found.as_slice() else {
+                panic!("{pointer} = {value}: {found:?}");
+            };
+            let missing = pointer == "metadata";
+            assert!(missing || *at == field(pointer), "{at}");
+            assert!(message.contains(advice), "{pointer} = {value}: {message}");
+        }
+        for name in ["web", "7", "a.b-c.d", &"n".repeat(253)] {
+            let value = Value::from(name).to_string();
+            assert_eq!(rules.check(&with("metadata/name", &value)), [], "{name}");
+        }
+        let too_long = Value::from("n".repeat(254)).to_string();
+        assert_eq!(rules.check(&with("metadata/name", &too_long)).len(), 1);
+    }
+
     #[test]
     fn the_rules_compile() {
         for rules in [
@@ -840,7 +933,8 @@ pub(crate) mod tests {
             []
         );
         assert_eq!(
-            ComparedRules::of::<TimeSeriesPrediction>().check(&json!({"spec": {}})),
+            ComparedRules::of::<TimeSeriesPrediction>()
+                .check(&json!({"metadata": {"generateName": "p-"}, "spec": {}})),
             []
         );
     }
