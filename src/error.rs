@@ -14,13 +14,150 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Where a text stops being what is expected of it, from 1, if that is known; and the parser's first line about it: the
-/// others repeat the place.
-pub(crate) fn yaml(error: &serde_saphyr::Error) -> (Option<u64>, String) {
+/// Where a text stops being what is expected of it, from 1, if that is known; and what is expected there, in words about
+/// the text and not about its parser.
+pub(crate) fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     let line = error.location().map(|at| at.line());
-    let message = error.without_snippet().to_string();
-    let first = message.lines().next().unwrap_or_default().to_owned();
-    (line.filter(|line| *line > 0), first)
+    let line = line.filter(|line| *line > 0);
+    match template_line(text, line) {
+        Some(line) => (Some(line), TEMPLATE.to_owned()),
+        None => (line, sentence(error.without_snippet())),
+    }
+}
+
+/// What to do about a template.
+pub(crate) const TEMPLATE: &str = "`{{` looks like a template: render it first, for example with `helm template`, \
+                                   and use the result";
+
+/// Whether a line is one of a template. Two braces in quotes are text of other tools, too.
+pub(crate) fn is_template(line: &str) -> bool {
+    line.contains("{{") && line.contains("}}")
+}
+
+/// The line of a template that broke a text: the one with the error, or the first that is nothing but a directive.
+fn template_line(text: &str, line: Option<u64>) -> Option<u64> {
+    let mut lines = (1..).zip(text.lines());
+    let (line, _) = lines.find(|(number, content)| {
+        is_template(content) && (Some(*number) == line || content.trim_start().starts_with("{{"))
+    })?;
+    Some(line)
+}
+
+/// What is wrong with a text, without the place.
+fn sentence(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    match error {
+        Error::AliasError { error, .. } => sentence(error),
+        Error::Message { msg, .. } => msg.clone(),
+        Error::Budget { .. }
+        | Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => TOO_LARGE.to_owned(),
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("duplicate field `{key}`; remove one of the two")
+        }
+        Error::DuplicateMappingKey { .. } => "duplicate field; remove one of the two".to_owned(),
+        Error::MultipleDocuments { .. } => {
+            "expected one document, found another one after `---`".to_owned()
+        }
+        Error::NonFiniteFloat { value, .. } => {
+            format!("expected a finite number, found `{value}`")
+        }
+        Error::NullIntoString { .. } => "expected text, found nothing".to_owned(),
+        Error::UnknownAnchor { .. } => {
+            "no anchor has the name of this alias; quote a text that begins with `*`".to_owned()
+        }
+        Error::Unexpected { expected, .. } => format!("expected {}", words(expected)),
+        Error::InvalidScalar { ty, .. } => format!("expected {}", words(ty)),
+        Error::SerdeInvalidType { .. }
+        | Error::SerdeInvalidValue { .. }
+        | Error::SerdeUnknownField { .. }
+        | Error::SerdeUnknownVariant { .. }
+        | Error::SerdeMissingField { .. } => mismatch(error),
+        other => not_yaml(other),
+    }
+}
+
+const TOO_LARGE: &str =
+    "too large or nested too deeply to be a manifest (an alias counts as what it repeats)";
+
+/// What serde reports about a value that is YAML, but not of the expected type.
+fn mismatch(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    match error {
+        Error::SerdeUnknownField {
+            field, expected, ..
+        } => format!(
+            "unknown field `{field}`; expected one of {}",
+            expected.join(", ")
+        ),
+        Error::SerdeUnknownVariant {
+            variant, expected, ..
+        } => format!("expected one of {}, found `{variant}`", expected.join(", ")),
+        Error::SerdeMissingField { field, .. } => format!("field `{field}` is required"),
+        Error::SerdeInvalidType {
+            unexpected,
+            expected,
+            ..
+        }
+        | Error::SerdeInvalidValue {
+            unexpected,
+            expected,
+            ..
+        } => format!("expected {}, found {unexpected}", words(expected)),
+        other => not_yaml(other),
+    }
+}
+
+/// A type as a reader of YAML calls it.
+fn words(type_name: &str) -> &str {
+    match type_name {
+        "string scalar" | "string" | "a string" => "text, not a list or an object",
+        "mapping start" | "mapping" | "a map" | "map" => "an object",
+        "sequence start" | "sequence" | "a sequence" => "a list",
+        "boolean" | "bool" => "true or false",
+        "f32" | "f64" | "floating point" => "a number",
+        "i32" | "i64" | "u16" | "u32" | "u64" => "a whole number",
+        other => other,
+    }
+}
+
+/// What the parser stumbled over, and for the usual mistakes what to do.
+fn not_yaml(error: &serde_saphyr::Error) -> String {
+    const ADVICE: [(&str, &str); 4] = [
+        ("tab", "indent with spaces"),
+        (
+            "simple key expected",
+            "write a colon and a space after the name of a field, as in `minReplicas: 2`",
+        ),
+        ("did not find expected key", "check the indentation"),
+        ("multiline quoted", "check that the quotes are closed"),
+    ];
+    // What YAML calls the parts of a text, and what everybody else does.
+    const TERMS: [(&str, &str); 9] = [
+        ("block ", ""),
+        ("flow ", ""),
+        ("a mapping", "an object"),
+        ("plain scalar", "text"),
+        ("scalar", "text"),
+        ("mapping", "object"),
+        ("sequence", "list"),
+        ("simple key", "name of a field"),
+        ("expected key", "expected field"),
+    ];
+    let formatter = serde_saphyr::UserMessageFormatter;
+    let message = serde_saphyr::MessageFormatter::format_message(&formatter, error);
+    let first = message.lines().next().unwrap_or_default();
+    if first.contains("recursion limit") {
+        return TOO_LARGE.to_owned();
+    }
+    let advice = ADVICE.iter().find(|(found, _)| first.contains(found));
+    let advice = advice.map(|(_, advice)| format!("; {advice}"));
+    let plain = TERMS
+        .iter()
+        .fold(first.to_owned(), |text, (from, to)| text.replace(from, to));
+    format!("not valid YAML: {plain}{}", advice.unwrap_or_default())
 }
 
 #[cfg(test)]

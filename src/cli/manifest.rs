@@ -43,9 +43,9 @@ pub(super) enum ManifestError {
         #[source]
         source: std::io::Error,
     },
-    /// The file is no text.
-    #[error("{file}: is not a text file; expected text in UTF-8")]
-    NotText {
+    /// The file is not text.
+    #[error("{file}: not a text file; expected UTF-8")]
+    Binary {
         /// Name of the file.
         file: String,
     },
@@ -117,6 +117,26 @@ impl Document {
     #[must_use]
     pub(super) fn namespace(&self) -> String {
         self.metadata("namespace")
+    }
+
+    /// The names of the members at the top; none if the document is no object.
+    pub(super) fn members(&self) -> impl Iterator<Item = &str> {
+        let members = match &self.root.value {
+            Tree::Object(members) => members.as_slice(),
+            Tree::Scalar(_) | Tree::List(_) => &[],
+        };
+        members.iter().map(|(key, _)| key.name.as_str())
+    }
+
+    /// What the document is, such as `a list`, if it is no object.
+    pub(super) fn other_shape(&self) -> Option<&'static str> {
+        match &self.root.value {
+            Tree::Object(_) => None,
+            Tree::List(_) => Some("a list"),
+            Tree::Scalar(Value::String(_)) => Some("a text"),
+            Tree::Scalar(Value::Number(_)) => Some("a number"),
+            Tree::Scalar(_) => Some("a value"),
+        }
     }
 
     /// The object as plain JSON.
@@ -211,7 +231,15 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
     } else {
         std::fs::read_to_string(path)
     };
-    text.map_err(|source| unreadable(path, source))
+    text.map_err(|source| {
+        if source.kind() == std::io::ErrorKind::InvalidData {
+            ManifestError::Binary {
+                file: path.display().to_string(),
+            }
+        } else {
+            unreadable(path, source)
+        }
+    })
 }
 
 /// The objects of a text.
@@ -220,7 +248,7 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
 /// It is not YAML.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| {
-        let (line, message) = yaml(&error);
+        let (line, message) = yaml(&error, text);
         let file = file.to_owned();
         ManifestError::Yaml {
             place: Location { file, line },
@@ -264,11 +292,7 @@ fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
     let file = path.display().to_string();
-    match source.kind() {
-        // Of reading text, this is that the bytes are not UTF-8.
-        std::io::ErrorKind::InvalidData => ManifestError::NotText { file },
-        _ => ManifestError::Read { file, source },
-    }
+    ManifestError::Read { file, source }
 }
 
 fn known(line: u64) -> Option<u64> {

@@ -45,6 +45,9 @@ const FLAGS_WITHOUT_FIELD: [&str; 5] = [
     "prometheus-endpoint",
 ];
 
+/// The fields that are no flags.
+const SECTIONS: [&str; 2] = ["prometheus", "prometheusEndpoints"];
+
 /// The flags whose values are files.
 const FLAGS_WITH_FILES: [&str; 1] = ["prometheus-adapter-config"];
 
@@ -114,7 +117,7 @@ impl ConfigFile {
             message,
         };
         let read: Result<Document, _> = serde_saphyr::from_str(text);
-        let Document(read) = read.map_err(|error| content(yaml(&error)))?;
+        let Document(read) = read.map_err(|error| content(yaml(&error, text)))?;
         let mut file = read.map_err(|problem| content((Some(problem.line), problem.message)))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for named in file.servers.files_mut() {
@@ -184,6 +187,12 @@ impl ConfigFile {
             message: error.to_string(),
         })?;
         Config::try_from(args)
+    }
+
+    /// Whether a configuration can have a field of this name.
+    #[must_use]
+    pub fn has_field(name: &str) -> bool {
+        SECTIONS.contains(&name) || fields(&command()).any(|(flag, _)| field_of(flag) == name)
     }
 
     /// The files with credentials that it names.
@@ -322,7 +331,8 @@ impl<'de> Visitor<'de> for FileVisitor {
             }
         }
         let wanted = [ConfigFile::API_VERSION, ConfigFile::KIND].map(|text| Some(text.to_owned()));
-        if identity != wanted {
+        // The chart writes both; a file without either can be nothing else here.
+        if identity != wanted && identity != [None, None] {
             return Err(M::Error::custom(format!(
                 "expected apiVersion: {} and kind: {}",
                 ConfigFile::API_VERSION,

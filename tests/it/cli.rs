@@ -377,7 +377,7 @@ fn a_history_of_another_form_is_read_or_refused_in_a_few_words() {
         )
     );
     for line in [format!("{plan} {binary}"), format!("plan -f {binary}")] {
-        let expected = format!("{binary}: is not a text file; expected text in UTF-8");
+        let expected = format!("{binary}: not a text file; expected UTF-8");
         assert_eq!(failure(&line), (Exit::Invalid, expected), "{line}");
     }
 }

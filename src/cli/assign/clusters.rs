@@ -24,11 +24,11 @@ use crate::{
         manifest::{self, Document},
         output::Failure,
     },
-    error::chain,
+    error::{chain, yaml},
 };
 
 /// `kind` of the file.
-const KIND: &str = "Clusters";
+pub(in crate::cli) const KIND: &str = "Clusters";
 /// The age of unschedulable pods, of a lost cluster and of a taint, if the file does not give it: longer than any delay
 /// and toleration.
 const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
@@ -148,9 +148,8 @@ impl Clusters {
             return Err(Failure::invalid(message));
         };
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
-            let line = error.location().map(|at| format!(":{}", at.line()));
-            let message = error.without_snippet().to_string();
-            let message = message.lines().next().unwrap_or_default().to_owned();
+            let (line, message) = yaml(&error, text);
+            let line = line.map(|line| format!(":{line}"));
             Failure::invalid(format!("{file}{}: {message}", line.unwrap_or_default()))
         })?;
         let errors = errors(&read);

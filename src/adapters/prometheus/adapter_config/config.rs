@@ -35,7 +35,7 @@ impl AdapterConfig {
     /// The text is not a YAML mapping, or `rules`, `externalRules` or `resourceRules` has another type.
     pub fn read(text: &str) -> Result<Self, FieldError> {
         let document: Value = serde_saphyr::from_str(text)
-            .map_err(|error| FieldError::new("the document", excerpt(&yaml(&error).1)))?;
+            .map_err(|error| FieldError::new("the document", excerpt(&yaml(&error, text).1)))?;
         let root = Fields::root(&document)?;
         let mut config = Self::default();
         config.custom = config.usable(root.list("rules")?, SeriesRule::read);
