@@ -25,7 +25,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::{clusters::Clusters, previous::Previous};
 use super::{
-    context::CommandContext,
+    context::{CommandContext, parse_time},
     inputs::{self, AutoscalerKind},
     output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
@@ -59,7 +59,7 @@ pub struct AssignArgs {
     #[arg(long, value_name = "FILE")]
     pub after: Option<PathBuf>,
     /// Time of the decision, in RFC 3339 [default: now; with --after, one sync after it]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub at: Option<Timestamp>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

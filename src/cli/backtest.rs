@@ -26,7 +26,7 @@ pub(super) use self::{
     view::verdict,
 };
 use super::{
-    context::{CommandContext, Progress},
+    context::{CommandContext, Progress, parse_time},
     exit::Exit,
     history::parse_duration,
     inputs::Inputs,
@@ -44,17 +44,17 @@ pub struct BacktestArgs {
     pub compare: Baseline,
     /// Time from requesting a pod until it serves, such as 90s or 5m [default: leadTimeSeconds
     /// of the spec, else 2m]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = setup::parse_start_up)]
     pub start_up: Option<SignedDuration>,
     /// Start of the evaluation, in RFC 3339; earlier samples only train the forecaster
-    #[arg(long, value_name = "TIME", conflicts_with = "warm_up")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "warm_up")]
     pub from: Option<Timestamp>,
     /// How much of the history only trains the forecaster, such as 3d [default: 7d; of a history shorter than
     /// 10.5 days all but the last 4 days, at least 2d]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub warm_up: Option<SignedDuration>,
     /// End of the evaluation, in RFC 3339 [default: the end of the history]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub until: Option<Timestamp>,
     /// Exit with code 4 if Foretide exceeds this bound: under>1% (minutes), cost>10% (replica-hours more than
     /// the plain HPA) or actions>50; repeatable

@@ -1,9 +1,9 @@
-//! What a command knows about its terminal, its time zone and the present.
+//! What a command knows about its terminal, its time zone and the present, and how flags name other times.
 
 use std::io::IsTerminal as _;
 
 use foretide_domain::cron::Zone;
-use jiff::Timestamp;
+use jiff::{Timestamp, civil::Date};
 
 use super::output::Screen;
 use crate::{clock::Clock, config};
@@ -39,6 +39,18 @@ impl CommandContext {
             now: Clock::system().now(),
         }
     }
+}
+
+/// Reads the time of a flag.
+pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| {
+        // A date alone is the usual mistake.
+        let date = text.parse::<Date>().map(|date| date.to_string());
+        let date = date.as_deref().unwrap_or("2026-03-08");
+        format!(
+            "expected a date, a time and a zone, such as {date}T09:00:00Z or {date}T09:00:00+01:00"
+        )
+    })
 }
 
 /// What standard output can show, by `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).

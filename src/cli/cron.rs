@@ -1,22 +1,19 @@
-//! Text and JSON of `foretide cron`: when a cron fires, when a window is active, and findings about either.
-//!
-//! Pure functions of their arguments; `cron_table` reads the files and passes clock and zone.
-
-use std::path::PathBuf;
+//! `foretide cron`: when a cron fires, and when a window is active.
 
 use clap::{Args, Subcommand};
-use foretide_domain::{
-    ReplicaBounds,
-    cron::{
-        Activity, Ambiguity, Expression, ExpressionError, Finding, Occurrence, Window, WindowError,
-        WindowField, WindowProblem, WindowText, Zone, ZoneError, lint, occurrences,
-    },
+use foretide_domain::cron::{
+    Activity, Ambiguity, Expression, ExpressionError, Occurrence, Window, WindowError, WindowField,
+    WindowProblem, WindowText, Zone, ZoneError, occurrences,
 };
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::output::{API_VERSION, OutputFormat, Screen, Side};
+use super::{
+    context::CommandContext,
+    output::{API_VERSION, CommandOutput, Failure, OutputFormat, Screen, Side},
+};
+use crate::error::chain;
 
 /// Arguments of `foretide cron`.
 #[derive(Debug, Args)]
@@ -31,8 +28,6 @@ pub struct CronArgs {
 pub enum CronCommand {
     /// Print the next times of an expression, or the next windows between two expressions
     Next(NextArgs),
-    /// Report problems of the crons in manifests
-    Lint(LintArgs),
 }
 
 /// Arguments of `foretide cron next`.
@@ -48,7 +43,13 @@ pub struct NextArgs {
     #[arg(long = "tz", default_value = "")]
     pub timezone: String,
     /// Number of entries to print
-    #[arg(short = 'n', long = "count", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        short = 'n',
+        long = "count",
+        default_value_t = 5,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
     pub count: u16,
     /// Start time, in RFC 3339 or as local time of the zone [default: now]
     #[arg(long)]
@@ -56,37 +57,6 @@ pub struct NextArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: OutputFormat,
-}
-
-/// Arguments of `foretide cron lint`.
-#[derive(Debug, Args)]
-pub struct LintArgs {
-    /// Manifests to read; repeatable; - reads standard input
-    #[arg(short = 'f', long = "filename", required = true)]
-    pub files: Vec<PathBuf>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: OutputFormat,
-}
-
-/// The crons of one object, ready to be linted.
-#[derive(Debug)]
-pub struct Crons {
-    /// The object, as `namespace/name`.
-    pub object: String,
-    /// Its windows.
-    pub windows: Vec<Window>,
-    /// Its replica limits.
-    pub bounds: ReplicaBounds,
-}
-
-/// The findings as text, and whether one of them is an error.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LintReport {
-    /// The text to print.
-    pub text: String,
-    /// Whether a finding is an error, which the exit code reports.
-    pub has_errors: bool,
 }
 
 /// Why there is nothing to print.
@@ -138,33 +108,29 @@ fn problem_text(problem: WindowProblem) -> &'static str {
     }
 }
 
+/// Runs `foretide cron`.
+///
+/// # Errors
+/// A flag cannot be used.
+pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let CronCommand::Next(args) = &args.command;
+    match next(args, &context.local, context.now) {
+        Ok(text) => Ok(CommandOutput::text(text)),
+        Err(error) => Err(Failure::usage(chain(&error))),
+    }
+}
+
 /// Text of `foretide cron next`.
 ///
 /// `local` is what `Local` means; `now` is where to begin without `--from`.
 ///
 /// # Errors
 /// [`CronError`] naming the flag that is invalid, or why the expression or the window never takes effect.
-pub fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
+fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
     match &args.end {
         Some(end) => next_windows(args, end, local, now),
         None => next_firings(args, local, now),
     }
-}
-
-/// Text of `foretide cron lint` for crons that could be read.
-#[must_use]
-pub fn lint_report(all: &[Crons], output: OutputFormat, now: Timestamp) -> LintReport {
-    let findings = all
-        .iter()
-        .map(|crons| (crons, lint(&crons.windows, crons.bounds, now)));
-    let findings: Vec<(&Crons, Vec<Finding>)> = findings.collect();
-    let mut each = findings.iter().flat_map(|(_, findings)| findings);
-    let has_errors = each.any(|finding| finding.lint.is_error());
-    let text = match output {
-        OutputFormat::Table => lint_table(&findings),
-        OutputFormat::Json => print_json("CronFindings", lint_items(&findings)),
-    };
-    LintReport { text, has_errors }
 }
 
 // === firings ===
@@ -311,37 +277,6 @@ fn within_remark(activity: Activity, zone: &Zone) -> Option<String> {
     (moved != 0).then(|| format!("the clocks go {direction} by {by:#}"))
 }
 
-// === lint ===
-
-fn lint_table(findings: &[(&Crons, Vec<Finding>)]) -> String {
-    let mut text = String::new();
-    let mut count = 0;
-    for (crons, findings) in findings {
-        for finding in findings {
-            count += 1;
-            append(&mut text, &format!("{}: {finding}", crons.object));
-        }
-    }
-    let windows: usize = findings.iter().map(|(crons, _)| crons.windows.len()).sum();
-    append(&mut text, &format!("{windows} crons, {count} findings"));
-    text
-}
-
-fn lint_items(findings: &[(&Crons, Vec<Finding>)]) -> Vec<Value> {
-    let item = |object: &str, finding: &Finding| {
-        json!({
-            "object": object,
-            "cron": finding.cron,
-            "code": finding.lint.as_str(),
-            "severity": if finding.lint.is_error() { "error" } else { "warning" },
-            "message": finding.message,
-        })
-    };
-    let all = findings.iter();
-    all.flat_map(|(crons, findings)| findings.iter().map(move |one| item(&crons.object, one)))
-        .collect()
-}
-
 // === times and text ===
 
 /// `--from`, or now.
@@ -372,11 +307,6 @@ fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; 
     Screen::default().table(header, &rows.collect::<Vec<_>>())
 }
 
-fn append(text: &mut String, line: &str) {
-    text.push_str(line);
-    text.push('\n');
-}
-
 fn print_json(kind: &str, items: Vec<Value>) -> String {
     let items = Value::Array(items);
     format!(
@@ -388,7 +318,6 @@ fn print_json(kind: &str, items: Vec<Value>) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use foretide_domain::Replicas;
 
     use super::*;
 
@@ -409,9 +338,7 @@ mod tests {
     /// The output for flags of `cron next`.
     fn run(flags: &[&str]) -> Result<String, CronError> {
         let program = Program::try_parse_from(["foretide", "next"].iter().chain(flags)).unwrap();
-        let CronCommand::Next(args) = program.cron.command else {
-            panic!("not `next`")
-        };
+        let CronCommand::Next(args) = program.cron.command;
         next(&args, &zone("Asia/Tokyo"), now())
     }
 
@@ -539,60 +466,6 @@ mod tests {
         assert_eq!(
             message(&["--expr", "0 9 * * *", "--from", "tomorrow"]),
             "--from `tomorrow` is not a time: expected 2026-03-08T09:00 or 2026-03-08T09:00:00Z"
-        );
-    }
-
-    #[test]
-    fn lint_names_the_object_and_tells_errors_from_warnings() {
-        let window = |name, end, timezone| {
-            let text = WindowText {
-                name,
-                start: "0 9 * * *",
-                end,
-                timezone,
-                target_replicas: 7,
-            };
-            Window::parse(&text, &Zone::utc()).unwrap()
-        };
-        let crons = |windows| Crons {
-            object: "shop/web".to_owned(),
-            windows,
-            bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(9)),
-        };
-        let never = [crons(vec![
-            window("day", "0 9 * * *", "UTC"),
-            window("late", "0 18 * * *", ""),
-        ])];
-        let report = lint_report(&never, OutputFormat::Table, now());
-        let expected = "shop/web: error[ZeroLength] cron day: it starts and ends at `0 9 * * *`, so it is never active\n\
-            shop/web: warning[TimeZoneMissing] cron late: it names no timezone, so its times are read as UTC\n\
-            2 crons, 2 findings\n";
-        assert_eq!(
-            report,
-            LintReport {
-                text: expected.to_owned(),
-                has_errors: true
-            }
-        );
-        let odd = [crons(vec![window("late", "0 18 * * *", "")])];
-        let report = lint_report(&odd, OutputFormat::Json, now());
-        let expected = json!({
-            "apiVersion": "foretide.io/v1alpha1",
-            "kind": "CronFindings",
-            "items": [{
-                "object": "shop/web",
-                "cron": "late",
-                "code": "TimeZoneMissing",
-                "severity": "warning",
-                "message": "it names no timezone, so its times are read as UTC",
-            }],
-        });
-        assert_eq!(
-            (
-                serde_json::from_str::<Value>(&report.text).unwrap(),
-                report.has_errors
-            ),
-            (expected, false)
         );
     }
 }

@@ -12,7 +12,6 @@ mod controller;
 mod conversion;
 pub mod convert;
 pub mod cron;
-mod cron_table;
 mod decision;
 pub mod demo;
 mod exit;
@@ -28,6 +27,7 @@ pub mod plan;
 mod plot;
 mod recording;
 mod service;
+pub mod shell;
 mod template;
 mod terminal;
 pub mod validate;
@@ -75,12 +75,16 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Validate manifests without a cluster
     Validate(validate::ValidateArgs),
-    /// Print the next times of cron windows, or lint them
+    /// Print the next times of cron windows
     Cron(cron::CronArgs),
     /// Add, list and check the member clusters of fleets
     Members(members::MembersArgs),
     /// Print the custom resource definitions
     Crds,
+    /// Print the script with which a shell completes commands and flags
+    Completions(shell::CompletionsArgs),
+    /// Print a page for man
+    Man(shell::ManArgs),
 }
 
 /// Runs one command line.
@@ -127,9 +131,11 @@ fn execute_with(
         Command::Assign(args) => assign::run(args, context),
         Command::Explain(args) => explain::run(args, context),
         Command::Validate(args) => validate::run(args, context),
-        Command::Cron(args) => cron_table::run(args, context),
+        Command::Cron(args) => cron::run(args, context),
         Command::Members(args) => members::run(args, context.screen),
         Command::Crds => Ok(CommandOutput::text(crds())),
+        Command::Completions(args) => Ok(shell::completions(args)),
+        Command::Man(args) => shell::man(args),
     }
 }
 

@@ -30,13 +30,16 @@ use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
 use super::{
     assign::Assignment,
     cluster,
-    context::{CommandContext, Progress},
+    context::{CommandContext, Progress, parse_time},
     history::Reading,
     inputs::{self, AutoscalerKind, AutoscalerWorkload, History, Inputs},
     output::{CommandOutput, Failure, OutputFormat, Screen},
     validate::Accepted,
 };
-use crate::api::{autoscaler::Autoscaler, validation::FleetSpec};
+use crate::api::{
+    autoscaler::Autoscaler,
+    validation::{FleetSpec, MAX_REPLICAS},
+};
 
 /// Arguments of `foretide plan`.
 #[expect(
@@ -49,13 +52,18 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub inputs: Inputs,
     /// Current number of replicas [default: what the demand needs]
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_REPLICAS))
+    )]
     pub replicas: Option<u32>,
     /// Clusters of the FederatedHPA, in the format of examples/clusters.yaml
     #[arg(long, value_name = "FILE")]
     pub clusters: Option<PathBuf>,
     /// Time of the decision, in RFC 3339 [default: the time of the last sample]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub at: Option<Timestamp>,
     /// Draw with ASCII characters only
     #[arg(long)]

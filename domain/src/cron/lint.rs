@@ -2,8 +2,6 @@
 //!
 //! Crons that cannot be parsed are [`super::WindowError`]s, found before this.
 
-use std::fmt;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::clock_change::{LOOKAHEAD, clock_change};
@@ -119,27 +117,6 @@ impl Lint {
     #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Self::ZeroLength | Self::NeverFires)
-    }
-}
-
-impl fmt::Display for Lint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = if self.lint.is_error() {
-            "error"
-        } else {
-            "warning"
-        };
-        write!(
-            f,
-            "{severity}[{}] cron {}: {}",
-            self.lint, self.cron, self.message
-        )
     }
 }
 

@@ -57,6 +57,9 @@ pub(in crate::cli) struct BacktestSetup {
     pub(in crate::cli) assumptions: Vec<String>,
 }
 
+/// The longest start-up: what takes longer to start is not scaled by its load.
+const START_UP_MAX: SignedDuration = SignedDuration::from_hours(24);
+
 /// The flags that select the evaluated part of the histories.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cli) struct EvaluationOptions {
@@ -64,6 +67,17 @@ pub(in crate::cli) struct EvaluationOptions {
     pub(in crate::cli) from: Option<Timestamp>,
     pub(in crate::cli) warm_up: Option<SignedDuration>,
     pub(in crate::cli) until: Option<Timestamp>,
+}
+
+/// Reads the time that a pod takes to start.
+pub(super) fn parse_start_up(text: &str) -> Result<SignedDuration, String> {
+    let start_up = parse_duration(text)?;
+    if start_up > START_UP_MAX {
+        return Err(format!(
+            "expected at most a day, such as 90s or 5m, got {text:?}"
+        ));
+    }
+    Ok(start_up)
 }
 
 // === impl BacktestSetup ===
