@@ -120,9 +120,17 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
     let [document] = ours.collect::<Vec<_>>()[..] else {
         let kinds: Vec<_> = documents
             .iter()
-            .map(|document| document.text("kind"))
+            .map(|document| match document.text("kind") {
+                "" => "an object without kind",
+                kind => kind,
+            })
             .collect();
-        let message = format!("expected one {KINDS}, found {}", kinds.join(", "));
+        let found = if kinds.is_empty() {
+            "no object".to_owned()
+        } else {
+            kinds.join(", ")
+        };
+        let message = format!("expected one {KINDS}, found {found}");
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {

@@ -1,10 +1,14 @@
 //! `foretide validate`: problems of manifests, each with file, line and field.
 //!
 //! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into
-//! the domain, and the lint of cron windows. The first two give errors; ignored fields and lint findings are warnings.
+//! the domain, and the parts that the controller ignores or the API server refuses in the child, with the lint of cron
+//! windows. What is refused or ignored is an error; what may be a mistake is a warning.
 
+mod child;
 mod config;
 mod fleet;
+mod kind;
+mod report;
 
 use std::path::{Path, PathBuf};
 
@@ -15,23 +19,22 @@ use foretide_crds::{
 use foretide_domain::{
     cron::{Zone, lint},
     hpa::Settings,
-    words::counted,
     workload::{SpecPart, Workload},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
+use self::kind::DocumentKind;
+pub(super) use self::report::run;
 use super::{
     context::CommandContext,
-    exit::Exit,
     manifest::{self, Document, Location},
-    output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
+    output::OutputFormat,
 };
 use crate::{
     api::validation::{self, FleetSpec, Invalid},
-    error::chain,
+    error::{TEMPLATE, is_template},
 };
 
 /// The default sync period of the controller: how long an observation of a fleet is valid.
@@ -52,6 +55,9 @@ pub struct ValidateArgs {
         value_name = "FILE|DIR"
     )]
     pub files: Vec<PathBuf>,
+    /// Treat warnings as errors
+    #[arg(long)]
+    pub strict: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: OutputFormat,
@@ -72,7 +78,7 @@ pub(super) enum Severity {
     Error,
     /// The object is accepted, and something in it is ignored or may be a mistake.
     Warning,
-    /// Not a problem, such as an object of another kind, which is skipped.
+    /// Not a problem, such as an object of another kind that may be taken for Foretide's.
     Note,
 }
 
@@ -87,11 +93,24 @@ pub(super) struct Validator<'a> {
 }
 
 /// The result for one document.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Validation {
+    subject: Subject,
     /// The autoscaler and what it asks for, if it is one that can be acted on.
     pub(super) accepted: Option<Box<Accepted>>,
     pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// What a result is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    Autoscaler,
+    Configuration,
+    Prediction,
+    /// Of this kind, which is not checked.
+    Skipped(String),
+    /// Not known, which is an error.
+    Unknown,
 }
 
 /// An autoscaler that can be acted on.
@@ -122,18 +141,6 @@ impl Accepted {
     }
 }
 
-// === impl Severity ===
-
-impl Severity {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
-        }
-    }
-}
-
 // === impl Validator ===
 
 impl<'a> Validator<'a> {
@@ -152,14 +159,15 @@ impl<'a> Validator<'a> {
         let text = manifest::text(path)?;
         let documents = manifest::parse(&path.display().to_string(), &text)?;
         let validate = |document: &Document| {
-            if config::is_config(document) {
-                Validation {
-                    accepted: None,
-                    diagnostics: config::diagnostics(path, &text, document),
+            let mut validation = match DocumentKind::of(document) {
+                DocumentKind::Config => {
+                    let diagnostics = config::diagnostics(path, &text, document);
+                    Validation::without_autoscaler(Subject::Configuration, diagnostics)
                 }
-            } else {
-                self.validate(document)
-            }
+                _ => self.validate(document),
+            };
+            hint_at_templates(&mut validation.diagnostics, &text);
+            validation
         };
         Ok(documents.iter().map(validate).collect())
     }
@@ -173,25 +181,45 @@ impl<'a> Validator<'a> {
     }
 
     fn by_kind(&self, document: &Document) -> Validation {
-        if is::<EffectiveHorizontalPodAutoscaler>(document) {
-            return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
-        }
-        if is::<FederatedHPA>(document) {
-            return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
-        }
-        let diagnostics = if is::<TimeSeriesPrediction>(document) {
-            refused(document, &self.tsp.check(&document.value()))
-        } else {
-            vec![diagnostic(
-                document.place(),
-                Severity::Note,
-                not_ours(document),
-            )]
+        let (subject, diagnostics) = match DocumentKind::of(document) {
+            DocumentKind::Ehpa => {
+                return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
+            }
+            DocumentKind::Fdhpa => {
+                return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
+            }
+            DocumentKind::Tsp => (Subject::Prediction, self.prediction(document)),
+            // A command that acts on an autoscaler has no use for a configuration.
+            DocumentKind::Config => (Subject::Skipped(document.text("kind").to_owned()), vec![]),
+            DocumentKind::Other { kind, note } => {
+                let note = note.map(|note| diagnostic(document.place(), Severity::Note, note));
+                (Subject::Skipped(kind), note.into_iter().collect())
+            }
+            DocumentKind::Invalid { field, message } => {
+                let place = document.find(field);
+                (
+                    Subject::Unknown,
+                    vec![diagnostic(place, Severity::Error, message)],
+                )
+            }
         };
-        Validation {
-            accepted: None,
-            diagnostics,
+        Validation::without_autoscaler(subject, diagnostics)
+    }
+
+    fn prediction(&self, document: &Document) -> Vec<Diagnostic> {
+        let value = document.value();
+        let mut found = refused(document, &self.tsp.check(&value));
+        let owners = value.pointer("/metadata/ownerReferences");
+        let mut owners = owners
+            .and_then(|owners| owners.as_array())
+            .into_iter()
+            .flatten();
+        if found.is_empty() && !owners.any(|owner| owner["controller"] == true) {
+            let message = "no autoscaler owns this TimeSeriesPrediction, so the controller does not update it (reason \
+                           NotManaged); set spec.prediction of an autoscaler to get a forecast";
+            found.push(diagnostic(document.place(), Severity::Warning, message));
         }
+        found
     }
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
@@ -212,10 +240,8 @@ impl<'a> Validator<'a> {
     ) -> Validation {
         let value = document.value();
         let diagnostics = refused(document, &rules.check(&value));
-        let refused = |diagnostics| Validation {
-            accepted: None,
-            diagnostics,
-        };
+        let refused =
+            |diagnostics| Validation::without_autoscaler(Subject::Autoscaler, diagnostics);
         if !diagnostics.is_empty() {
             return refused(diagnostics);
         }
@@ -228,6 +254,7 @@ impl<'a> Validator<'a> {
         };
         match translate(object) {
             Ok(accepted) => Validation {
+                subject: Subject::Autoscaler,
                 diagnostics: self.diagnostics(document, &accepted),
                 accepted: Some(Box::new(accepted)),
             },
@@ -243,6 +270,7 @@ impl<'a> Validator<'a> {
 
     fn diagnostics(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         let mut diagnostics = problems(document, accepted);
+        diagnostics.extend(refused(document, &child::violations(accepted.spec())));
         diagnostics.extend(self.lints(document, accepted));
         if let Accepted::Fdhpa(fdhpa, fleet) = accepted {
             let each = fleet::diagnostics(fdhpa, fleet).into_iter();
@@ -264,132 +292,52 @@ impl<'a> Validator<'a> {
                 finding.message,
                 finding.lint.as_str()
             );
-            diagnostic(place, Severity::Warning, message)
+            let severity = if finding.lint.is_error() {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            diagnostic(place, severity, message)
         });
         each.collect()
     }
 }
 
-/// The note about a document of another kind.
-fn not_ours(document: &Document) -> String {
-    let (kind, version) = (document.text("kind"), document.text("apiVersion"));
-    if kind.is_empty() {
-        return "not a Kubernetes object: no `kind`; skipped".to_owned();
+// === impl Validation ===
+
+impl Validation {
+    fn without_autoscaler(subject: Subject, diagnostics: Vec<Diagnostic>) -> Self {
+        Self {
+            subject,
+            accepted: None,
+            diagnostics,
+        }
     }
-    let ours = [
-        (
-            EffectiveHorizontalPodAutoscaler::kind(&()),
-            EffectiveHorizontalPodAutoscaler::api_version(&()),
-        ),
-        (FederatedHPA::kind(&()), FederatedHPA::api_version(&())),
-        (
-            TimeSeriesPrediction::kind(&()),
-            TimeSeriesPrediction::api_version(&()),
-        ),
-    ];
-    match ours.iter().find(|(name, _)| name == kind) {
-        Some((_, ours)) => {
-            format!(
-                "{kind} ({version}) is not managed by Foretide, whose {kind} is of {ours}; skipped"
-            )
-        }
-        None if version == super::API_VERSION => {
-            format!("{kind} ({version}) is input of other commands; skipped")
-        }
-        None => format!("{kind} ({version}) is not a Foretide kind ({KINDS}); skipped"),
+
+    /// Whether nothing in it is refused or ignored.
+    fn is_valid(&self) -> bool {
+        let mut severities = self.diagnostics.iter().map(|found| found.severity);
+        severities.all(|severity| severity != Severity::Error)
     }
 }
 
-/// Runs `foretide validate`.
-///
-/// # Errors
-/// A directory cannot be listed.
-pub(super) fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let files = manifest::files(&args.files).map_err(|error| Failure::invalid(chain(&error)))?;
-    let validator = Validator::new(context);
-    let mut diagnostics = Vec::new();
-    let mut accepted = 0;
-    for file in &files {
-        match validator.file(file) {
-            Ok(validations) => {
-                for validation in validations {
-                    accepted += usize::from(validation.accepted.is_some());
-                    diagnostics.extend(validation.diagnostics);
-                }
-            }
-            Err(error) => diagnostics.push(unreadable(&error)),
+/// Says of what is wrong on a line of a template that it is one.
+fn hint_at_templates(diagnostics: &mut [Diagnostic], text: &str) {
+    for found in diagnostics
+        .iter_mut()
+        .filter(|found| found.severity == Severity::Error)
+    {
+        let index = found
+            .place
+            .line
+            .and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+        if index
+            .and_then(|index| text.lines().nth(index))
+            .is_some_and(is_template)
+        {
+            found.message = format!("{}; {TEMPLATE}", found.message);
         }
     }
-    let (exit, summary) = summary(&diagnostics, accepted);
-    let output = match args.output {
-        OutputFormat::Table => {
-            let lines = diagnostics
-                .iter()
-                .map(|diagnostic| line(diagnostic, context.screen));
-            CommandOutput::text(lines.chain([summary]).collect::<String>())
-        }
-        OutputFormat::Json => {
-            let items: Vec<_> = diagnostics.iter().map(item).collect();
-            CommandOutput::json(
-                "ValidationReport",
-                json!({ "valid": accepted, "items": items }),
-            )
-        }
-    };
-    Ok(CommandOutput { exit, ..output })
-}
-
-/// A file that gives no documents, as a diagnostic.
-fn unreadable(error: &manifest::ManifestError) -> Diagnostic {
-    let (place, message) = match error {
-        manifest::ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
-        manifest::ManifestError::Read { file, source } => (
-            Location {
-                file: file.clone(),
-                line: None,
-            },
-            format!("cannot be read: {source}"),
-        ),
-    };
-    diagnostic(place, Severity::Error, message)
-}
-
-/// The exit code, and the numbers of valid autoscalers, errors and warnings.
-fn summary(diagnostics: &[Diagnostic], accepted: usize) -> (Exit, String) {
-    let count = |severity| {
-        diagnostics
-            .iter()
-            .filter(|r| r.severity == severity)
-            .count()
-    };
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let summary = format!(
-        "{} valid, {}, {}\n",
-        counted(accepted, "autoscaler"),
-        counted(errors, "error"),
-        counted(warnings, "warning")
-    );
-    (if errors > 0 { Exit::Invalid } else { Exit::Ok }, summary)
-}
-
-fn item(diagnostic: &Diagnostic) -> Value {
-    json!({
-        "file": diagnostic.place.file,
-        "line": diagnostic.place.line,
-        "severity": diagnostic.severity.as_str(),
-        "message": diagnostic.message,
-    })
-}
-
-/// One diagnostic as compilers write them.
-pub(super) fn line(diagnostic: &Diagnostic, screen: Screen) -> String {
-    let paint = match diagnostic.severity {
-        Severity::Error => Paint::Error,
-        Severity::Warning => Paint::Warning,
-        Severity::Note => Paint::Dim,
-    };
-    let severity = screen.paint(paint, diagnostic.severity.as_str());
-    format!("{}: {severity}: {}\n", diagnostic.place, diagnostic.message)
 }
 
 fn diagnostic(place: Location, severity: Severity, message: impl Into<String>) -> Diagnostic {
@@ -418,7 +366,7 @@ fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
             SpecPart::Field(path) => path.clone(),
         };
         let message = format!("{}; ignored [{}]", problem.message, problem.reason);
-        diagnostic(document.find(&path), Severity::Warning, message)
+        diagnostic(document.find(&path), Severity::Error, message)
     });
     each.collect()
 }
@@ -436,3 +384,6 @@ fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String 
 pub(super) fn is<K: Resource<DynamicType = ()>>(document: &Document) -> bool {
     document.text("kind") == K::kind(&()) && document.group() == K::group(&())
 }
+
+#[cfg(test)]
+mod tests;

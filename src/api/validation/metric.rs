@@ -198,13 +198,15 @@ impl FieldConverter<'_> {
             policies: wire.policies.map(|policies| {
                 policies
                     .into_iter()
-                    .filter_map(|policy| {
-                        let read = self.policy(&part, &policy.type_, policy.value)?;
-                        let period = self.period(&part, policy.period_seconds)?;
+                    .enumerate()
+                    .filter_map(|(position, policy)| {
+                        let part = format!("{part}.policies[{position}]");
+                        let kind = self.policy(&part, &policy.type_, policy.value);
+                        let period = self.period(&part, policy.period_seconds);
                         Some(ScalingPolicy {
-                            kind: read,
+                            kind: kind?,
                             value: policy.value,
-                            period,
+                            period: period?,
                         })
                     })
                     .collect()
@@ -237,14 +239,14 @@ impl FieldConverter<'_> {
 
     fn policy(&mut self, part: &str, kind: &str, value: i32) -> Option<PolicyKind> {
         if value <= 0 {
-            let part = format!("{part}.policies[].value");
+            let part = format!("{part}.value");
             self.refuse(&part, &value.to_string(), "a number above zero".to_owned());
         }
         match kind {
             "Pods" => Some(PolicyKind::Pods),
             "Percent" => Some(PolicyKind::Percent),
             other => {
-                let part = format!("{part}.policies[].type");
+                let part = format!("{part}.type");
                 self.refuse(&part, other, "Pods or Percent".to_owned());
                 None
             }
@@ -255,7 +257,7 @@ impl FieldConverter<'_> {
         if (1..=1800).contains(&seconds) {
             return Some(SignedDuration::from_secs(seconds.into()));
         }
-        let part = format!("{part}.policies[].periodSeconds");
+        let part = format!("{part}.periodSeconds");
         self.refuse(&part, &seconds.to_string(), "1 to 1800 seconds".to_owned());
         None
     }

@@ -9,11 +9,6 @@ use crate::{
     error::chain,
 };
 
-/// Whether a document is a configuration of the controller.
-pub(super) fn is_config(document: &Document) -> bool {
-    document.text("kind") == ConfigFile::KIND
-}
-
 /// All findings about a file with one such document.
 pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<Diagnostic> {
     let file = match ConfigFile::parse(path, text) {
@@ -28,11 +23,7 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
         Err(error) => return vec![diagnostic(document.place(), Severity::Error, chain(&error))],
     };
     let mut findings = match file.config() {
-        Ok(_) => vec![diagnostic(
-            document.place(),
-            Severity::Note,
-            "the configuration of the controller is valid",
-        )],
+        Ok(_) => Vec::new(),
         Err(error) => {
             let field = match &error {
                 ConfigError::Section { field, .. } => field,

@@ -1,0 +1,266 @@
+//! `foretide validate`: reads the files, and prints the findings and what was checked.
+
+use std::path::Path;
+
+use foretide_domain::words::counted;
+use serde_json::{Value, json};
+
+use super::{
+    Diagnostic, KINDS, Severity, Subject, ValidateArgs, Validation, Validator, diagnostic,
+};
+use crate::{
+    cli::{
+        context::CommandContext,
+        exit::Exit,
+        manifest::{self, Location, ManifestError},
+        output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
+    },
+    config::ConfigFile,
+    error::chain,
+};
+
+/// The findings of all files, and how many of what was checked.
+#[derive(Debug, Default)]
+struct Report {
+    diagnostics: Vec<Diagnostic>,
+    /// Objects of Foretide, valid or not.
+    checked: usize,
+    autoscalers: usize,
+    configurations: usize,
+    predictions: usize,
+    /// The kind of each object that was not checked.
+    skipped: Vec<String>,
+}
+
+/// Runs `foretide validate`.
+///
+/// # Errors
+/// A directory cannot be listed.
+pub(in crate::cli) fn run(
+    args: &ValidateArgs,
+    context: &CommandContext,
+) -> Result<CommandOutput, Failure> {
+    let validator = Validator::new(context);
+    let mut report = Report::default();
+    for path in &args.files {
+        let files = manifest::files(std::slice::from_ref(path));
+        let files = files.map_err(|error| Failure::invalid(chain(&error)))?;
+        if files.is_empty() {
+            report.refuse(
+                path,
+                "nothing to validate: no .yaml, .yml or .json file in this folder",
+            );
+        }
+        for file in files {
+            let validations = validator.file(&file);
+            // An empty file in a folder is no mistake, as for kubectl.
+            if &file == path && validations.as_ref().is_ok_and(Vec::is_empty) {
+                let message = format!(
+                    "nothing to validate: no object in this file; expected {}",
+                    expected()
+                );
+                report.refuse(path, message);
+            }
+            report.add(validations, args.strict);
+        }
+    }
+    report.refuse_if_nothing_was_found(args);
+    Ok(report.output(args.output, context.screen))
+}
+
+/// What can be checked.
+fn expected() -> String {
+    format!("{KINDS}, or a {}", ConfigFile::KIND)
+}
+
+// === impl Report ===
+
+impl Report {
+    fn refuse(&mut self, path: &Path, message: impl Into<String>) {
+        let place = Location {
+            file: path.display().to_string(),
+            line: None,
+        };
+        self.diagnostics
+            .push(diagnostic(place, Severity::Error, message));
+    }
+
+    /// Adds the findings of one file.
+    fn add(&mut self, validations: Result<Vec<Validation>, ManifestError>, is_strict: bool) {
+        let validations = match validations {
+            Ok(validations) => validations,
+            Err(error) => return self.diagnostics.push(unreadable(&error)),
+        };
+        for mut validation in validations {
+            if is_strict {
+                validation.harden();
+            }
+            let valid = usize::from(validation.is_valid());
+            match validation.subject {
+                Subject::Autoscaler => self.autoscalers += valid,
+                Subject::Configuration => self.configurations += valid,
+                Subject::Prediction => self.predictions += valid,
+                Subject::Unknown => {}
+                Subject::Skipped(kind) => {
+                    self.skipped.push(kind);
+                    self.diagnostics.extend(validation.diagnostics);
+                    continue;
+                }
+            }
+            self.checked += 1;
+            self.diagnostics.extend(validation.diagnostics);
+        }
+    }
+
+    /// Files without anything of Foretide were meant to have something.
+    fn refuse_if_nothing_was_found(&mut self, args: &ValidateArgs) {
+        if self.checked > 0 || self.count(Severity::Error) > 0 {
+            return;
+        }
+        let found = match self.skipped_kinds() {
+            kinds if kinds.is_empty() => "no object".to_owned(),
+            kinds => kinds.join(", "),
+        };
+        let message = format!(
+            "nothing to validate: found {found}; expected {}",
+            expected()
+        );
+        let files: Vec<_> = args
+            .files
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        self.refuse(Path::new(&files.join(", ")), message);
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        let severities = self.diagnostics.iter().map(|found| found.severity);
+        severities.filter(|found| *found == severity).count()
+    }
+
+    /// Each kind once, in the order of the alphabet.
+    fn skipped_kinds(&self) -> Vec<&str> {
+        let mut kinds: Vec<_> = self.skipped.iter().map(String::as_str).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+
+    fn output(&self, format: OutputFormat, screen: Screen) -> CommandOutput {
+        let output = match format {
+            OutputFormat::Table => {
+                let lines = self.diagnostics.iter().map(|found| line(found, screen));
+                CommandOutput::text(lines.chain([self.summary()]).collect::<String>())
+            }
+            OutputFormat::Json => {
+                let items: Vec<_> = self.diagnostics.iter().map(item).collect();
+                CommandOutput::json(
+                    "ValidationReport",
+                    json!({
+                        "valid": self.autoscalers,
+                        "validConfigurations": self.configurations,
+                        "validPredictions": self.predictions,
+                        "skipped": self.skipped.len(),
+                        "items": items,
+                    }),
+                )
+            }
+        };
+        let exit = if self.count(Severity::Error) > 0 {
+            Exit::Invalid
+        } else {
+            Exit::Ok
+        };
+        CommandOutput { exit, ..output }
+    }
+
+    /// What was checked, with which result, and what was not.
+    fn summary(&self) -> String {
+        let others = [
+            (self.configurations, "configuration"),
+            (self.predictions, "TimeSeriesPrediction"),
+        ];
+        let others = others.into_iter().filter(|(count, _)| *count > 0);
+        let mut valid: Vec<_> = others.map(|(count, what)| counted(count, what)).collect();
+        if self.autoscalers > 0 || valid.is_empty() {
+            valid.insert(0, counted(self.autoscalers, "autoscaler"));
+        }
+        let skipped = match self.skipped.len() {
+            0 => String::new(),
+            count => format!(
+                "; {} skipped ({})",
+                counted(count, "other object"),
+                self.skipped_kinds().join(", ")
+            ),
+        };
+        format!(
+            "{} valid, {}, {}{skipped}\n",
+            valid.join(", "),
+            counted(self.count(Severity::Error), "error"),
+            counted(self.count(Severity::Warning), "warning"),
+        )
+    }
+}
+
+// === impl Validation ===
+
+impl Validation {
+    /// Takes warnings for errors.
+    fn harden(&mut self) {
+        for found in &mut self.diagnostics {
+            if found.severity == Severity::Warning {
+                found.severity = Severity::Error;
+            }
+        }
+    }
+}
+
+// === impl Severity ===
+
+impl Severity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// A file that gives no documents, as a diagnostic.
+fn unreadable(error: &ManifestError) -> Diagnostic {
+    let of_file = |file: &String| Location {
+        file: file.clone(),
+        line: None,
+    };
+    let (place, message) = match error {
+        ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
+        ManifestError::Read { file, source } => {
+            (of_file(file), format!("cannot be read: {source}"))
+        }
+        ManifestError::Binary { file } => {
+            (of_file(file), "not a text file; expected UTF-8".to_owned())
+        }
+    };
+    diagnostic(place, Severity::Error, message)
+}
+
+fn item(diagnostic: &Diagnostic) -> Value {
+    json!({
+        "file": diagnostic.place.file,
+        "line": diagnostic.place.line,
+        "severity": diagnostic.severity.as_str(),
+        "message": diagnostic.message,
+    })
+}
+
+/// One diagnostic as compilers write them.
+fn line(diagnostic: &Diagnostic, screen: Screen) -> String {
+    let paint = match diagnostic.severity {
+        Severity::Error => Paint::Error,
+        Severity::Warning => Paint::Warning,
+        Severity::Note => Paint::Dim,
+    };
+    let severity = screen.paint(paint, diagnostic.severity.as_str());
+    format!("{}: {severity}: {}\n", diagnostic.place, diagnostic.message)
+}
