@@ -22,7 +22,7 @@ use crate::{
     cli::{
         cluster,
         context::{CommandContext, Progress},
-        history::Reading,
+        history::{Reading, parse_duration},
         inputs::{self, AutoscalerWorkload, Histories, History, requests_unknown},
         template::{TemplateSource, WorkloadTemplate},
     },
