@@ -186,14 +186,11 @@ pub fn propose(
     let outcome = reading.outcome.as_ref().map_err(Clone::clone);
     let predicted = outcome.as_ref().ok().copied().copied();
     let pods = outcome.and_then(Predicted::pods);
+    let asked = pods.as_ref().ok().copied().map(Replicas::for_demand);
     let (replicas, reason, message) = match pods {
         Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
             Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
-            None => (
-                Some(Replicas::for_demand(pods)),
-                Reason::ForecastReady,
-                String::new(),
-            ),
+            None => (asked, Reason::ForecastReady, String::new()),
         },
         Err(refused) => (None, refused.reason, refused.message),
     };
@@ -206,6 +203,7 @@ pub fn propose(
         source: Source::Forecast,
         name: reading.name.clone(),
         replicas,
+        asked: asked.filter(|_| asked != replicas),
         value: predicted.map(|p| without_noise(p.value)),
         target: predicted.map(|p| without_noise(p.target)),
         unit: Unit::of_metric(&reading.name),
@@ -327,6 +325,7 @@ mod tests {
             source: Source::Forecast,
             name: "resource.memory".into(),
             replicas: None,
+            asked: None,
             value: None,
             target: None,
             unit: super::super::proposal::Unit::Bytes,

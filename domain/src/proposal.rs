@@ -50,6 +50,8 @@ pub struct Proposal {
     pub name: String,
     /// The count; `None` if the source proposes nothing, which is not the same as zero.
     pub replicas: Option<Replicas>,
+    /// What the value alone asks for, if the tolerance or pods without metrics made `replicas` another count.
+    pub asked: Option<Replicas>,
     /// The value measured or predicted: an observed one in the form of its target (mostly per pod), a
     /// forecast in total.
     pub value: Option<f64>,
@@ -171,8 +173,10 @@ words! {
         ValidMetricFound,
         /// The forecast was computed.
         ForecastReady,
-        /// The forecast is within the tolerance of its last proposal, which therefore stays.
+        /// The value is within the tolerance of the current count, or of the forecast's last proposal, which stays.
         WithinTolerance,
+        /// Values are assumed for pods without metrics, so that they cause no change.
+        PodsWithoutMetrics,
         /// There is less than a day of history: no day to compare with yet.
         WarmingUp,
         /// The level moved by more than a factor of two, and was learned again.

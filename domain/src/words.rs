@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
+
 /// A count and its noun, such as `1 replica` and `2 replicas`; the plural of the noun ends with an s.
 #[must_use]
 pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
@@ -16,6 +18,15 @@ pub fn excerpt(text: &str, most: usize) -> String {
     let cut = text.char_indices().nth(most);
     let beginning = cut.and_then(|(cut, _)| text.get(..cut));
     beginning.map_or_else(|| text.to_owned(), |beginning| format!("{beginning}..."))
+}
+
+/// A length of time in minutes such as `5 min`, or in seconds if it is not a whole number of minutes.
+#[must_use]
+pub fn span(length: SignedDuration) -> String {
+    match (length.as_secs(), length.as_secs().checked_rem(60)) {
+        (seconds, Some(0)) => format!("{} min", seconds.div_euclid(60)),
+        (seconds, _) => format!("{seconds} s"),
+    }
 }
 
 /// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the

@@ -3,10 +3,11 @@
 //! It reads what `status.decision` holds, so that a plan made offline and a decision of a running
 //! controller look the same.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
 use foretide_domain::{
+    cron::Zone,
     hpa::{MetricSpec, Target},
     proposal::Unit,
 };
@@ -16,6 +17,9 @@ use super::output::{Paint, Screen, Side};
 
 /// Columns that text is wrapped to.
 pub(super) const WIDTH: usize = 80;
+
+/// The time zones of cron windows, by the names of the windows.
+pub(super) type Zones = BTreeMap<String, Zone>;
 
 /// The units of metrics, by their identifiers.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +100,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     ]
 }
 
-const fn source(source: ProposalSource) -> &'static str {
+pub(super) const fn source(source: ProposalSource) -> &'static str {
     match source {
         ProposalSource::Observed => "observed",
         ProposalSource::Forecast => "forecast",
@@ -107,21 +111,26 @@ const fn source(source: ProposalSource) -> &'static str {
 /// From the current count to the desired one, in the order in which each step is taken.
 pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     let arrow = if screen.unicode { " → " } else { " -> " };
-    let step = |name: &str, count: Option<i32>| count.map(|count| format!("{name} {count}"));
-    let steps = [
-        step("current", decision.current_replicas),
-        step("maximum", decision.maximum),
-        step("stabilized", decision.stabilized),
-        step("limited", decision.limited),
-        step("desired", decision.desired),
+    let changes = [
+        ("highest proposal", decision.maximum),
+        ("stabilized", decision.stabilized),
+        ("limited", decision.limited),
+        ("desired", decision.desired),
     ];
-    let mut lines = steps.into_iter().flatten().collect::<Vec<_>>().join(arrow);
+    let current = ("current", decision.current_replicas);
+    let steps = std::iter::once(current).chain(changes);
+    let steps = steps.filter_map(|(name, count)| Some(format!("{name} {}", count?)));
+    let mut lines = steps.collect::<Vec<_>>().join(arrow);
+    let mut counts = changes.iter().filter_map(|(_, count)| *count);
+    let first = counts.next();
+    let is_changed = counts.any(|count| Some(count) != first);
     let floor = decision
         .floor
         .map(|floor| format!("floor of forecast and cron {floor}"));
     let limit = decision
         .limit
         .as_ref()
+        .filter(|_| is_changed)
         .map(|limit| format!("changed by {}", screen.paint(Paint::Warning, limit)));
     let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
     if !rest.is_empty() {
@@ -130,8 +139,8 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     lines
 }
 
-/// The cron windows, and when each changes next.
-pub(super) fn windows(windows: &[WindowStatus], screen: Screen) -> String {
+/// The cron windows, and when each changes next, in the zone that `zones` has for its name; else in UTC.
+pub(super) fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
     let header = [
         ("WINDOW", Side::Left),
         ("STATE", Side::Left),
@@ -141,10 +150,14 @@ pub(super) fn windows(windows: &[WindowStatus], screen: Screen) -> String {
         .iter()
         .map(|window| {
             let until = window.next_transition.as_ref();
+            let zone = zones.get(&window.name);
             [
                 window.name.clone(),
                 if window.active { "open" } else { "closed" }.to_owned(),
-                until.map_or_else(|| "further notice".to_owned(), |until| clock(until.0)),
+                until.map_or_else(
+                    || "further notice".to_owned(),
+                    |until| zone.map_or_else(|| clock(until.0), |zone| clock_in(zone, until.0)),
+                ),
             ]
         })
         .collect();
@@ -155,7 +168,13 @@ pub(super) fn windows(windows: &[WindowStatus], screen: Screen) -> String {
     }
 }
 
-/// An instant to the minute; times are UTC.
+/// An instant to the minute, in UTC.
 pub(super) fn clock(at: Timestamp) -> String {
     at.strftime("%a %F %H:%M UTC").to_string()
+}
+
+/// An instant to the minute, as the clocks of a zone show it.
+fn clock_in(zone: &Zone, at: Timestamp) -> String {
+    let local = at.to_zoned(zone.rules().clone());
+    format!("{} {}", local.strftime("%a %F %H:%M"), zone.name())
 }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
-    ScaleEventStatus,
+    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
+    RecommendationStatus, ScaleEventStatus,
 };
 use foretide_domain::{
     Replicas,
@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{child_hpa::as_child, conformance::Conformance, foreign_writes::ForeignWrites};
-use crate::ports::HpaView;
+use crate::{api::status::stored_source, ports::HpaView};
 
 /// The state of one workload in one cluster.
 #[derive(Debug, Default)]
@@ -50,7 +50,11 @@ pub(super) enum StoredHistory {
     /// Something was decided, and its history was not kept.
     Lost,
     /// This much was kept.
-    Kept(HistoryStatus),
+    Kept {
+        history: HistoryStatus,
+        /// The source of the last winner.
+        winner: Option<ProposalSource>,
+    },
 }
 
 // === impl StoredHistory ===
@@ -58,11 +62,14 @@ pub(super) enum StoredHistory {
 impl StoredHistory {
     /// What a status kept.
     pub(super) fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
-        let decided = status.filter(|status| status.decision.is_some());
-        match decided.map(|status| &status.history) {
+        let decided = status.and_then(|status| Some((status.decision.as_ref()?, &status.history)));
+        match decided {
             None => Self::None,
-            Some(None) => Self::Lost,
-            Some(Some(history)) => Self::Kept(history.clone()),
+            Some((_, None)) => Self::Lost,
+            Some((decision, Some(history))) => Self::Kept {
+                history: history.clone(),
+                winner: decision.winner,
+            },
         }
     }
 }
@@ -73,8 +80,8 @@ impl TargetState {
     /// Shifts every time of our own clock by a step of the wall clock.
     pub(super) fn shift(&mut self, step: SignedDuration) {
         self.history = std::mem::take(&mut self.history).shifted(step);
-        if let StoredHistory::Kept(kept) = &mut self.stored {
-            shift_kept(kept, step);
+        if let StoredHistory::Kept { history, .. } = &mut self.stored {
+            shift_kept(history, step);
         }
         self.foreign_writes.shift(step);
         self.last_scale = self.last_scale.map(|at| shifted(at, step));
@@ -128,7 +135,12 @@ impl TargetState {
                 match std::mem::take(&mut self.stored) {
                     StoredHistory::None => {}
                     StoredHistory::Lost => self.history = lost(),
-                    StoredHistory::Kept(kept) => self.history = restored(&kept, lost(), now),
+                    StoredHistory::Kept { history, winner } => {
+                        self.history = History {
+                            winner: winner.map(stored_source),
+                            ..restored(&history, lost(), now)
+                        }
+                    }
                 }
             }
         }

@@ -140,5 +140,5 @@ fn missing(expired: bool) -> Refused {
             "the forecast has expired and was not refreshed",
         );
     }
-    Refused::new(Reason::Pending, "no forecast has been computed yet")
+    Refused::new(Reason::Pending, "the first forecast is being computed")
 }

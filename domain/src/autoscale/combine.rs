@@ -35,6 +35,15 @@ impl Combined {
             from_floor: false,
         }
     }
+
+    /// What made the result differ from the largest proposal; a limit that changed nothing is none. Without a proposal
+    /// the limit says why the count stays.
+    pub(super) fn limit_after(&self, largest: Option<Replicas>) -> Option<Limit> {
+        let steps = [self.stabilized, self.limited, self.desired];
+        let is_same = largest.is_some_and(|largest| steps.iter().all(|step| *step == largest));
+        let always = matches!(self.limit, Some(Limit::Paused | Limit::InvalidBounds));
+        self.limit.filter(|_| always || !is_same)
+    }
 }
 
 impl Context<'_> {

@@ -67,7 +67,7 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
         None if forecasts().next().is_none() => (
             Status::Unknown,
             Reason::Pending,
-            "no forecast has been computed yet".to_owned(),
+            "the first forecast is being computed".to_owned(),
         ),
         None => {
             let remarks = forecasts().filter_map(|p| p.details.as_ref()?.remark);

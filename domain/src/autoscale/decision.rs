@@ -7,7 +7,7 @@ use super::floor::Floor;
 use super::limit::Limit;
 use super::published::PublishedMetric;
 use crate::condition;
-use crate::cron::WindowState;
+use crate::cron::{WindowState, Zone};
 use crate::hpa::Reconciliation;
 use crate::proposal::{Proposal, Source};
 use crate::{ReplicaBounds, Replicas};
@@ -21,7 +21,7 @@ pub struct Decision {
     pub current: Replicas,
     /// The proposals of all sources: observed, forecast, cron.
     pub proposals: Vec<Proposal>,
-    /// The source of the largest proposal.
+    /// The source of the largest proposal; see [`Winner`].
     pub winner: Option<Winner>,
     /// The largest proposal.
     pub maximum: Option<Replicas>,
@@ -33,14 +33,14 @@ pub struct Decision {
     pub desired: Replicas,
     /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held, and in mode Metric.
     pub floor: Option<Replicas>,
-    /// What changed the result last, if anything did.
+    /// What made the result differ from the largest proposal, if anything did: the last such step.
     pub limit: Option<Limit>,
     /// When that limit ends, if it is a window or a hold.
     pub limit_until: Option<Timestamp>,
     /// The metrics that the child HPA reads besides those of the spec, in mode Metric.
     pub published: Vec<PublishedMetric>,
-    /// The cron windows by name.
-    pub windows: Vec<(String, WindowState)>,
+    /// The cron windows.
+    pub windows: Vec<DecidedWindow>,
     /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with
     /// a child HPA the last three are replaced by its own.
     pub conditions: Vec<Condition>,
@@ -58,13 +58,37 @@ pub struct Decision {
     pub prediction_window: Option<SignedDuration>,
 }
 
-/// The source of the largest proposal; of equal ones, the first in the order of the sources.
+impl Decision {
+    /// The largest proposal of a source.
+    #[must_use]
+    pub fn largest(&self, source: Source) -> Option<Replicas> {
+        let of_source = self.proposals.iter().filter(|p| p.source == source);
+        of_source.filter_map(|proposal| proposal.replicas).max()
+    }
+}
+
+/// The source of the largest proposal, which is why the count is not lower.
+///
+/// Of equal proposals it is one that asks for this count before one whose value asks for less and is only held at it
+/// ([`Proposal::asked`]); of those the last winner, which asked for the count first; else the first in the order of the
+/// sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Winner {
     /// The source.
     pub source: Source,
     /// The metric or cron.
     pub name: String,
+}
+
+/// A cron window at the time of the decision.
+#[derive(Clone, Debug)]
+pub struct DecidedWindow {
+    /// The cron's name.
+    pub name: String,
+    /// The zone that its times are written in.
+    pub zone: Zone,
+    /// Whether it is open, and until when.
+    pub state: WindowState,
 }
 
 /// One condition of a decision.

@@ -12,6 +12,7 @@ use crate::hpa::{
     Behavior, Direction, Log, Recommendation, ScaleEvent, Settings, StabilizationWindows,
     record_scale,
 };
+use crate::proposal::Source;
 use crate::remembered::Remembered;
 
 /// The history of one workload.
@@ -23,6 +24,8 @@ pub struct History {
     pub floors: Vec<RawFloor>,
     /// The last proposal of each forecast, by metric: what its tolerance is relative to.
     pub forecast_held: BTreeMap<String, Replicas>,
+    /// The source of the last winner, which wins again where proposals are equal.
+    pub winner: Option<Source>,
     /// Until when nothing is scaled down because history was lost.
     pub hold_until: Option<Timestamp>,
     /// The child HPA at the last decision: a newer `lastScaleTime` means that it scaled since.
@@ -98,6 +101,7 @@ impl History {
                 },
             floors,
             forecast_held: _,
+            winner: _,
             hold_until,
             child,
         } = self;

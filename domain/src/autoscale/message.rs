@@ -1,22 +1,28 @@
 //! One sentence per decision: the count, the proposal it comes from, and what changed it.
 //!
+//! Each source is reported with what its value asks for; a count that is held at another one says so:
+//!
 //! ```text
 //! 7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, above observed 4
+//! 9 replicas: cpu at 35 % against a target of 50 % asks for 7; held at 9: 2 pods have no metrics yet
 //! ```
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::decision::Decision;
+use super::decision::{DecidedWindow, Decision};
 use super::limit::Limit;
+use super::proposals;
 use crate::Replicas;
-use crate::proposal::{Proposal, Source};
-use crate::words::counted;
+use crate::cron::Zone;
+use crate::proposal::{Proposal, Reason, Source};
+use crate::words::{counted, span};
 
 impl Decision {
-    /// Why this many replicas, in one English sentence without a full stop. Times are UTC; the same
-    /// decision always gives the same sentence.
+    /// Why this many replicas, in one English sentence without a full stop. Times of a cron window are in its own zone,
+    /// others are UTC; the same decision always gives the same sentence.
     #[must_use]
     pub fn message(&self) -> String {
         match self.limit {
@@ -46,7 +52,7 @@ impl Decision {
     pub fn limit_clause(&self) -> String {
         let until = self
             .limit_until
-            .map(|at| format!(" until {}", clock(at, self.at)));
+            .map(|at| format!(" until {}", clock(at, &Zone::utc(), self.at)));
         let until = until.unwrap_or_default();
         match self.limit {
             None | Some(Limit::Paused | Limit::InvalidBounds) => String::new(),
@@ -67,13 +73,13 @@ impl Decision {
             Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
-                let next = self
-                    .windows
-                    .iter()
-                    .filter_map(|(name, w)| Some((w.next_transition?, name)));
-                let next = next
-                    .min()
-                    .map(|(at, name)| format!("; {name} opens at {}", clock(at, self.at)));
+                let next = self.windows.iter();
+                let next = next.filter_map(|window| Some((window.state.next_transition?, window)));
+                let next = next.min_by_key(|(at, window)| (*at, &window.name));
+                let next = next.map(|(at, window)| {
+                    let at = clock(at, &window.zone, self.at);
+                    format!("; {} opens at {at}", window.name)
+                });
                 let next = next.unwrap_or_default();
                 format!("no cron window is open, so the current count stays{next}")
             }
@@ -87,40 +93,53 @@ impl Decision {
             .map(|p| format!("{} ({})", short(&p.name), p.reason))
             .collect();
         format!(
-            "not lowered while metrics are unavailable: {}",
+            "not lowered while a metric has no value: {}",
             names.join(", ")
         )
     }
 
-    /// The largest proposal, its numbers, and the proposals of the other sources.
+    /// The winning proposal, its numbers, the proposals of the other sources, and what holds the count where it is.
     fn cause(&self) -> String {
         let Some((winner, count)) = self.winning() else {
             return "no metric, forecast or cron asks for a count".to_owned();
         };
-        let mut text = format!("{} asks for {count}", self.subject(winner));
-        if let (Source::Cron, Some(until)) = (winner.source, self.open_until(&winner.name)) {
-            let _infallible = write!(text, " until {}", clock(until, self.at));
+        let asked = winner.asked.unwrap_or(count);
+        let mut text = format!("{} asks for {asked}", self.subject(winner));
+        if let (Source::Cron, Some(window)) = (winner.source, self.window(&winner.name))
+            && let Some(until) = window.state.until
+        {
+            let _infallible = write!(text, " until {}", clock(until, &window.zone, self.at));
         }
-        let others = [Source::Observed, Source::Forecast, Source::Cron].into_iter();
-        let others = others
-            .filter(|source| *source != winner.source)
-            .filter_map(|source| {
-                let of_source = self.proposals.iter().filter(|p| p.source == source);
-                let largest = of_source.filter_map(|p| p.replicas).max()?;
-                Some((source, largest))
-            });
-        let (same, below): (Vec<_>, Vec<_>) = others.partition(|(_, other)| *other == count);
-        for (word, list) in [("as does", same), ("above", below)] {
-            let names = list.iter().map(|(source, other)| match word {
-                "above" => format!("{source} {other}"),
-                _ => source.to_string(),
-            });
+        if winner.reason == Reason::WithinTolerance && asked != count {
+            let _infallible = write!(text, ", which is within the tolerance of {count}");
+        }
+        let others = self.others(winner);
+        let asks = |other: &&Proposal| other.asked.or(other.replicas);
+        for (word, order) in [
+            ("the same as", Ordering::Equal),
+            ("above", Ordering::Less),
+            ("below", Ordering::Greater),
+        ] {
+            let of_order = others.iter().filter(|o| asks(o).cmp(&Some(asked)) == order);
+            let names = of_order.map(|other| other_clause(other, order));
             let names: Vec<_> = names.collect();
             if !names.is_empty() {
                 let _infallible = write!(text, ", {word} {}", names.join(" and "));
             }
         }
+        if winner.reason == Reason::PodsWithoutMetrics {
+            let _infallible = write!(text, "; held at {count}: {}", winner.message);
+        }
         text
+    }
+
+    /// The largest proposal of each source but that of the winner.
+    fn others(&self, winner: &Proposal) -> Vec<&Proposal> {
+        let others = [Source::Observed, Source::Forecast, Source::Cron].into_iter();
+        let others = others.filter(|source| *source != winner.source);
+        let largest =
+            |source| proposals::largest(self.proposals.iter().filter(|p| p.source == source), None);
+        others.filter_map(largest).collect()
     }
 
     fn winning(&self) -> Option<(&Proposal, Replicas)> {
@@ -130,8 +149,8 @@ impl Decision {
         Some((proposal, proposal.replicas?))
     }
 
-    fn open_until(&self, cron: &str) -> Option<Timestamp> {
-        self.windows.iter().find(|(name, _)| name == cron)?.1.until
+    fn window(&self, cron: &str) -> Option<&DecidedWindow> {
+        self.windows.iter().find(|window| window.name == cron)
     }
 
     fn subject(&self, proposal: &Proposal) -> String {
@@ -175,20 +194,33 @@ fn short(identifier: &str) -> String {
     }
 }
 
-fn span(window: SignedDuration) -> String {
-    match (window.as_secs(), window.as_secs().checked_rem(60)) {
-        (seconds, Some(0)) => format!("{} min", seconds.div_euclid(60)),
-        (seconds, _) => format!("{seconds} s"),
+/// What another source than the winner's asks for, and what holds it.
+fn other_clause(other: &Proposal, order: Ordering) -> String {
+    let (Some(asked), Some(replicas)) = (other.asked, other.replicas) else {
+        let count = other.replicas.filter(|_| order.is_ne());
+        let count = count.map_or_else(String::new, |count| format!(" {count}"));
+        return format!("{}{count}", other.source);
+    };
+    match other.reason {
+        Reason::PodsWithoutMetrics => format!(
+            "{} {asked} (held at {replicas}: {})",
+            other.source, other.message
+        ),
+        _ => format!(
+            "{} {asked} (within the tolerance of {replicas})",
+            other.source
+        ),
     }
 }
 
-/// A time of day, with the date if it is 20 hours away or more.
-fn clock(at: Timestamp, now: Timestamp) -> String {
+/// A time of day in a zone, with the date if it is 20 hours away or more.
+fn clock(at: Timestamp, zone: &Zone, now: Timestamp) -> String {
     let near = at.duration_since(now).abs() < SignedDuration::from_hours(20);
     let format = match (near, at.as_second().rem_euclid(60)) {
-        (true, 0) => "%H:%M UTC",
-        (true, _) => "%H:%M:%S UTC",
-        (false, _) => "%F %H:%M UTC",
+        (true, 0) => "%H:%M",
+        (true, _) => "%H:%M:%S",
+        (false, _) => "%F %H:%M",
     };
-    at.strftime(format).to_string()
+    let local = at.to_zoned(zone.rules().clone());
+    format!("{} {}", local.strftime(format), zone.name())
 }

@@ -44,7 +44,7 @@ use history::{ChildState, History};
 use proposals::Proposals;
 
 pub use context::{Child, Inputs};
-pub use decision::{Condition, ConditionKind, Decision, Winner};
+pub use decision::{Condition, ConditionKind, DecidedWindow, Decision, Winner};
 pub use limit::Limit;
 
 /// Decides how many replicas a workload should have at `now`, and what to do about it.
@@ -130,7 +130,9 @@ pub fn decide(
     let child = context.child_hpa(proposals.observed.as_ref(), &floor, &combined, &history);
     let limit_until = context.limit_until(&combined, &history);
     context.record(&mut history, &proposals, child);
-    let winner = proposals.winner();
+    let winner = proposals.winner(history.winner);
+    history.winner = winner.map(|(proposal, _)| proposal.source).or(history.winner);
+    let limit = combined.limit_after(winner.map(|(_, count)| count));
     let mut decision = Decision {
         at: now,
         current: context.current(),
@@ -143,8 +145,8 @@ pub fn decide(
         limited: combined.limited,
         desired: combined.desired,
         floor: floor.held.map(|_| floor.floor),
-        limit: combined.limit.or_else(|| context.kept(winner, &combined)),
-        limit_until,
+        limit: limit.or_else(|| context.kept(winner, &combined)),
+        limit_until: limit_until.filter(|_| limit.is_some()),
         conditions: Vec::new(),
         action: action::action(workload, context.current(), &combined, child.bounds),
         floor_lane: floor,

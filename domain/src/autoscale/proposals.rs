@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 
 use super::context::Context;
+use super::decision::DecidedWindow;
 use super::history::History;
 use super::published::{CronInputs, PublishedMetric, as_read_by_hpa, base_units};
 use crate::Replicas;
-use crate::cron::WindowState;
 use crate::forecast::{self, ForecastReading};
-use crate::hpa::{Behavior, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
+use crate::hpa::{
+    Basis, Behavior, Held, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile,
+};
 use crate::observation::{Cause, Unavailable};
 use crate::proposal::{Proposal, Reason, Source, Unit};
+use crate::words::counted;
 
 /// The proposals of all sources.
 pub(super) struct Proposals {
@@ -18,8 +21,8 @@ pub(super) struct Proposals {
     pub(super) observed: Option<Reconciliation>,
     /// Every proposal, in the order observed, forecast, cron.
     pub(super) all: Vec<Proposal>,
-    /// The cron windows by name.
-    pub(super) windows: Vec<(String, WindowState)>,
+    /// The cron windows.
+    pub(super) windows: Vec<DecidedWindow>,
     /// The largest of forecast and cron; none where they are metrics of the observed lane.
     pub(super) floor: Option<Replicas>,
     /// Forecasts and crons as metrics of the observed lane, in mode Metric.
@@ -27,12 +30,29 @@ pub(super) struct Proposals {
 }
 
 impl Proposals {
-    /// The largest proposal, the first of equals.
-    pub(super) fn winner(&self) -> Option<(&Proposal, Replicas)> {
-        let present = self.all.iter().filter_map(|p| Some((p, p.replicas?)));
-        // Of equal counts the first wins, in the order observed, forecast, cron.
-        present.reduce(|best, next| if next.1 > best.1 { next } else { best })
+    /// The proposal that wins; see [`Winner`](super::Winner). `last` is the source of the last winner.
+    pub(super) fn winner(&self, last: Option<Source>) -> Option<(&Proposal, Replicas)> {
+        let winner = largest(&self.all, last)?;
+        Some((winner, winner.replicas?))
     }
+}
+
+/// The largest of some proposals. Of equal ones: one that is not only held at its count, then one of the source
+/// `preferred`, then the first.
+pub(super) fn largest<'a>(
+    proposals: impl IntoIterator<Item = &'a Proposal>,
+    preferred: Option<Source>,
+) -> Option<&'a Proposal> {
+    let rank = |proposal: &Proposal| {
+        let is_held = proposal.asked < proposal.replicas && proposal.asked.is_some();
+        (
+            proposal.replicas,
+            !is_held,
+            Some(proposal.source) == preferred,
+        )
+    };
+    let present = proposals.into_iter().filter(|p| p.replicas.is_some());
+    present.reduce(|best, next| if rank(next) > rank(best) { next } else { best })
 }
 
 impl Context<'_> {
@@ -130,20 +150,20 @@ impl Context<'_> {
         proposals
     }
 
-    fn windows(&self) -> Vec<(String, WindowState)> {
+    fn windows(&self) -> Vec<DecidedWindow> {
         let windows = self.workload.windows.iter();
         windows
-            .map(|window| (window.name().to_owned(), window.state(self.now)))
+            .map(|window| DecidedWindow {
+                name: window.name().to_owned(),
+                zone: window.zone().clone(),
+                state: window.state(self.now),
+            })
             .collect()
     }
 
-    fn cron(&self, states: &[(String, WindowState)]) -> Vec<Proposal> {
-        let usable = self
-            .workload
-            .windows
-            .iter()
-            .zip(states)
-            .map(|(window, (name, state))| {
+    fn cron(&self, windows: &[DecidedWindow]) -> Vec<Proposal> {
+        let usable = self.workload.windows.iter().zip(windows).map(
+            |(window, DecidedWindow { name, state, .. })| {
                 let target = Replicas::new(window.target_replicas());
                 let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);
                 let reason = if state.active {
@@ -152,7 +172,8 @@ impl Context<'_> {
                     closed
                 };
                 cron_proposal(name, state.active.then_some(target), reason, String::new())
-            });
+            },
+        );
         let broken = self.workload.cron_problems().map(|(name, problem)| {
             cron_proposal(name, None, problem.reason, problem.message.clone())
         });
@@ -170,6 +191,7 @@ fn cron_proposal(
         source: Source::Cron,
         name: name.to_owned(),
         replicas,
+        asked: None,
         value: None,
         target: None,
         unit: Unit::Plain,
@@ -189,6 +211,7 @@ fn observed_proposal(
         source: Source::Observed,
         name: metric.identifier(),
         replicas: None,
+        asked: None,
         value: None,
         target,
         unit,
@@ -197,14 +220,43 @@ fn observed_proposal(
         details: None,
     };
     match outcome {
-        Some(Ok(proposal)) => Proposal {
-            replicas: Some(proposal.replicas),
-            value: value(proposal, unit),
-            ..absent(Reason::ValidMetricFound, "")
-        },
+        Some(Ok(proposal)) => {
+            let (reason, message) = grounds(&proposal.basis, proposal.replicas);
+            Proposal {
+                replicas: Some(proposal.replicas),
+                asked: Some(proposal.basis.asked).filter(|asked| *asked != proposal.replicas),
+                value: value(proposal, unit),
+                ..absent(reason, &message)
+            }
+        }
         Some(Err(unavailable)) => absent(unavailable.reason.into(), &unavailable.message),
         None => absent(Reason::NotComputed, ""),
     }
+}
+
+/// Why a metric proposes this count: the value alone, the tolerance, or what is assumed of pods without metrics.
+fn grounds(basis: &Basis, replicas: Replicas) -> (Reason, String) {
+    match (basis.held, basis.filled_ratio) {
+        (_, Some(_)) if basis.asked != replicas => (Reason::PodsWithoutMetrics, uncounted(basis)),
+        (Some(Held::WithinTolerance), None) => (Reason::WithinTolerance, String::new()),
+        _ => (Reason::ValidMetricFound, String::new()),
+    }
+}
+
+/// The pods whose metrics are assumed, such as `3 pods have no metrics yet`. Those that are not ready are assumed to be
+/// idle when scaling up, and do not count when scaling down.
+fn uncounted(basis: &Basis) -> String {
+    let unready = if basis.ratio > 1.0 { basis.unready } else { 0 };
+    let group = |pods: u32, one: &str, many: &str| {
+        let verb = if pods == 1 { one } else { many };
+        (pods > 0).then(|| format!("{} {verb}", counted(pods, "pod")))
+    };
+    let groups = [
+        group(basis.missing, "has no metrics yet", "have no metrics yet"),
+        group(unready, "is not ready yet", "are not ready yet"),
+    ];
+    let groups: Vec<_> = groups.into_iter().flatten().collect();
+    groups.join(" and ")
 }
 
 fn target(metric: &MetricSpec) -> (Unit, Option<f64>) {

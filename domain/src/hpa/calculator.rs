@@ -49,6 +49,8 @@ pub struct Basis {
     pub filled_ratio: Option<f64>,
     /// The count that the ratio was multiplied by, or would have been.
     pub base: u32,
+    /// What `ratio` alone asks for: the count without a tolerance, and as if missing pods were like the others.
+    pub asked: Replicas,
     /// Pods that count.
     pub ready: u32,
     /// Pods that are not ready yet.
@@ -272,6 +274,10 @@ fn settle(
     refill: impl FnOnce(Assumed) -> Option<Ratio>,
 ) -> (Replicas, Basis) {
     let (replicas, basis) = settle_observed(pods, first, context, refill);
+    let basis = Basis {
+        asked: basis.asked.saturating_add(context.unseen),
+        ..basis
+    };
     (replicas.saturating_add(context.unseen), basis)
 }
 
@@ -299,7 +305,7 @@ fn settle_observed(
         if context.tolerance.covers(r1) {
             return keep(basis, Held::WithinTolerance);
         }
-        return (Replicas::from_f64_ceil(r1 * f64::from(basis.ready)), basis);
+        return (basis.asked, basis);
     }
     let missing = match r1 {
         _ if pods.missing.is_empty() => None,
@@ -319,6 +325,7 @@ fn settle_observed(
     let basis = Basis {
         filled_ratio: Some(r2),
         base,
+        asked: Replicas::from_f64_ceil(r1 * current.as_f64()),
         ..basis
     };
     if context.tolerance.covers(r2) {
@@ -340,6 +347,7 @@ fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
         ratio,
         filled_ratio: None,
         base: ready,
+        asked: Replicas::from_f64_ceil(ratio * f64::from(ready)),
         ready,
         unready: count(pods.unready.len()),
         missing: count(pods.missing.len()),
@@ -366,10 +374,12 @@ fn by_total(
         ..Basis::default()
     };
     let replicas = if current == Replicas::ZERO {
-        Replicas::from_f64_ceil(ratio)
+        basis.asked = Replicas::from_f64_ceil(ratio);
+        basis.asked
     } else if context.tolerance.covers(ratio) {
         basis = Basis {
             base: current.get(),
+            asked: Replicas::from_f64_ceil(ratio * current.as_f64()),
             held: Some(Held::WithinTolerance),
             ..basis
         };
@@ -381,13 +391,14 @@ fn by_total(
             pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
         };
         let ready = count(context.pods.iter().filter(is_ready).count());
+        let serving = ready.saturating_add(context.unseen.get());
         basis = Basis {
             base: ready,
+            asked: Replicas::from_f64_ceil(ratio * f64::from(serving)),
             ready,
             ..basis
         };
-        let serving = ready.saturating_add(context.unseen.get());
-        Replicas::from_f64_ceil(ratio * f64::from(serving))
+        basis.asked
     };
     let value = MetricValue {
         value: Some(total),
@@ -405,11 +416,8 @@ fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> Met
     let running = context.scale.status;
     let ratio = as_f64(total) / (as_f64(target) * running.as_f64());
     let within = context.tolerance.covers(ratio);
-    let replicas = if within {
-        running
-    } else {
-        Replicas::from_f64_ceil(as_f64(total) / as_f64(target))
-    };
+    let asked = Replicas::from_f64_ceil(as_f64(total) / as_f64(target));
+    let replicas = if within { running } else { asked };
     let average_value = match (running, total) {
         (Replicas::ZERO, _) => None,
         (_, i64::MAX) => Some(i64::MAX),
@@ -424,6 +432,7 @@ fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> Met
         basis: Basis {
             ratio,
             base: running.get(),
+            asked,
             held: within.then_some(Held::WithinTolerance),
             ..Basis::default()
         },

@@ -144,28 +144,28 @@ fn not_evaluated(score: &Score) -> Option<String> {
 
 /// The difference between the runs, as a sentence.
 pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
-    let (a, b) = (f64::from(ours.under), f64::from(plain.under));
-    let minutes = if ours.under == plain.under {
-        match ours.under {
-            0 => "no under-provisioned minutes with either".to_owned(),
-            _ => "as many under-provisioned minutes".to_owned(),
-        }
-    } else if ours.under == 0 {
-        format!("no under-provisioned minutes instead of {}", plain.under)
-    } else if ours.under < plain.under {
-        format!("{} fewer under-provisioned minutes", part(1.0 - a / b))
-    } else if plain.under == 0 {
-        format!("{} under-provisioned minutes instead of none", ours.under)
-    } else {
-        format!("{} more under-provisioned minutes", part(a / b - 1.0))
+    let short = |under: u32| match under {
+        0 => "never".to_owned(),
+        minutes => format!("for {minutes} min"),
     };
-    let cost = more_percent(ours, plain) / 100.0;
-    let cost = match cost {
-        cost if cost.abs() < 0.005 => "the same replica-hours".to_owned(),
+    let minutes = match (ours.under, plain.under) {
+        (0, 0) => "neither Foretide nor a plain HPA is ever short of replicas".to_owned(),
+        (0, plain) => format!(
+            "Foretide is never short of replicas, a plain HPA {}",
+            short(plain)
+        ),
+        (ours, plain) => format!(
+            "Foretide is short of replicas {}, a plain HPA {}",
+            short(ours),
+            short(plain)
+        ),
+    };
+    let cost = match more_percent(ours, plain) / 100.0 {
+        cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
         cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
         cost => format!("{} fewer replica-hours", part(-cost)),
     };
-    let sentence = format!("{minutes} for {cost} than a plain HPA");
+    let sentence = format!("{minutes}; Foretide uses {cost}");
     match not_evaluated(ours) {
         Some(skipped) => format!("{sentence}; {skipped}"),
         None => sentence,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use foretide_domain::{
     proposal::Unit,
+    words::span,
     workload::{Mode, Strategy},
 };
 use foretide_models::{Forecast, Prediction, Sample};
@@ -45,7 +46,13 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
         Units::of(&plan.workload.metrics),
         screen,
     ));
-    blocks.push(decision::windows(&window_status(&plan.decision), screen));
+    let zones = plan.decision.windows.iter();
+    let zones = zones.map(|window| (window.name.clone(), window.zone.clone()));
+    blocks.push(decision::windows(
+        &window_status(&plan.decision),
+        &zones.collect(),
+        screen,
+    ));
     blocks.push(format!(
         "{}\n{}\n",
         decision::steps(&status, screen),
@@ -82,7 +89,7 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         workload.bounds.max,
         screen.paint(
             Paint::Dim,
-            &format!("{}; all times are UTC", clock(plan.at))
+            &format!("{}; times without a zone are UTC", clock(plan.at))
         )
     )
 }
@@ -95,12 +102,11 @@ fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
         .filter(|s| s.at >= from)
         .copied()
         .collect();
-    let window = plan
-        .workload
-        .prediction
-        .as_ref()
-        .map(|p| p.window)
-        .unwrap_or_default();
+    let configured = plan.workload.prediction.as_ref().map(|p| p.window);
+    // A direct forecast covers its own window, which is the one that the sentence names too.
+    let direct = made(outlook).and_then(Forecast::direct);
+    let window = direct.map(|peak| peak.window).or(configured);
+    let window = window.unwrap_or_default();
     let until = plan
         .at
         .checked_add(window.max(AHEAD))
@@ -140,8 +146,9 @@ fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
     if let Some(peak) = outlook.peak {
         let peak = Unit::of_metric(&metric).amount(peak);
         signs.push(format!(
-            "{} next {window:#}: peak {peak}",
-            screen.paint(Paint::Future, strip)
+            "{} next {}: peak {peak}",
+            screen.paint(Paint::Future, strip),
+            span(window)
         ));
     }
     format!("{metric}, the total of all pods\n{}", signs.join("   "))

@@ -1,5 +1,7 @@
 //! The conditions of an object: the decision's own, a child's in the place of three of them, and what went wrong.
 
+use std::collections::BTreeMap;
+
 use foretide_domain::{
     autoscale::{ConditionKind, Limit, action::Action},
     workload::Mode,
@@ -31,8 +33,11 @@ pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 /// The reason of an object about which nothing is decided, because the copies of what it needs may be out of date.
 pub(super) const CACHE_STALE: &str = "CacheStale";
 
+/// The reason of an object that does not act, because another one scales its target.
+pub(super) const TARGET_CONFLICT: &str = "TargetConflict";
+
 /// The reason of a target whose replicas another writer keeps changing.
-pub(in crate::controller) const EXTERNAL_WRITER: &str = "ExternalWriter";
+const EXTERNAL_WRITER: &str = "ExternalWriter";
 
 /// The reason of a target that KEDA scales by what the object publishes.
 const SCALED_BY_KEDA: &str = "ScaledByKEDA";
@@ -70,35 +75,39 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
     let is_ready =
         |own: &Condition| own.type_ == ConditionKind::Ready.as_str() && own.status == "True";
     let read = || read_by_others(applied).filter(|_| conditions.iter().any(is_ready));
-    if let Some(ready) = trouble(applied, invalid).or_else(read) {
+    let trouble = trouble(applied, invalid).map(|(reason, message)| {
+        condition(ConditionKind::Ready.as_str(), "False", reason, &message)
+    });
+    if let Some(ready) = trouble.or_else(read) {
         conditions.retain(|condition| condition.type_ != ready.type_);
         conditions.insert(0, ready);
     }
     conditions
 }
 
-fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
-    let not_ready =
-        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "False", reason, message);
+/// Why the object is not ready, if so: the reason, and what to do.
+pub(super) fn trouble(
+    applied: &Applied,
+    invalid: Option<&Invalid>,
+) -> Option<(&'static str, String)> {
     match &applied.outcome {
         // Decided again within a second.
         Err(ClusterError::Conflict { .. }) | Ok(_) => {}
-        Err(error) => return Some(not_ready(failure(applied), &error.to_string())),
+        Err(error) => return Some((failure(applied), error.to_string())),
     }
     if let Some(invalid) = invalid {
-        return Some(not_ready(INVALID_SPEC, &kept_in_force(invalid)));
+        return Some((INVALID_SPEC, kept_in_force(invalid)));
     }
     let part = &applied.decided.part;
     if let Some(older) = &part.conflicts.older {
         let message = format!(
-            "{} {older} scales the same target and is older; delete one of the two; until then \
-             this object only previews",
+            "not acting: {} {older} scales the same target and is older; delete one of the two",
             part.owner.kind.resource()
         );
-        return Some(not_ready("TargetConflict", &message));
+        return Some((TARGET_CONFLICT, message));
     }
     if let Some(message) = &applied.decided.replica_conflict {
-        return Some(not_ready(EXTERNAL_WRITER, message));
+        return Some((EXTERNAL_WRITER, message.clone()));
     }
     let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
     let adopted = applied
@@ -110,7 +119,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     let is_served = part.keda_trigger(&applied.decided.observation).is_some();
     (is_conflict && !is_served).then(|| {
         let message = foreign_message(part.autoscaler.name(), foreign);
-        not_ready("TargetConflict", &message)
+        (TARGET_CONFLICT, message)
     })
 }
 
@@ -119,15 +128,14 @@ fn foreign_message(autoscaler: &str, foreign: &HpaView) -> String {
     let name = &foreign.name;
     match scaled_object(foreign) {
         Some(scaled_object) => format!(
-            "ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
+            "not acting: ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
              add the trigger {} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of \
-             this object, or delete one of the two; until then this object only previews",
+             this object, or delete one of the two",
             trigger_to_add(autoscaler)
         ),
         None => format!(
-            "horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate \
-             this object with {ADOPT}: \"true\" to take it over (mode Delegated or Metric); until then \
-             this object only previews"
+            "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate \
+             this object with {ADOPT}: \"true\" to take it over (mode Delegated or Metric)"
         ),
     }
 }
@@ -167,16 +175,21 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
 }
 
 /// What is reported of an invalid spec while an earlier one is in force.
-pub(super) fn kept_in_force(invalid: &Invalid) -> String {
+fn kept_in_force(invalid: &Invalid) -> String {
     format!("{invalid}; the last valid spec stays in force")
 }
 
-/// Why an object's status says that it is not ready, if it does.
-pub(super) fn not_ready(autoscaler: &Autoscaler) -> Option<&str> {
-    let known = autoscaler.status()?.conditions.as_deref()?;
-    let is_ready = |known: &&Condition| known.type_ == ConditionKind::Ready.as_str();
-    let ready = known.iter().find(is_ready)?;
-    (ready.status == "False").then_some(&*ready.reason)
+/// The reasons of the conditions of an object's status that are False, by their types.
+pub(super) fn warned_of(autoscaler: &Autoscaler) -> BTreeMap<&'static str, String> {
+    let known = autoscaler.status().and_then(|it| it.conditions.as_ref());
+    let known = known.into_iter().flatten();
+    let failed = known.filter(|known| known.status == "False");
+    let failed = failed.filter_map(|failed| {
+        let kind = ConditionKind::ALL.iter().map(|kind| kind.as_str());
+        let kind = kind.into_iter().find(|kind| *kind == failed.type_)?;
+        Some((kind, failed.reason.clone()))
+    });
+    failed.collect()
 }
 
 /// Whether an object's status says that KEDA scales its target by what it publishes.
@@ -189,7 +202,7 @@ pub(super) fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
     known.any(|known| known.reason == SCALED_BY_KEDA)
 }
 
-pub(super) fn failure(applied: &Applied) -> &'static str {
+fn failure(applied: &Applied) -> &'static str {
     match applied.decided.decision.action {
         Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
         Action::Child { .. } | Action::Hold { .. } => "FailedReconcileHPA",

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
 use crate::autoscale::history::History;
 use crate::autoscale::{Condition, Decision, Limit, Winner};
-use crate::cron::Window;
+use crate::cron::{Window, WindowText, Zone};
 use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
 use crate::observation::Status;
 use crate::proposal::{Reason, Source};
@@ -61,7 +61,7 @@ fn a_message_names_the_count_and_the_largest_proposal() {
                 ..four()
             },
             "9 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
-             as does cron, above observed 4",
+             the same as cron, above observed 4",
         ),
         (
             Scenario {
@@ -132,7 +132,7 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
                 ..four()
             },
             "4 replicas: no metric, forecast or cron asks for a count; \
-             not lowered while metrics are unavailable: queue (MetricNotRead)",
+             not lowered while a metric has no value: queue (MetricNotRead)",
         ),
         (
             cron_only,
@@ -142,6 +142,140 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
     ];
     for (scenario, want) in table {
         assert_eq!(after(&scenario, 1).message(), want);
+    }
+}
+
+#[test]
+fn a_source_is_reported_with_what_its_value_asks_for_and_what_holds_the_count() {
+    let pods = |forecast| Scenario {
+        metrics: Metrics::Pods,
+        start: 3,
+        demand: vec![2.1],
+        forecast,
+        startup: 60,
+        ..Scenario::default()
+    };
+    let table = [
+        (
+            pods(vec![Some(6.6)]),
+            "7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, \
+             above observed 5 (held at 7: 4 pods have no metrics yet)",
+        ),
+        (
+            pods(vec![Some(6.6), None]),
+            "7 replicas: load at 0.7 against a target of 1 asks for 5; held at 7: 4 pods have no metrics yet",
+        ),
+        (
+            pods(vec![Some(6.6), Some(5.6)]),
+            "7 replicas: load at 0.7 against a target of 1 asks for 5, below forecast 6; \
+             held at 7: 4 pods have no metrics yet",
+        ),
+        (
+            Scenario {
+                demand: vec![4.0, 8.6],
+                forecast: vec![Some(8.0)],
+                ..four()
+            },
+            "8 replicas: the forecast for load (8 over the next 60 min at 1 per replica) asks for 8, \
+             below observed 9 (within the tolerance of 8)",
+        ),
+        (
+            Scenario {
+                demand: vec![4.3],
+                ..four()
+            },
+            "4 replicas: queue at 1.075 against a target of 1 asks for 5, which is within the tolerance of 4",
+        ),
+        (
+            Scenario {
+                forecast: vec![Some(8.0), Some(8.6)],
+                ..four()
+            },
+            "8 replicas: the forecast for load (8.6 over the next 60 min at 1 per replica) asks for 9, \
+             which is within the tolerance of 8, above observed 4",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 2).message(), want);
+    }
+}
+
+#[test]
+fn of_equal_proposals_the_one_that_asked_first_wins() {
+    let forecast_first = Scenario {
+        demand: vec![4.0, 7.0],
+        forecast: vec![Some(7.0)],
+        ..four()
+    };
+    let observed_first = Scenario {
+        start: 7,
+        demand: vec![7.0],
+        forecast: vec![None, Some(7.0)],
+        ..Scenario::default()
+    };
+    for (scenario, want) in [
+        (
+            forecast_first,
+            "7 replicas: the forecast for load (7 over the next 60 min at 1 per replica) asks for 7, \
+             the same as observed",
+        ),
+        (
+            observed_first,
+            "7 replicas: queue at 1 against a target of 1 asks for 7, the same as forecast",
+        ),
+    ] {
+        assert_eq!(after(&scenario, 3).message(), want);
+    }
+}
+
+#[test]
+fn a_limit_that_changes_nothing_is_not_reported() {
+    let scenario = Scenario {
+        start: 5,
+        demand: vec![5.0, 3.0],
+        forecast: vec![Some(5.0)],
+        ..Scenario::default()
+    };
+    let decision = after(&scenario, 3);
+    assert_eq!((decision.limit, decision.limit_until), (None, None));
+    assert_eq!(
+        decision.message(),
+        "5 replicas: the forecast for load (5 over the next 60 min at 1 per replica) asks for 5, above observed 3"
+    );
+}
+
+#[test]
+fn times_of_a_cron_window_are_in_its_own_zone() {
+    let of_berlin = |start, end| {
+        let text = WindowText {
+            name: "office",
+            start,
+            end,
+            timezone: "Europe/Berlin",
+            target_replicas: 9,
+        };
+        Window::parse(&text, &Zone::utc()).unwrap()
+    };
+    let no_metrics = Scenario {
+        metrics: Metrics::None,
+        start: 2,
+        ..Scenario::default()
+    };
+    for (scenario, window, want) in [
+        (
+            four(),
+            of_berlin("0 1 * * *", "30 2 * * *"),
+            "9 replicas: the cron window office asks for 9 until 02:30 Europe/Berlin, above observed 4",
+        ),
+        (
+            no_metrics,
+            of_berlin("39 2 * * *", "0 3 * * *"),
+            "2 replicas: no cron window is open, so the current count stays; office opens at 02:39 Europe/Berlin",
+        ),
+    ] {
+        let mut world = World::new(&scenario, Mode::Direct);
+        world.workload.windows = vec![window];
+        assert_eq!(world.decide(at(0)).message(), want);
     }
 }
 

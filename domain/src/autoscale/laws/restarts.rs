@@ -40,6 +40,7 @@ fn through_status(history: &History) -> History {
         },
         floors,
         forecast_held: history.forecast_held.clone(),
+        winner: history.winner,
         hold_until: history.hold_until,
         child: history.child,
     }
