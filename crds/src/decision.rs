@@ -47,6 +47,45 @@ pub struct EffectiveHorizontalPodAutoscalerStatus {
     /// State that the controller restores after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryStatus>,
+
+    /// The last changes of the number of replicas, oldest first; at most ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub changes: Option<Vec<ReplicaChangeStatus>>,
+}
+
+/// One change of the number of replicas, and why it was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaChangeStatus {
+    /// When the change was seen.
+    pub time: Time,
+
+    /// Number of replicas before.
+    pub from: i32,
+
+    /// Number of replicas after.
+    pub to: i32,
+
+    /// The sentence of the decision that made the change.
+    pub message: String,
+}
+
+/// The largest number of replicas that each source proposes; absent if it proposes none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReplicas {
+    /// By observed metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<i32>,
+
+    /// By forecasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<i32>,
+
+    /// By open cron windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<i32>,
 }
 
 /// One decision: the proposals, and the steps from them to one number of replicas.
@@ -71,7 +110,12 @@ pub struct DecisionStatus {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub proposals: Option<Vec<ProposalStatus>>,
 
-    /// Source of the largest proposal.
+    /// The largest proposal of each source, in replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<SourceReplicas>,
+
+    /// Source of the largest proposal. Of equal ones: one whose value asks for so many, before one that is only held
+    /// there; then the one that did so first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub winner: Option<ProposalSource>,
 

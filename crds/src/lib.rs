@@ -49,7 +49,8 @@ mod time_series_prediction;
 
 pub use decision::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ForecastStatus, HistoryStatus, Lane,
-    ProposalSource, ProposalStatus, RecommendationStatus, ScaleEventStatus, WindowStatus,
+    ProposalSource, ProposalStatus, RecommendationStatus, ReplicaChangeStatus, ScaleEventStatus,
+    SourceReplicas, WindowStatus,
 };
 pub use effective_hpa::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,

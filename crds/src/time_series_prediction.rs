@@ -41,6 +41,18 @@ use crate::{Algorithm, ForecastStatus};
         description = "How far ahead the forecast looks."
     ),
     printcolumn(
+        name = "READY",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether every metric has a forecast."
+    ),
+    printcolumn(
+        name = "PEAK",
+        type_ = "string",
+        json_path = ".status.predictionMetrics[0].peak",
+        description = "Highest value forecast for the first metric, in its unit, when the status was written."
+    ),
+    printcolumn(
         name = "AGE",
         type_ = "date",
         json_path = ".metadata.creationTimestamp",
@@ -159,6 +171,11 @@ pub struct PredictionMetricStatus {
     /// The forecast series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction: Option<Vec<PredictedSeries>>,
+
+    /// Highest value that is forecast for the prediction window, in the unit of the metric, as text. As of the last
+    /// write of the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<String>,
 
     /// Whether the forecast can be used.
     pub ready: bool,

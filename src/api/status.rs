@@ -1,7 +1,9 @@
 //! Decisions, forecasts, conditions and the ledger of a fleet as the fields of a status, for the controller, the
 //! forecaster and the command line.
 
-use foretide_crds::{DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, WindowStatus};
+use foretide_crds::{
+    DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, SourceReplicas, WindowStatus,
+};
 use foretide_domain::{
     Replicas,
     autoscale::Decision,
@@ -29,6 +31,7 @@ pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
         leader_epoch: None,
         current_replicas: count(decision.current),
         proposals: Some(decision.proposals.iter().map(proposal_status).collect()),
+        sources: Some(sources(decision)),
         winner: decision.winner.as_ref().map(|winner| source(winner.source)),
         maximum: decision.maximum.and_then(count),
         stabilized: count(decision.stabilized),
@@ -37,6 +40,16 @@ pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
         floor: decision.floor.and_then(count),
         limit: decision.limit.map(|limit| limit.as_str().to_owned()),
         message: Some(excerpt(&decision.message(), MESSAGE_MAX)),
+    }
+}
+
+/// The largest proposal of each source.
+fn sources(decision: &Decision) -> SourceReplicas {
+    let largest = |source| decision.largest(source).map(Replicas::as_i32);
+    SourceReplicas {
+        observed: largest(Source::Observed),
+        forecast: largest(Source::Forecast),
+        cron: largest(Source::Cron),
     }
 }
 
@@ -61,15 +74,24 @@ const fn source(source: Source) -> ProposalSource {
     }
 }
 
+/// The source of a decision that a status names.
+pub(crate) const fn stored_source(source: ProposalSource) -> Source {
+    match source {
+        ProposalSource::Observed => Source::Observed,
+        ProposalSource::Forecast => Source::Forecast,
+        ProposalSource::Cron => Source::Cron,
+    }
+}
+
 /// `status.windows` of a decision.
 pub(crate) fn window_status(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
         .iter()
-        .map(|(name, state)| WindowStatus {
-            name: name.clone(),
-            active: state.active,
-            next_transition: state.next_transition.map(Time),
+        .map(|window| WindowStatus {
+            name: window.name.clone(),
+            active: window.state.active,
+            next_transition: window.state.next_transition.map(Time),
         })
         .collect()
 }

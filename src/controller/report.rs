@@ -6,6 +6,7 @@
 //! [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what was applied, and
 //! its own failure is only logged.
 
+mod changes;
 mod conditions;
 mod events;
 mod fingerprint;
@@ -13,8 +14,9 @@ mod queue;
 mod status;
 mod written;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -22,7 +24,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub(super) use conditions::INVALID_SPEC;
 
 use self::{
+    changes::ReplicaChanges,
     conditions::CACHE_STALE,
+    events::Warning,
     fingerprint::StatusFingerprint,
     written::{NewStatus, WrittenStatus},
 };
@@ -67,8 +71,10 @@ pub(super) struct ReportState {
     pub(super) forecast: BTreeSet<String>,
     /// The status that was written last.
     written: WrittenStatus,
-    /// The reason of the last warning, while what it warned of lasts.
-    warned: Option<&'static str>,
+    /// The last changes of the number of replicas.
+    changes: ReplicaChanges,
+    /// The reasons of the last warnings by condition, while what they warned of lasts.
+    warned: BTreeMap<&'static str, String>,
 }
 
 /// The parts of an object's state that its report is made from.
@@ -116,7 +122,9 @@ impl ReportState {
             },
             forecast: BTreeSet::new(),
             written: WrittenStatus::of_stored(autoscaler),
-            warned: None,
+            changes: ReplicaChanges::of_stored(autoscaler.status()),
+            // After a restart the status shows which warnings were reported last.
+            warned: conditions::warned_of(autoscaler),
         }
     }
 
@@ -130,14 +138,14 @@ impl ReportState {
         self.written.ledger()
     }
 
-    /// A warning, unless the same was the last one, or status says it since before we were started.
-    fn first_of(&mut self, warning: EventNote, autoscaler: &Autoscaler) -> Option<EventNote> {
-        let before = self.warned.replace(warning.reason);
-        let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
-        // After a restart the status shows which warning was reported last.
-        let is_known =
-            before == Some(warning.reason) || (self.written.is_restored() && in_status());
-        (!is_known).then_some(warning)
+    /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
+    /// event.
+    fn first_of(&mut self, Warning { condition, event }: Warning) -> Option<EventNote> {
+        let before = match &event {
+            Some(event) => self.warned.insert(condition, event.reason.to_owned()),
+            None => self.warned.remove(condition),
+        };
+        event.filter(|event| before.as_deref() != Some(event.reason))
     }
 }
 
@@ -166,18 +174,19 @@ impl Reporter<'_> {
         log(applied, extras.change.as_deref());
         let mut events = extras.events;
         events.extend(events::events(applied));
-        match events::warning(applied, invalid) {
-            Some(warning) => events.extend(state.first_of(warning, autoscaler)),
-            // A problem that returns is worth another event.
-            None => state.warned = None,
-        }
+        events.extend(state.changes.follow(applied, self.now));
+        let warnings = events::warnings(applied, invalid, &extras.conditions);
+        events.extend(warnings.filter_map(|warning| state.first_of(warning)));
         let mut conditions = conditions::of(applied, invalid);
         conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
         conditions.extend(extras.conditions);
         let conditions = conditions::since(conditions, autoscaler, self.now);
         self.publish_conditions(&state.labels, &conditions);
         let status = Status {
-            common: status::status(target, applied, conditions),
+            common: EffectiveHorizontalPodAutoscalerStatus {
+                changes: state.changes.status(),
+                ..status::status(target, applied, conditions)
+            },
             fleet: extras.status,
         };
         Report {
@@ -237,6 +246,7 @@ impl Reporter<'_> {
         state.written.compare(&status, self.now);
         // The watch may still show the object with an older ledger.
         status.fleet.ledger = state.ledger();
+        status.common.changes = state.changes.status();
         let mut known = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
             known.retain(|condition| condition.type_ != *kind);
@@ -249,14 +259,11 @@ impl Reporter<'_> {
         let status = state
             .written
             .unless_equal(status, state.written.publishes());
-        let warning = troubles.first().map(|(_, reason, note)| EventNote {
-            warning: true,
-            reason,
-            action: "Decide",
-            note: note.clone(),
+        let first = troubles.first();
+        let events = first.and_then(|&(condition, reason, ref note)| {
+            let event = Some(events::warning(reason, "Decide", note.clone()));
+            state.first_of(Warning { condition, event })
         });
-        let warning = warning.filter(|_| status.is_some());
-        let events = warning.and_then(|warning| state.first_of(warning, autoscaler));
         Report {
             autoscaler: autoscaler.clone(),
             events: events.into_iter().collect(),
@@ -276,16 +283,7 @@ pub(super) fn change(applied: &Applied) -> Option<String> {
 fn counts(decided: &Decided) -> Counts {
     let decision = &decided.decision;
     let bound = |bound: Replicas| decided.acts().then(|| bound.get());
-    let largest = |source: Source| {
-        let of_source = decision
-            .proposals
-            .iter()
-            .filter(|proposal| proposal.source == source);
-        of_source
-            .filter_map(|proposal| proposal.replicas)
-            .max()
-            .map(Replicas::get)
-    };
+    let largest = |source| decision.largest(source).map(Replicas::get);
     Counts {
         current: decision.current.get(),
         desired: decision.desired.get(),

@@ -279,6 +279,7 @@ impl SeriesOutcome {
         match self.outcome {
             Ok((forecast, details)) => PredictionMetricStatus {
                 ready: true,
+                peak: forecast.demand(now, window).map(rounded),
                 prediction: Some(vec![PredictedSeries {
                     samples: Some(samples(&forecast, window, now)),
                     ..PredictedSeries::default()
@@ -295,6 +296,11 @@ impl SeriesOutcome {
             },
         }
     }
+}
+
+/// A number for people, to three decimals.
+fn rounded(value: f64) -> String {
+    format!("{}", (value * 1000.0).round() / 1000.0)
 }
 
 fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {

@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
 
+mod changes;
 mod clock;
 mod forecasts;
 mod isolation;

@@ -409,7 +409,9 @@ fn kubectl_shows_policy_bounds_replicas_and_readiness() {
         .collect();
     assert_eq!(
         shown,
-        ["POLICY", "MINPODS", "MAXPODS", "REPLICAS", "READY", "AGE"]
+        [
+            "POLICY", "MINPODS", "MAXPODS", "CURRENT", "DESIRED", "WINNER", "READY", "AGE"
+        ]
     );
 }
 

@@ -1,55 +1,76 @@
 //! Events of an object: one for each change, and a warning for what went wrong, once for as long as it lasts.
 
+use foretide_domain::{autoscale::ConditionKind, observation::Status, proposal::Reason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::conditions::{self, INVALID_SPEC, TARGET_CONFLICT};
 use crate::{
     api::validation::Invalid,
     controller::apply::{Applied, Effect, HpaChange},
-    ports::{ClusterError, EventNote},
+    ports::EventNote,
 };
 
-use super::conditions::{EXTERNAL_WRITER, INVALID_SPEC, failure, kept_in_force};
-
-pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
-    let effect = applied.outcome.as_ref().ok();
-    effect.map_or_else(Vec::new, |effect| effect_events(applied, effect))
+/// The event about a condition while that is False.
+pub(super) struct Warning {
+    /// The type of the condition.
+    pub(super) condition: &'static str,
+    /// None while there is nothing to warn of.
+    pub(super) event: Option<EventNote>,
 }
 
-/// What went wrong, if anything did: a write that was not accepted, or a spec that cannot be acted on.
-pub(super) fn warning(applied: &Applied, invalid: Option<&Invalid>) -> Option<EventNote> {
-    let warning = |reason, action, note| EventNote {
+/// What was done to HPAs and workloads.
+pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
+    let effect = applied.outcome.as_ref().ok();
+    effect.map_or_else(Vec::new, effect_events)
+}
+
+/// The warnings that the conditions of a sync give: for each condition that has one, its event or none. `more` are the
+/// conditions that only this kind of object has.
+pub(super) fn warnings(
+    applied: &Applied,
+    invalid: Option<&Invalid>,
+    more: &[Condition],
+) -> impl Iterator<Item = Warning> {
+    let contested = more.iter().find(|known| known.reason == TARGET_CONFLICT);
+    let contested = contested.map(|known| (TARGET_CONFLICT, known.message.clone()));
+    let ready = conditions::trouble(applied, invalid).or(contested);
+    let ready = ready.map(|(reason, note)| {
+        let is_spec = [INVALID_SPEC, TARGET_CONFLICT].contains(&reason);
+        warning(reason, if is_spec { "Decide" } else { "Scale" }, note)
+    });
+    let of_decision = [ConditionKind::PredictionReady, ConditionKind::CronReady].map(|kind| {
+        let mut own = applied.decided.decision.conditions.iter();
+        let failed = own.find(|own| own.kind == kind && own.status == Status::False);
+        // Nothing was lost where there is too little history yet.
+        let failed = failed.filter(|own| own.reason != Reason::InsufficientHistory.as_str());
+        Warning {
+            condition: kind.as_str(),
+            event: failed.map(|own| warning(own.reason, "Decide", own.message.clone())),
+        }
+    });
+    let ready = Warning {
+        condition: ConditionKind::Ready.as_str(),
+        event: ready,
+    };
+    std::iter::once(ready).chain(of_decision)
+}
+
+pub(super) const fn warning(reason: &'static str, action: &'static str, note: String) -> EventNote {
+    EventNote {
         warning: true,
         reason,
         action,
         note,
-    };
-    match &applied.outcome {
-        Err(ClusterError::Conflict { .. }) | Ok(_) => {
-            let invalid =
-                invalid.map(|invalid| warning(INVALID_SPEC, "Decide", kept_in_force(invalid)));
-            let foreign = applied.decided.replica_conflict.clone();
-            invalid.or_else(|| foreign.map(|note| warning(EXTERNAL_WRITER, "Scale", note)))
-        }
-        Err(error) => Some(warning(failure(applied), "Scale", error.to_string())),
     }
 }
 
-fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
-    let scaled = effect.scaled.map(|to| EventNote {
-        warning: false,
-        reason: "Scaled",
-        action: "Scale",
-        note: format!(
-            "scaled from {} to {to}: {}",
-            applied.decided.decision.current,
-            applied.decided.decision.message()
-        ),
-    });
+fn effect_events(effect: &Effect) -> Vec<EventNote> {
     let name = effect
         .child
         .as_ref()
         .map_or("", |child| child.name.as_str());
     let changes = effect.changes.iter();
-    let changes = changes.filter_map(|change| change.event(name));
-    changes.chain(scaled).collect()
+    changes.filter_map(|change| change.event(name)).collect()
 }
 
 // === impl HpaChange ===

@@ -4,6 +4,7 @@
 //! first three significant digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource};
+use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -14,6 +15,13 @@ use crate::{
     },
     controller::fleet::last_move::gist,
 };
+
+/// The reasons of a count that its value asks for, or that is within the tolerance of it.
+const PLAIN: [Reason; 3] = [
+    Reason::ValidMetricFound,
+    Reason::ForecastReady,
+    Reason::WithinTolerance,
+];
 
 /// What is compared of a status with the status that was written last.
 #[derive(Debug, Clone)]
@@ -61,6 +69,11 @@ impl StatusFingerprint {
         self.gist == other.gist
     }
 
+    /// Whether nothing of a decision is in the status.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gist.common.expect_replicas.is_none()
+    }
+
     /// Whether others read the forecasts of the object.
     pub(super) const fn publishes(&self) -> bool {
         self.publishes
@@ -83,17 +96,24 @@ impl Gist {
     fn of(status: &Status, publishes: bool) -> Self {
         let mut common = status.common.clone();
         common.history = None;
+        // A change comes with another count.
+        common.changes = None;
         common.last_scale_time = None;
         if let Some(decision) = &mut common.decision {
             decision.time = None;
             decision.leader_epoch = None;
             decision.message = None;
+            // The largest of the proposals, which are compared.
+            decision.sources = None;
             for proposal in decision.proposals.iter_mut().flatten() {
                 let is_read = publishes && proposal.source == ProposalSource::Forecast;
                 for number in [&mut proposal.value, &mut proposal.target] {
                     *number = number.take().filter(|_| is_read).map(three_digits);
                 }
                 proposal.forecast = None;
+                // Whether a value is within the tolerance changes as often as the value.
+                let is_plain = |reason: &String| PLAIN.iter().any(|plain| plain.as_str() == reason);
+                proposal.reason = proposal.reason.take().filter(|reason| !is_plain(reason));
             }
         }
         for condition in common.conditions.iter_mut().flatten() {

@@ -31,5 +31,7 @@ pub(super) fn status(
         decision: Some(decision_status(decision)),
         windows: (!decision.windows.is_empty()).then(|| window_status(decision)),
         history: Some(target::kept(&state.history)),
+        // The changes are the object's, not the target's.
+        changes: None,
     }
 }

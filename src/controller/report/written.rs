@@ -20,6 +20,9 @@ use crate::{
 const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How often this time doubles at most: to an hour.
 const MOST_DOUBLINGS: u32 = 6;
+/// How often a status is written again that is stored afterwards as it was before. Then the API server keeps no more of
+/// it, because the CustomResourceDefinition is of an older version.
+const MOST_FUTILE: u32 = 2;
 
 /// The status of an object that was written last; clones share it.
 #[derive(Debug, Clone)]
@@ -35,8 +38,6 @@ struct Written {
 #[derive(Debug)]
 struct LastStatus {
     fingerprint: StatusFingerprint,
-    /// Whether it was there before the controller started.
-    is_restored: bool,
     /// How many ledgers were stored by themselves.
     ledgers: u64,
     /// Since when the stored status differs from it, as far as the watch shows.
@@ -45,6 +46,9 @@ struct LastStatus {
     is_lost: bool,
     /// How often in a row it was written again without effect.
     repairs: u32,
+    /// The stored status when it was compared last, and when it was written again last.
+    stored: Option<StatusFingerprint>,
+    replaced: Option<StatusFingerprint>,
 }
 
 /// A status that differs from the one that was written last, or from the stored one.
@@ -74,11 +78,12 @@ impl WrittenStatus {
         Self(Arc::new(Written {
             last: Mutex::new(LastStatus {
                 fingerprint: StatusFingerprint::of(&autoscaler.stored_status(), publishes),
-                is_restored: true,
                 ledgers: 0,
                 differs_since: None,
                 is_lost: false,
                 repairs: 0,
+                stored: None,
+                replaced: None,
             }),
             turn: tokio::sync::Mutex::new(()),
         }))
@@ -92,11 +97,17 @@ impl WrittenStatus {
             last.differs_since = None;
             last.is_lost = false;
             last.repairs = 0;
+            last.replaced = None;
         } else {
             let since = *last.differs_since.get_or_insert(now);
             let limit = REPAIR_AFTER * (1 << last.repairs.min(MOST_DOUBLINGS));
+            let is_same = |before: &StatusFingerprint| before.is_same_as(&stored);
+            let is_as_before = last.replaced.as_ref().is_some_and(is_same);
             // A clock that was set back ends the wait, too.
-            last.is_lost = now.duration_since(since).abs() >= limit;
+            let is_due = now.duration_since(since).abs() >= limit;
+            let is_part = is_as_before && !stored.is_empty();
+            last.is_lost = is_due && !(is_part && last.repairs >= MOST_FUTILE);
+            last.stored = Some(stored);
         }
     }
 
@@ -132,11 +143,6 @@ impl WrittenStatus {
         self.last().fingerprint.publishes()
     }
 
-    /// Whether the controller has written none yet.
-    pub(super) fn is_restored(&self) -> bool {
-        self.last().is_restored
-    }
-
     fn last(&self) -> MutexGuard<'_, LastStatus> {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,6 +161,9 @@ impl LastStatus {
         self.differs_since = None;
         if std::mem::take(&mut self.is_lost) {
             self.repairs = self.repairs.saturating_add(1);
+            self.replaced = self.stored.take();
+        } else {
+            self.replaced = None;
         }
     }
 }
@@ -185,7 +194,6 @@ impl NewStatus {
         if outcome.is_ok() {
             let mut last = written.last();
             last.fingerprint = fingerprint;
-            last.is_restored = false;
             last.was_written();
         }
         Some(outcome)
@@ -263,6 +271,31 @@ mod tests {
         last.compare(&status(4), at(60));
         last.compare(&Status::default(), at(61));
         assert!(last.unless_equal(status(4), false).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_status_of_which_the_server_keeps_only_a_part_is_written_again_twice() {
+        let last = written();
+        let whole = || {
+            let mut status = status(4);
+            status.common.observed_generation = Some(7);
+            status
+        };
+        assert!(write(last.unless_equal(whole(), false).unwrap()).await);
+        let mut repairs = 0;
+        for minute in 0..600 {
+            // An older definition has no field for the generation.
+            last.compare(&status(4), at(60 * minute));
+            if let Some(repair) = last.unless_equal(whole(), false) {
+                assert!(write(repair).await);
+                repairs += 1;
+            }
+        }
+        assert_eq!(repairs, 2);
+        // Another writer changes what is kept.
+        last.compare(&status(9), at(60 * 600));
+        last.compare(&status(9), at(60 * 700));
+        assert!(last.unless_equal(whole(), false).is_some());
     }
 
     #[tokio::test]

@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 /// Fields of a status that are times, measured values, or the sentences that name them. A change of one of them alone is
 /// not worth a write of the status either.
-const MASKED: [&str; 12] = [
+const MASKED: [&str; 13] = [
+    "changes",
     "lastTransitionTime",
     "lastScaleTime",
     "lastTransfer",

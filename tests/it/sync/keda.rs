@@ -80,15 +80,20 @@ async fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_flo
     let writes = world.sync(15).await;
     assert_eq!(
         writes,
-        ["delete hpa ehpa-web", "event web HPARemoved", "status web"]
+        [
+            "delete hpa ehpa-web",
+            "event web HPARemoved",
+            "event web TargetConflict",
+            "status web"
+        ]
     );
     let conflict = ("False".to_owned(), "TargetConflict".to_owned());
     assert_eq!(world.fake.ready("web"), conflict);
     assert_eq!(
         message(&world.fake),
-        "ScaledObject web (horizontalpodautoscaler keda-hpa-web) scales the same target and is not changed; add the trigger \
+        "not acting: ScaledObject web (horizontalpodautoscaler keda-hpa-web) scales the same target and is not changed; add the trigger \
          {type: external, metadata: {scalerAddress: \"foretide-keda-scaler.foretide-system.svc:9000\", enableTLS: \"true\", \
-         autoscaler: web}} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of this object, or delete one of the two; until then this object only previews"
+         autoscaler: web}} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of this object, or delete one of the two"
     );
     keda_hpa(&world.fake, &["s0-cpu-something", "s1-foretide-floor-web"]);
     assert_eq!(world.sync(30).await, ["status web"]);
