@@ -4,6 +4,8 @@
 //! was done. A fleet is explained like an autoscaler of one cluster, with its clusters added.
 
 mod fleet;
+mod live;
+mod table;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
+    ScaleStrategy,
 };
 use foretide_domain::{cron::Zone, hpa::MetricSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -18,25 +21,28 @@ use serde_json::json;
 
 use super::{
     context::CommandContext,
-    decision::{self, Units, WIDTH, clock},
+    decision::{self, Units, WIDTH, Zones, clock},
     inputs,
     manifest::Document,
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
     validate::{KINDS, is},
 };
 use crate::{
-    adapters::kube::{ConnectError, Connection},
     api::{
         autoscaler::Autoscaler,
         status::is_healthy,
         validation::{self, Invalid},
     },
-    error::chain,
-    ports::ClusterError,
     printable,
 };
 
-pub use self::fleet::{fleet_json, fleet_text};
+pub use self::{
+    fleet::{fleet_json, fleet_text},
+    live::{ClusterArgs, ObjectName},
+};
+
+/// The reason of the condition `Ready` of an object that does not act, because another one scales its target.
+const CONFLICT: &str = "TargetConflict";
 
 /// Arguments of `foretide explain`.
 #[expect(
@@ -45,24 +51,22 @@ pub use self::fleet::{fleet_json, fleet_text};
 )]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExplainArgs {
-    /// EffectiveHorizontalPodAutoscaler or FederatedHPA in the cluster
-    #[arg(
-        value_name = "NAMESPACE/NAME",
-        value_parser = parse_object,
-        required_unless_present = "files",
-        conflicts_with = "files"
-    )]
-    pub object: Option<(String, String)>,
+    /// EffectiveHorizontalPodAutoscaler or FederatedHPA in the cluster; without one, those of the namespace are listed
+    #[arg(value_name = "[NAMESPACE/]NAME", conflicts_with = "files")]
+    pub object: Option<ObjectName>,
     /// Read the object and its status from a file, as `kubectl get -o yaml` prints it, instead of the cluster; - reads
     /// standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Option<PathBuf>,
-    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one]
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Print the last changes of the replicas, the latest first, each with its reason
     #[arg(long)]
-    pub context: Option<String>,
+    pub history: bool,
+    /// Print the explanation again after each change, until Ctrl-C
+    #[arg(short, long, requires = "object")]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TextFormat,
@@ -79,37 +83,49 @@ struct Explanation<'a> {
     clusters: String,
 }
 
-fn parse_object(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err(format!(
-            "expected NAMESPACE/NAME such as shop/web, got {text:?}"
-        )),
-    }
-}
-
 /// Runs `foretide explain`.
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object; or the file has none.
 pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    match &args.files {
+        Some(file) => {
+            let autoscaler = written(&inputs::documents(std::slice::from_ref(file))?)?;
+            Ok(explained(&autoscaler, args, context))
+        }
+        None => live::run(args, context),
+    }
+}
+
+/// Runs `foretide explain --watch`, which prints to standard output until the process is ended.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn watch(args: &ExplainArgs, context: &CommandContext) -> Result<(), Failure> {
+    live::watch(args, context, &mut std::io::stdout().lock())
+}
+
+/// The explanation of an autoscaler, or its last changes.
+fn explained(
+    autoscaler: &Autoscaler,
+    args: &ExplainArgs,
+    context: &CommandContext,
+) -> CommandOutput {
     let (screen, local) = (context.screen, &context.local);
-    let autoscaler = match &args.files {
-        Some(file) => written(&inputs::documents(std::slice::from_ref(file))?)?,
-        None => live(args)?,
-    };
-    Ok(match (autoscaler, args.output) {
+    match (autoscaler, args.output) {
+        (Autoscaler::Effective(ehpa), TextFormat::Json) => json(ehpa),
+        (Autoscaler::Federated(fdhpa), TextFormat::Json) => fleet_json(fdhpa),
+        (_, TextFormat::Text) if args.history => {
+            let changes = autoscaler.status().and_then(|it| it.changes.as_deref());
+            CommandOutput::text(table::changes(changes.unwrap_or_default(), screen))
+        }
         (Autoscaler::Effective(ehpa), TextFormat::Text) => {
-            CommandOutput::text(text(&ehpa, screen, local))
+            CommandOutput::text(text(ehpa, screen, local))
         }
-        (Autoscaler::Effective(ehpa), TextFormat::Json) => json(&ehpa),
         (Autoscaler::Federated(fdhpa), TextFormat::Text) => {
-            CommandOutput::text(fleet_text(&fdhpa, screen, local))
+            CommandOutput::text(fleet_text(fdhpa, screen, local))
         }
-        (Autoscaler::Federated(fdhpa), TextFormat::Json) => fleet_json(&fdhpa),
-    })
+    }
 }
 
 /// The one autoscaler among the documents.
@@ -141,45 +157,6 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
 
-fn live(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
-    runtime.block_on(read(args))
-}
-
-async fn read(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
-    let (namespace, name) = args.object.clone().unwrap_or_default();
-    let file = args.kubeconfig.as_deref();
-    let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
-    let connection = connection.map_err(|error| unconnected(&error))?;
-    let failed = |error: ClusterError| Failure::runtime(chain(&error));
-    match connection.autoscaler(&namespace, &name).await {
-        Ok(ehpa) => return Ok(Autoscaler::Effective(Arc::new(ehpa))),
-        // A FederatedHPA may have this name.
-        Err(ClusterError::NotFound { .. }) => {}
-        Err(error) => return Err(failed(error)),
-    }
-    match connection.federated(&namespace, &name).await {
-        Ok(fdhpa) => Ok(Autoscaler::Federated(Arc::new(fdhpa))),
-        Err(ClusterError::NotFound { .. }) => Err(Failure::runtime(format!(
-            "no EffectiveHorizontalPodAutoscaler or FederatedHPA {namespace}/{name} found; list them with: \
-             kubectl get ehpa,fdhpa -n {namespace}"
-        ))),
-        Err(error) => Err(failed(error)),
-    }
-}
-
-/// The client library's errors repeat their sources, so one of them is enough.
-fn unconnected(error: &ConnectError) -> Failure {
-    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
-    let cause = cause.unwrap_or_default();
-    Failure::runtime(format!(
-        "{error}{cause}; select another one with --kubeconfig or --context"
-    ))
-}
-
 /// The status of an autoscaler in words and numbers.
 #[must_use]
 pub fn text(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>, screen: Screen, local: &Zone) -> String {
@@ -203,20 +180,23 @@ pub fn text(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>, screen: Screen, local:
 impl Explanation<'_> {
     fn text(self, screen: Screen) -> String {
         let status = self.autoscaler.status().cloned().unwrap_or_default();
-        let mut blocks = vec![self.heading];
+        let known = status.conditions.iter().flatten();
+        let (first, rest): (Vec<_>, Vec<_>) = known.partition(|known| known.reason == CONFLICT);
+        let mut blocks = vec![self.heading, conditions(first, screen)];
         match &status.decision {
-            Some(decision) => blocks.extend(decision_blocks(decision, &self.metrics, screen)),
+            Some(decision) => {
+                blocks.push(previewed(self.autoscaler, decision));
+                blocks.extend(decision_blocks(decision, &self.metrics, screen));
+            }
             None => blocks.push(no_decision(self.autoscaler)),
         }
         blocks.push(self.clusters);
         blocks.push(decision::windows(
             status.windows.as_deref().unwrap_or_default(),
+            &zones(self.autoscaler),
             screen,
         ));
-        blocks.push(conditions(
-            status.conditions.as_deref().unwrap_or_default(),
-            screen,
-        ));
+        blocks.push(conditions(rest, screen));
         if let Some(Invalid(violations)) = self.invalid {
             let lines = violations
                 .iter()
@@ -253,6 +233,7 @@ fn body(autoscaler: &Autoscaler) -> serde_json::Value {
         "decision": status.decision,
         "windows": status.windows,
         "conditions": status.conditions,
+        "changes": status.changes,
     })
 }
 
@@ -266,7 +247,7 @@ fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Scre
         None => spec.min_replicas.unwrap_or(1),
     };
     format!(
-        "{}  {} {}, {} to {} replicas, {}{:?}\n",
+        "{}  {} {}, {} to {} replicas, {}{:?}{}\n",
         screen.paint(Paint::Strong, &object),
         printable::line(&spec.scale_target_ref.kind),
         printable::line(&spec.scale_target_ref.name),
@@ -274,7 +255,37 @@ fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Scre
         spec.max_replicas,
         policy.map_or_else(String::new, |policy| format!("{policy:?}, ")),
         spec.scale_strategy.unwrap_or_default(),
+        if is_in_conflict(autoscaler) {
+            ", not acting"
+        } else {
+            ""
+        },
     )
+}
+
+/// Whether the object does not act, because another one scales its target. A fleet acts in its other clusters.
+fn is_in_conflict(autoscaler: &Autoscaler) -> bool {
+    if matches!(autoscaler, Autoscaler::Federated(_)) {
+        return false;
+    }
+    let conditions = autoscaler.status().and_then(|it| it.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|known| known.reason == CONFLICT)
+}
+
+/// What an object that does not act would do.
+fn previewed(autoscaler: &Autoscaler, decision: &DecisionStatus) -> String {
+    let counts = decision.current_replicas.zip(decision.desired);
+    let is_preview = autoscaler.spec().scale_strategy == Some(ScaleStrategy::Preview);
+    match counts.filter(|_| is_preview || is_in_conflict(autoscaler)) {
+        Some((current, desired)) if current == desired => {
+            format!("Not written; the {current} that run are the desired count.\n")
+        }
+        Some((current, desired)) => {
+            format!("Not written: would scale from {current} to {desired}.\n")
+        }
+        None => String::new(),
+    }
 }
 
 fn decision_blocks(
@@ -363,11 +374,21 @@ fn no_decision(autoscaler: &Autoscaler) -> String {
     format!("{}\n", wrapped(text, WIDTH, ""))
 }
 
+/// The zones of the cron windows of a spec; `Local` is the controller's, which is not known here.
+fn zones(autoscaler: &Autoscaler) -> Zones {
+    let crons = autoscaler.spec().crons.iter().flatten();
+    let zones = crons.filter_map(|cron| {
+        let zone = Zone::parse(cron.timezone.as_deref().unwrap_or_default(), &Zone::utc()).ok()?;
+        Some((cron.name.clone().unwrap_or_default(), zone))
+    });
+    zones.collect()
+}
+
 /// The unhealthy conditions, each with a suggested action.
-fn conditions(conditions: &[Condition], screen: Screen) -> String {
+fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
     let mut text = String::new();
     let unhealthy = conditions
-        .iter()
+        .into_iter()
         .filter(|known| !is_healthy(&known.type_, &known.status));
     for condition in unhealthy {
         let Condition {
@@ -403,7 +424,10 @@ fn advice(reason: &str) -> Option<&'static str> {
             "check that metrics-server (or the metrics adapter) runs: kubectl get apiservices"
         }
         "NoPods" => "check that the workload's selector selects its pods",
-        "InsufficientHistory" | "Pending" => {
+        "Pending" => {
+            "wait some seconds; if it lasts, check that the controller's Prometheus (--prometheus) is reachable"
+        }
+        "InsufficientHistory" => {
             "wait for more history: `auto` needs two hours, `dsp` two days; until then Foretide scales without a forecast"
         }
         "StaleHistory" | "NoData" => "check in Prometheus that the metric is still being collected",
@@ -428,7 +452,7 @@ fn advice(reason: &str) -> Option<&'static str> {
         "TooFewReplicas" => "lower minReplicas if fewer are enough",
         "ScalingDisabled" => "scale the workload to 1 or more to resume autoscaling",
         "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
-        "TargetConflict" => {
+        CONFLICT => {
             "delete one of the two, adopt the HPA, or add the KEDA trigger that the message names"
         }
         "NeverFires" | "ZeroLength" => {

@@ -97,6 +97,13 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
             terminal::play(&args, &CommandContext::detect())
         }
+        Command::Explain(args) if args.watch => {
+            let context = CommandContext::detect();
+            match explain::watch(&args, &context) {
+                Ok(()) => exit::OK,
+                Err(failure) => output::print(Err(failure), context.screen),
+            }
+        }
         _ => {
             let context = CommandContext::detect();
             let outcome =

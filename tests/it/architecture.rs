@@ -127,7 +127,7 @@ const RULES: &[Rule] = &[
             "src/app",
             "src/app.rs",
             "src/cli/cluster.rs",
-            "src/cli/explain.rs",
+            "src/cli/explain/live.rs",
             "src/cli/members",
             // The JSON of Prometheus in files.
             "src/cli/recording/prometheus.rs",

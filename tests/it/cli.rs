@@ -534,7 +534,9 @@ fn a_workload_without_requests_is_reported_with_its_line() {
 fn invalid_flags_are_a_usage_error() {
     for line in [
         "plan",
-        "explain web",
+        "explain shop/web/x",
+        "explain -A web",
+        "explain --watch",
         "plan -f x --request cpu=0",
         "cron",
         "validate --all",
@@ -569,6 +571,47 @@ fn an_explanation_as_json_holds_the_status() {
     for part in ["decision", "windows", "conditions", "observedGeneration"] {
         assert_eq!(explained[part], written["status"][part], "{part}");
     }
+}
+
+#[test]
+fn the_history_of_an_object_names_each_change_with_its_reason() {
+    let text = run("explain -f tests/it/manifests/explained.yaml --history");
+    assert_eq!(
+        text.unwrap().text,
+        "Thu 2026-03-05 07:00 UTC  6 → 10\n  \
+         10 replicas: the forecast for cpu (1.125 cores over the next 60 min at 0.1 per\n  \
+         replica) asks for 12, above observed 6; capped at maxReplicas 10\n\
+         Thu 2026-03-05 06:58 UTC  3 → 6\n  \
+         6 replicas: cpu at 88 % against a target of 50 % asks for 6, above forecast 5\n"
+    );
+}
+
+#[test]
+fn an_object_in_conflict_is_explained_with_that_it_does_not_act_first() {
+    let mut ehpa = (*autoscaler("tests/it/manifests/explained.yaml")).clone();
+    let ready = &mut ehpa.status.as_mut().unwrap().conditions.as_mut().unwrap()[0];
+    ready.status = "False".into();
+    ready.reason = "TargetConflict".into();
+    ready.message = "not acting: horizontalpodautoscaler web scales the same target".into();
+    let text = cli::explain::text(&Arc::new(ehpa), PLAIN, &Zone::utc());
+    let lines: Vec<_> = text.lines().take(7).collect();
+    assert_eq!(
+        lines,
+        [
+            "shop/php-apache  Deployment php-apache, 1 to 10 replicas, Auto, not acting",
+            "",
+            "Ready False TargetConflict",
+            "  not acting: horizontalpodautoscaler web scales the same target",
+            "  Suggested action: delete one of the two, adopt the HPA, or add the KEDA",
+            "  trigger that the message names",
+            "",
+        ]
+    );
+    assert_eq!(text.matches("TargetConflict").count(), 1);
+    assert!(
+        text.contains("Not written: would scale from 6 to 10."),
+        "{text}"
+    );
 }
 
 #[test]

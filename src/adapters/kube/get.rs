@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use foretide_domain::ScaleTarget;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
@@ -69,6 +70,41 @@ impl Connection {
         let path = Discovery::new(Arc::clone(&calls)).path(target).await?;
         let read = calls.read(&path).await;
         read.map_err(|error| error.about(target))
+    }
+
+    /// The autoscalers and the federated ones of a namespace, or of all; none of a kind that the cluster does not have.
+    ///
+    /// # Errors
+    /// They may not be read, or the server does not respond.
+    pub async fn autoscalers(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<(Vec<EffectiveHorizontalPodAutoscaler>, Vec<FederatedHPA>), ClusterError> {
+        let ehpas = self.all(Resource::EHPA, namespace).await?;
+        Ok((ehpas, self.all(Resource::FEDERATED_HPA, namespace).await?))
+    }
+
+    async fn all<T: DeserializeOwned + Send>(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut all = Vec::new();
+        let listed = async {
+            let collection = resource.collection(namespace)?;
+            let calls = self.calls();
+            let listed = calls.list(&collection, &[], |object| {
+                all.push(serde_json::from_str(object)?);
+                Ok(())
+            });
+            listed.await
+        };
+        match listed.await {
+            Ok(()) => Ok(all),
+            // The definition of this kind is not installed.
+            Err(error) if error.is_status(404) => Ok(Vec::new()),
+            Err(error) => Err(error.about(resource.plural)),
+        }
     }
 
     /// The text under a key of a `ConfigMap`; `None` without the `ConfigMap` or the key.

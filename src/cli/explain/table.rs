@@ -1,0 +1,74 @@
+//! Many autoscalers, one row each; and the last changes of one.
+
+use foretide_crds::ReplicaChangeStatus;
+
+use super::body;
+use crate::{
+    api::autoscaler::Autoscaler,
+    cli::{
+        decision::{WIDTH, clock},
+        output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
+    },
+    printable,
+};
+
+/// The autoscalers of a list.
+pub(super) fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {
+    if output == TextFormat::Json {
+        let items: Vec<_> = all.iter().map(body).collect();
+        return CommandOutput::json("ExplanationList", serde_json::json!({ "items": items }));
+    }
+    let header = [
+        ("NAMESPACE", Side::Left),
+        ("NAME", Side::Left),
+        ("CURRENT", Side::Right),
+        ("DESIRED", Side::Right),
+        ("WINNER", Side::Left),
+        ("READY", Side::Left),
+    ];
+    let rows: Vec<_> = all.iter().map(row).collect();
+    CommandOutput::text(screen.table(header, &rows))
+}
+
+fn row(autoscaler: &Autoscaler) -> [String; 6] {
+    let status = autoscaler.status().cloned().unwrap_or_default();
+    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let winner = status.decision.and_then(|decision| decision.winner);
+    let conditions = status.conditions.unwrap_or_default();
+    let ready = conditions.iter().find(|known| known.type_ == "Ready");
+    let ready = ready.map(|ready| match &*ready.status {
+        "True" if ready.reason == "Decided" => ready.status.clone(),
+        _ => format!("{} {}", ready.status, ready.reason),
+    });
+    [
+        printable::line(autoscaler.namespace()).to_string(),
+        printable::line(autoscaler.name()).to_string(),
+        count(status.current_replicas),
+        count(status.expect_replicas),
+        winner.map_or_else(
+            || "-".to_owned(),
+            |it| super::decision::source(it).to_owned(),
+        ),
+        ready.unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+/// The last changes of the number of replicas, the latest first.
+pub(super) fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
+    if changes.is_empty() {
+        return "No change of the replicas has been recorded yet.\n".to_owned();
+    }
+    let arrow = if screen.unicode { "→" } else { "->" };
+    let lines = changes.iter().rev().map(|change| {
+        let ReplicaChangeStatus {
+            time,
+            from,
+            to,
+            message,
+        } = change;
+        let head = format!("{}  {from} {arrow} {to}", clock(time.0));
+        let head = screen.paint(Paint::Strong, &head);
+        format!("{head}\n  {}\n", wrapped(message, WIDTH - 2, "  "))
+    });
+    lines.collect()
+}
