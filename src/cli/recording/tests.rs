@@ -342,7 +342,7 @@ fn is_history_or_short_error(text: &str) {
 proptest! {
     #[test]
     fn samples_are_read_back_from_every_form(
-        steps in proptest::collection::vec((1_i64..600_000, 0.0..1e6), 1..40),
+        steps in proptest::collection::vec((1_i64..600_000, 0.0..1e6_f64), 1..40),
         separator in prop_oneof![Just(","), Just(";"), Just("\t")],
         milliseconds: bool,
     ) {

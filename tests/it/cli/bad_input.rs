@@ -48,7 +48,7 @@ fn each_mistake_in_a_file_is_answered_with_line_field_and_what_was_expected() {
             .lines()
             .partition(|line| line.starts_with("=> "));
         let head = if kind == "spec" { HEAD } else { "" };
-        let content: String = content.iter().map(|line| format!("{line}\n")).collect();
+        let content: String = content.iter().flat_map(|line| [*line, "\n"]).collect();
         let expected = answer.iter().map(|line| format!("{}\n", &line[3..]));
         let found = validated(&folder, format!("{head}{content}").as_bytes(), "");
         assert_eq!(found, (Exit::Invalid, expected.collect()), "{content}");
@@ -94,10 +94,10 @@ fn a_warning_is_an_error_under_strict() {
         format!("web.yaml:1: error: {remark}\n0 autoscalers valid, 1 error, 0 warnings\n");
     assert_eq!((exit, text), (Exit::Invalid, expected));
     // As the controller writes it.
-    let owner = "{apiVersion: v1, kind: X, name: web, uid: u, controller: true}";
+    let controller = "{apiVersion: v1, kind: X, name: web, uid: u, controller: true}";
     let owned = prediction.replace(
         "{name: web}",
-        &format!("{{name: web, ownerReferences: [{owner}]}}"),
+        &format!("{{name: web, ownerReferences: [{controller}]}}"),
     );
     let expected = "1 TimeSeriesPrediction valid, 0 errors, 0 warnings\n".to_owned();
     assert_eq!(
