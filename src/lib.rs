@@ -16,6 +16,7 @@
 pub mod adapters;
 pub mod api;
 pub mod app;
+pub mod chart;
 pub mod cli;
 pub mod clock;
 pub mod config;

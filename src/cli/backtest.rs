@@ -21,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::threshold::{Bound, Outcome};
 pub(super) use self::{
-    panel::{Panel, legend},
+    panel::{Panel, chart_legend, legend},
     setup::{BacktestSetup, EvaluationOptions},
     view::verdict,
 };
@@ -30,7 +30,7 @@ use super::{
     exit::Exit,
     history::parse_duration,
     inputs::Inputs,
-    output::{CommandOutput, Failure, Screen},
+    output::{CommandOutput, Failure},
 };
 
 /// Arguments of `foretide backtest`.
@@ -146,10 +146,7 @@ pub(super) fn run(
     context: &CommandContext,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
-    let screen = Screen {
-        unicode: context.screen.unicode && !args.ascii,
-        ..context.screen
-    };
+    let screen = context.screen.with_ascii(args.ascii);
     threshold::check(&args.fail_if, args.compare)?;
     let (setup, read) = BacktestSetup::new(args, context, progress)?;
     let report = report(setup, args, progress);

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use foretide_domain::cron::Zone;
 use jiff::{Timestamp, civil::Date};
 
-use super::output::Screen;
+use super::output::{Screen, Size};
 use crate::{clock::Clock, config};
 
 /// The terminal, the time zone and the instant that a command runs with.
@@ -56,12 +56,22 @@ pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
 /// What standard output can show, by `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
 fn screen() -> Screen {
     let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let plain = text("NO_COLOR").is_some() || text("TERM").is_some_and(|term| term == "dumb");
+    let terminal = std::io::stdout().is_terminal();
+    let cursor = terminal && text("TERM").is_none_or(|term| term != "dumb");
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
     let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
     Screen {
-        color: std::io::stdout().is_terminal() && !plain,
+        color: cursor && text("NO_COLOR").is_none(),
         // A locale that is not set may be UTF-8.
         unicode: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
+        cursor,
+        size: terminal.then(terminal_size).flatten(),
     }
+}
+
+/// The size of the terminal of standard output; `None` where it does not tell one.
+pub(super) fn terminal_size() -> Option<Size> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (columns > 0 && rows > 0).then_some(Size { columns, rows })
 }

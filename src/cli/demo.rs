@@ -2,24 +2,46 @@
 //! replicas.
 //!
 //! Decisions, forecasts and numbers are those of `foretide backtest`, or of a hub, over demand that `scenario` and
-//! `fleet` generate. The caller of `play` provides the waiting between frames.
+//! `fleet` generate. A frame is a function of the state and the size of the terminal. The caller of `play` provides the
+//! terminal.
 
 mod animation;
+mod digits;
 mod fleet;
 mod scenario;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Write};
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use self::{animation::BacktestAnimation, fleet::FleetAnimation, scenario::Scenario};
 use super::{
     backtest::BacktestSetup,
     context::CommandContext,
-    output::{CommandOutput, Failure, Screen},
+    decision::clock,
+    output::{CommandOutput, Failure, Paint, Screen, Size, wrapped},
 };
+use crate::chart::Chart;
 
 /// How long a frame is shown at speed 1.
 const FRAME: Duration = Duration::from_millis(80);
+/// The smallest terminal that the animation plays in.
+const LEAST: Size = Size {
+    columns: 80,
+    rows: 24,
+};
+/// Pictures are not drawn wider than this: a column is then 4.5 minutes.
+const MOST_COLUMNS: usize = 160;
+/// The size of the still picture in a pipe or a file.
+const PIPED: Size = Size {
+    columns: 80,
+    rows: 28,
+};
+/// How many lines a sentence has room for while the demo plays; longer ones make the pictures lower.
+const SENTENCE: usize = 3;
 
 /// Arguments of `foretide demo`.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,7 +51,7 @@ pub struct DemoArgs {
     pub scenario: Scenario,
     /// Show a fleet instead: three clusters share one workload's replicas; one runs out of nodes, one has replicas to
     /// spare, one is unreachable for a while
-    #[arg(long, conflicts_with = "scenario")]
+    #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub fleet: bool,
     /// Playback speed: 2 is twice as fast; 1 takes about half a minute
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
@@ -40,6 +62,27 @@ pub struct DemoArgs {
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: PictureFormat,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum PictureFormat {
+    /// The animation, or its final picture in characters
+    #[default]
+    Text,
+    /// The final picture as SVG
+    Svg,
+}
+
+/// The terminal that an animation is played on.
+pub(super) trait Terminal {
+    /// Its size now.
+    fn size(&mut self) -> Size;
+    /// Waits until the next frame.
+    fn wait(&mut self, span: Duration) -> Playback;
 }
 
 /// Whether the animation continues.
@@ -62,28 +105,59 @@ trait Animation {
     fn advance(&mut self);
     /// Whether the end is reached.
     fn is_over(&self) -> bool;
-    /// The current picture; every frame has the same number of lines.
-    fn frame(&self, screen: Screen) -> String;
-    /// The totals at the end.
-    fn summary(&self, screen: Screen) -> String;
+    /// The current picture, in lines that are not wider than `size`, and in not more lines, if it has 50 columns and 20
+    /// rows or more.
+    fn frame(&self, size: Size, screen: Screen) -> String;
+    /// The totals at the end, in lines that are not wider than `size`.
+    fn summary(&self, size: Size, screen: Screen) -> String;
+    /// The picture as data, if there is a form for it.
+    fn chart(&self) -> Option<Chart>;
 }
 
-/// The final picture and the totals, without animation.
+/// The final picture and the totals, without animation; as large as the screen.
 ///
 /// # Errors
 /// The example cannot be used, which its tests rule out.
 pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let screen = drawn_on(args, context.screen);
+    let screen = context.screen.with_ascii(args.ascii);
     let mut setup = None;
     let mut animation = animation(args, context, &mut setup)?;
     while !animation.is_over() {
         animation.advance();
     }
-    Ok(CommandOutput::text(format!(
-        "{}\n{}",
-        animation.frame(screen),
-        animation.summary(screen)
-    )))
+    if args.output == PictureFormat::Svg {
+        let chart = animation.chart();
+        return Ok(CommandOutput::text(
+            chart.map(|chart| chart.svg()).unwrap_or_default(),
+        ));
+    }
+    Ok(CommandOutput {
+        notes: too_small(args, screen).unwrap_or_default(),
+        ..CommandOutput::text(still(&*animation, screen))
+    })
+}
+
+/// Whether the demo moves on this screen.
+pub(super) fn animates(args: &DemoArgs, screen: Screen) -> bool {
+    wanted(args, screen) && too_small(args, screen).is_none()
+}
+
+/// Whether it would move, if the screen is large enough.
+fn wanted(args: &DemoArgs, screen: Screen) -> bool {
+    screen.cursor && !args.no_animation && args.output == PictureFormat::Text
+}
+
+/// Why there is no animation although one is wanted: the size that it needs.
+fn too_small(args: &DemoArgs, screen: Screen) -> Option<String> {
+    let size = screen.size.filter(|_| wanted(args, screen))?;
+    let small = size.columns < LEAST.columns || size.rows < LEAST.rows;
+    small.then(|| {
+        let note = format!(
+            "foretide: the animation needs a terminal of {}x{}; this one has {}x{}",
+            LEAST.columns, LEAST.rows, size.columns, size.rows
+        );
+        format!("{}\n", wrapped(&note, screen.width(), "  "))
+    })
 }
 
 fn animation<'a>(
@@ -98,9 +172,20 @@ fn animation<'a>(
     Ok(Box::new(BacktestAnimation::new(setup, args.scenario)))
 }
 
-/// Plays the animation on a terminal: `wait` waits after each frame, and returns whether to continue.
-///
-/// The cursor is hidden while it plays, and shown again however it ends.
+/// The picture and the totals, so that both fit on the screen above the next prompt.
+fn still(animation: &dyn Animation, screen: Screen) -> String {
+    let size = screen.size.map_or(PIPED, |size| Size {
+        columns: size.columns.clamp(1, MOST_COLUMNS),
+        rows: size.rows.saturating_sub(1),
+    });
+    let summary = animation.summary(size, screen);
+    let rows = size.rows.saturating_sub(summary.lines().count() + 1);
+    let frame = animation.frame(Size { rows, ..size }, screen);
+    format!("{frame}\n{summary}")
+}
+
+/// Plays the animation on a terminal: on its alternate screen, whatever the terminal showed before stays. What remains
+/// on the normal screen is the final picture; nothing, if it was stopped.
 ///
 /// # Errors
 /// The example cannot be used, or the terminal cannot be written to.
@@ -108,15 +193,26 @@ pub(super) fn play(
     args: &DemoArgs,
     context: &CommandContext,
     to: &mut dyn Write,
-    wait: &mut dyn FnMut(Duration) -> Playback,
+    terminal: &mut dyn Terminal,
 ) -> Result<(), Failure> {
+    let screen = context.screen.with_ascii(args.ascii);
     let mut setup = None;
     let mut animation = animation(args, context, &mut setup)?;
-    let screen = drawn_on(args, context.screen);
     let frame_time = FRAME.div_f64(args.speed);
-    let played = frames(&mut *animation, frame_time, screen, &mut *to, wait);
-    let shown = write!(to, "{SHOW_CURSOR}").and_then(|()| to.flush());
-    match played.and(shown) {
+    let played = frames(&mut *animation, frame_time, screen, &mut *to, terminal);
+    let left = write!(to, "{LEAVE}");
+    let shown = played.and_then(|playback| {
+        left?;
+        if playback == Playback::Continue {
+            let screen = Screen {
+                size: Some(terminal.size()),
+                ..screen
+            };
+            write!(to, "{}", still(&*animation, screen))?;
+        }
+        to.flush()
+    });
+    match shown {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
             "cannot write the output: {error}"
         ))),
@@ -124,152 +220,70 @@ pub(super) fn play(
     }
 }
 
-const HIDE_CURSOR: &str = "\u{1b}[?25l";
-const SHOW_CURSOR: &str = "\u{1b}[?25h";
-/// Clears the rest of a line of an older frame.
+/// Shows the alternate screen, hides the cursor, and cuts lines at the edge while the terminal is made narrower.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
+/// Restores what [`ENTER`] changed.
+pub(super) const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
+const HOME: &str = "\u{1b}[H";
+/// Clears the rest of a line, before it is written: behind a full line it would clear its last column.
 const CLEAR_LINE: &str = "\u{1b}[K";
+/// Clears from here to the end of the screen.
+const CLEAR_BELOW: &str = "\u{1b}[J";
 
+/// Draws all frames; returns whether the end was reached.
 fn frames(
     animation: &mut dyn Animation,
     frame_time: Duration,
     screen: Screen,
     to: &mut dyn Write,
-    wait: &mut dyn FnMut(Duration) -> Playback,
-) -> io::Result<()> {
-    write!(to, "{HIDE_CURSOR}")?;
-    loop {
+    terminal: &mut dyn Terminal,
+) -> io::Result<Playback> {
+    write!(to, "{ENTER}")?;
+    while !animation.is_over() {
         animation.advance();
-        let frame = animation.frame(screen);
-        for line in frame.lines() {
-            writeln!(to, "{line}{CLEAR_LINE}")?;
-        }
+        let size = terminal.size();
+        let columns = size.columns.min(MOST_COLUMNS);
+        let frame = animation.frame(Size { columns, ..size }, screen);
+        write!(to, "{}", overwriting(&frame, size.rows))?;
         to.flush()?;
-        if animation.is_over() {
-            return write!(to, "{CLEAR_LINE}\n{}", animation.summary(screen));
+        if terminal.wait(frame_time) == Playback::Stop {
+            return Ok(Playback::Stop);
         }
-        if wait(frame_time) == Playback::Stop {
-            return Ok(());
-        }
-        // The next frame overwrites this one.
-        write!(to, "\u{1b}[{}A", frame.lines().count())?;
     }
+    Ok(Playback::Continue)
 }
 
-fn drawn_on(args: &DemoArgs, screen: Screen) -> Screen {
-    Screen {
-        unicode: screen.unicode && !args.ascii,
-        ..screen
-    }
+/// What draws a frame over the one before. No line break follows the last line, so that nothing scrolls.
+fn overwriting(frame: &str, rows: usize) -> String {
+    let lines: Vec<&str> = frame.lines().take(rows).collect();
+    let lines = lines.join(&format!("\r\n{CLEAR_LINE}"));
+    let (above, last) = lines.rsplit_once(CLEAR_LINE).unwrap_or(("", &lines));
+    format!("{HOME}{CLEAR_LINE}{above}{CLEAR_BELOW}{last}")
 }
 
-#[cfg(test)]
-mod tests {
-    use foretide_domain::cron::Zone;
-    use jiff::Timestamp;
+/// The first line of a frame: the time, and what is shown if that fits.
+fn heading(now: Timestamp, about: &str, columns: usize, screen: Screen) -> String {
+    let name = "foretide demo";
+    let now = clock(now);
+    let all = format!("{now}; {about}");
+    let fits = name.len() + 2 + all.chars().count() <= columns;
+    let about = if fits { all } else { now };
+    format!(
+        "{}  {}",
+        screen.paint(Paint::Strong, name),
+        screen.paint(Paint::Dim, &about)
+    )
+}
 
-    use super::*;
-
-    const PLAIN: Screen = Screen {
-        color: false,
-        unicode: true,
-    };
-
-    /// A plain screen at the epoch, in UTC.
-    pub(super) fn context() -> CommandContext {
-        CommandContext {
-            screen: PLAIN,
-            local: Zone::utc(),
-            now: Timestamp::UNIX_EPOCH,
-        }
+/// A sentence in as many lines as it needs, each ended; at least [`SENTENCE`] while the animation plays, so that the
+/// pictures keep their height.
+fn sentence_lines(sentence: &str, columns: usize, indent: &str, over: bool) -> String {
+    let mut text = wrapped(sentence, columns, indent);
+    if !text.is_empty() {
+        text.push('\n');
     }
-
-    fn args() -> DemoArgs {
-        DemoArgs {
-            scenario: Scenario::default(),
-            fleet: false,
-            speed: 1.0,
-            no_animation: false,
-            ascii: false,
-        }
-    }
-
-    fn played(frames: usize) -> (String, Vec<Duration>) {
-        let mut waits = Vec::new();
-        let mut out = Vec::new();
-        let mut wait = |span: Duration| {
-            waits.push(span);
-            if waits.len() == frames {
-                Playback::Stop
-            } else {
-                Playback::Continue
-            }
-        };
-        play(&args(), &context(), &mut out, &mut wait).unwrap();
-        (String::from_utf8(out).unwrap(), waits)
-    }
-
-    #[test]
-    fn the_animation_ends_with_the_final_picture_after_about_half_a_minute() {
-        let (text, waits) = played(usize::MAX);
-        let output = run(&args(), &context()).unwrap().text;
-        let last = text.rsplit('A').next().unwrap();
-        let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
-        assert!(
-            output.ends_with(&last[last.find('\n').unwrap()..]),
-            "{last}"
-        );
-        let seconds = waits.iter().sum::<Duration>().as_secs();
-        assert!((25..=35).contains(&seconds), "{seconds} s");
-    }
-
-    #[test]
-    fn a_stopped_animation_shows_the_cursor_again() {
-        let (text, waits) = played(3);
-        assert_eq!(waits.len(), 3);
-        assert!(text.starts_with(HIDE_CURSOR));
-        assert!(text.ends_with(SHOW_CURSOR));
-    }
-
-    #[test]
-    fn every_frame_has_the_height_of_the_one_before() {
-        let (text, _) = played(40);
-        let ups = text
-            .split("\u{1b}[")
-            .filter_map(|code| code.split_once('A'));
-        let heights: Vec<_> = ups.filter_map(|(n, _)| n.parse::<usize>().ok()).collect();
-        assert_eq!(heights.len(), 39);
-        assert!(
-            heights.windows(2).all(|pair| pair[0] == pair[1]),
-            "{heights:?}"
-        );
-    }
-
-    #[test]
-    fn the_forecast_is_drawn_ahead_of_now_and_behind_now_at_the_end() {
-        let screen = Screen {
-            unicode: false,
-            ..PLAIN
-        };
-        let setup = args().scenario.setup(&context()).unwrap();
-        let mut animation = BacktestAnimation::new(&setup, args().scenario);
-        animation.pass(setup.minutes() / 3);
-        let ours = |animation: &BacktestAnimation<'_>| {
-            let frame = animation.frame(screen);
-            let upper = frame.split("plain HPA").next().unwrap_or_default();
-            upper.lines().skip(2).collect::<Vec<_>>().join("\n")
-        };
-        let playing = ours(&animation);
-        assert!(playing.contains('*') && playing.contains('~'), "{playing}");
-        animation.pass(setup.minutes());
-        let over = ours(&animation);
-        assert!(!over.contains('*') && over.contains('~'), "{over}");
-    }
-
-    #[test]
-    fn a_speed_is_a_factor_above_zero() {
-        assert_eq!(parse_speed("2.5"), Ok(2.5));
-        for bad in ["0", "-1", "NaN", "fast"] {
-            assert!(parse_speed(bad).is_err(), "{bad}");
-        }
-    }
+    let least = if over { 0 } else { SENTENCE };
+    let missing = least.saturating_sub(text.lines().count());
+    text.push_str(&"\n".repeat(missing));
+    text
 }

@@ -32,14 +32,13 @@ mod template;
 mod terminal;
 pub mod validate;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use self::context::Progress;
 pub use self::{
     context::CommandContext,
     exit::Exit,
-    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side},
+    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
 };
 use crate::config;
 
@@ -94,9 +93,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Controller(args) => controller::run(*args),
         Command::Adapter(args) => adapter::run(*args),
         Command::KedaScaler(args) => keda_scaler::run(*args),
-        Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
-            terminal::play(&args, &CommandContext::detect())
-        }
+        Command::Demo(args) => terminal::demo(&args, &CommandContext::detect()),
         Command::Explain(args) if args.watch => {
             let context = CommandContext::detect();
             match explain::watch(&args, &context) {

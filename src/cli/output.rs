@@ -18,6 +18,13 @@ const UNPAINTED: &str = "\u{1b}[0m";
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
+/// Columns of text that goes to a pipe or a file.
+const DEFAULT_WIDTH: usize = 80;
+/// Text in fewer columns than these is not readable.
+const LEAST_WIDTH: usize = 20;
+/// Lines longer than these are hard to follow.
+const MOST_WIDTH: usize = 120;
+
 /// What a command prints, and its exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
@@ -66,6 +73,19 @@ pub struct Screen {
     pub color: bool,
     /// Whether to use characters beyond ASCII for drawing.
     pub unicode: bool,
+    /// Whether the cursor can be moved, so that pictures can be animated.
+    pub cursor: bool,
+    /// How large it is; `None` for a pipe or a file.
+    pub size: Option<Size>,
+}
+
+/// How many characters fit on a screen, or on a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Characters across.
+    pub columns: usize,
+    /// Characters down.
+    pub rows: usize,
 }
 
 /// The colors in use, by what they mean.
@@ -77,6 +97,8 @@ pub enum Paint {
     Dim,
     /// Forecasts.
     Future,
+    /// What is as it should be.
+    Good,
     /// What needs attention.
     Warning,
     /// What is wrong.
@@ -147,10 +169,11 @@ impl Failure {
 
 impl Paint {
     /// All of them.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Strong,
         Self::Dim,
         Self::Future,
+        Self::Good,
         Self::Warning,
         Self::Error,
     ];
@@ -161,6 +184,7 @@ impl Paint {
             Self::Strong => "\u{1b}[1m",
             Self::Dim => "\u{1b}[2m",
             Self::Future => "\u{1b}[36m",
+            Self::Good => "\u{1b}[32m",
             Self::Warning => "\u{1b}[33m",
             Self::Error => "\u{1b}[31m",
         }
@@ -170,6 +194,22 @@ impl Paint {
 // === impl Screen ===
 
 impl Screen {
+    /// The columns that text and pictures may fill: those of the terminal, up to a line length that is easy to read; 80
+    /// in a pipe or a file.
+    #[must_use]
+    pub fn width(self) -> usize {
+        let columns = self.size.map_or(DEFAULT_WIDTH, |size| size.columns);
+        columns.clamp(LEAST_WIDTH, MOST_WIDTH)
+    }
+
+    /// The screen with ASCII only, if `ascii` asks for it.
+    pub(super) fn with_ascii(self, ascii: bool) -> Self {
+        Self {
+            unicode: self.unicode && !ascii,
+            ..self
+        }
+    }
+
     /// `text` in a color, or as it is.
     #[must_use]
     pub fn paint(self, paint: Paint, text: &str) -> String {
@@ -186,7 +226,8 @@ impl Screen {
         printable::lines(text, if self.color { &colors } else { &[] })
     }
 
-    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends.
+    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. On a terminal that
+    /// is narrower, a block of lines for each row.
     #[must_use]
     pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
         let rows = rows
@@ -198,6 +239,10 @@ impl Screen {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
             }
+        }
+        let all = widths.iter().sum::<usize>() + 2 * N.saturating_sub(1);
+        if self.size.is_some_and(|size| size.columns < all) {
+            return self.blocks(header.map(|(name, _)| name), &rows);
         }
         let line = |cells: [&str; N]| {
             let mut text = String::new();
@@ -217,6 +262,51 @@ impl Screen {
         }
         text
     }
+
+    /// One line per cell that is not empty, with the name of its column, and a blank line between rows.
+    fn blocks<const N: usize>(self, names: [&str; N], rows: &[[Cow<'_, str>; N]]) -> String {
+        let width = names.map(str::len).into_iter().max().unwrap_or_default();
+        let block = |row: &[Cow<'_, str>; N]| {
+            let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+            let lines = cells.map(|(name, cell)| {
+                let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
+                format!("{name}  {cell}\n")
+            });
+            lines.collect::<String>()
+        };
+        rows.iter().map(block).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How many columns a painted text takes: its characters without the sequences of [`Paint`].
+pub(super) fn columns(text: &str) -> usize {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().chars().count();
+    let rest = parts.map(|part| {
+        part.split_once('m')
+            .map_or(0, |(_, text)| text.chars().count())
+    });
+    first + rest.sum::<usize>()
+}
+
+/// Items one after the other, in as few lines of at most `width` columns as they fit in.
+pub(super) fn flowed(items: &[String], width: usize) -> String {
+    const GAP: &str = "   ";
+    let mut text = String::new();
+    let mut used = 0;
+    for item in items {
+        let length = columns(item);
+        if used > 0 && used + GAP.len() + length > width {
+            text.push('\n');
+            used = 0;
+        } else if used > 0 {
+            text.push_str(GAP);
+            used += GAP.len();
+        }
+        text.push_str(item);
+        used += length;
+    }
+    text
 }
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
@@ -302,7 +392,7 @@ mod tests {
     fn color_is_used_only_where_the_screen_has_it() {
         let screen = Screen {
             color: true,
-            unicode: true,
+            ..Screen::default()
         };
         assert_eq!(screen.paint(Paint::Error, "no"), "\u{1b}[31mno\u{1b}[0m");
         assert_eq!(screen.paint(Paint::Error, ""), "");
@@ -314,7 +404,7 @@ mod tests {
         let hostile = "\u{1b}]52;c;aGk=\u{7} \u{9b}2J \u{202e}";
         let color = Screen {
             color: true,
-            unicode: true,
+            ..Screen::default()
         };
         let shown = "\\u001b]52;c;aGk=\\u0007 \\u009b2J \\u202e";
         let text = format!("{}\n", color.paint(Paint::Warning, hostile));
@@ -332,6 +422,49 @@ mod tests {
             plain.table([("NAME", Side::Left)], &rows),
             "NAME\na\\u000ab\n"
         );
+    }
+
+    #[test]
+    fn a_table_that_is_wider_than_the_terminal_becomes_blocks() {
+        let header = [("NAME", Side::Left), ("N", Side::Right)];
+        let rows = [["a", "10"], ["longer", ""]].map(|row| row.map(str::to_owned));
+        let on = |columns| {
+            let size = Some(Size { columns, rows: 24 });
+            let screen = Screen {
+                size,
+                ..Screen::default()
+            };
+            screen.table(header, &rows)
+        };
+        assert_eq!(on(10), "NAME     N\na       10\nlonger\n");
+        assert_eq!(on(9), "NAME  a\nN     10\n\nNAME  longer\n");
+    }
+
+    #[test]
+    fn text_is_as_wide_as_the_terminal_up_to_a_readable_length() {
+        let width = |columns| {
+            let rows = 24;
+            let size = Some(Size { columns, rows });
+            Screen {
+                size,
+                ..Screen::default()
+            }
+            .width()
+        };
+        assert_eq!([7, 60, 100, 300].map(width), [20, 60, 100, 120]);
+        assert_eq!(Screen::default().width(), 80);
+    }
+
+    #[test]
+    fn painted_items_flow_by_the_columns_that_they_take() {
+        let screen = Screen {
+            color: true,
+            ..Screen::default()
+        };
+        let items = ["one", "two", "three"].map(|item| screen.paint(Paint::Error, item));
+        assert_eq!(items.each_ref().map(|item| columns(item)), [3, 3, 5]);
+        let [one, two, three] = &items;
+        assert_eq!(flowed(&items, 9), format!("{one}   {two}\n{three}"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ use super::{
     context::{CommandContext, Progress, parse_time},
     history::Reading,
     inputs::{self, AutoscalerKind, AutoscalerWorkload, History, Inputs},
-    output::{CommandOutput, Failure, OutputFormat, Screen},
+    output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
 };
 use crate::api::{
@@ -97,10 +97,7 @@ pub(super) fn run(
     context: &CommandContext,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
-    let screen = Screen {
-        unicode: context.screen.unicode && !args.ascii,
-        ..context.screen
-    };
+    let screen = context.screen.with_ascii(args.ascii);
     let plan = plan(args, context, progress)?;
     let output = match args.output {
         OutputFormat::Table => CommandOutput::text(view::text(&plan, screen)),

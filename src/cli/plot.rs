@@ -8,23 +8,18 @@
 //!                                                  time axis, now, window, scale --^
 //! ```
 
-mod axis;
 mod canvas;
 mod steps;
 
 use foretide_models::{Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 
-use self::{
-    axis::{Axis, floor, labels, real, second, ticks},
-    canvas::{Canvas, Dot},
-};
-use super::output::{Paint, Screen};
+use self::canvas::{Canvas, Dot};
+use super::output::{Paint, Screen, Size};
+use crate::chart::{Axis, Shortage, floor, labels, longest_step, real, second, ticks};
 
 /// Tops of the scale, within a power of ten.
 const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-/// A hole in the samples longer than this many mean distances stays a hole.
-const HOLE: f64 = 3.0;
 
 /// What is drawn.
 #[derive(Clone, Copy)]
@@ -37,6 +32,8 @@ pub(super) struct Plot<'a> {
     pub(super) capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
     pub(super) short: &'a [Timestamp],
+    /// Where capacity fell short of what was needed: shaded, over all else.
+    pub(super) shortages: &'a [Shortage],
     /// What the time axis covers; else all that is drawn.
     pub(super) span: Option<(Timestamp, Timestamp)>,
     /// The top of the scale; else a round number above all that is drawn.
@@ -49,15 +46,6 @@ pub(super) struct Plot<'a> {
     pub(super) label: &'a dyn Fn(f64) -> String,
 }
 
-/// How large the picture is, without axis and scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
-    /// Characters across.
-    pub(super) columns: usize,
-    /// Characters down.
-    pub(super) rows: usize,
-}
-
 // === impl Plot ===
 
 impl<'a> Plot<'a> {
@@ -68,6 +56,7 @@ impl<'a> Plot<'a> {
             forecast: &[],
             capacity: &[],
             short: &[],
+            shortages: &[],
             span: None,
             top: None,
             now: None,
@@ -76,7 +65,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// The picture, a line per row, each ended.
+    /// The picture, a line per row, each ended; `size` is without axis and scale.
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
     #[must_use]
@@ -149,6 +138,13 @@ impl<'a> Plot<'a> {
         let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {
             canvas.line(column, row, piece, short.contains(&column));
+        }
+        for shortage in self.shortages {
+            let row = |value| dot(value, top, height).div_ceil(down);
+            // At least the cell of the line, so that every shortage is seen.
+            let from = row(shortage.had).min(lowest);
+            let to = row(shortage.needed).max(from + 1);
+            (from..to).for_each(|row| canvas.shade(axis.column(shortage.at), row));
         }
         canvas
     }
@@ -275,16 +271,6 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     levels
 }
 
-/// Samples farther apart than this many seconds have a hole between them.
-fn longest_step(samples: &[Sample]) -> f64 {
-    match samples {
-        [first, .., last] => {
-            HOLE * (second(last.at) - second(first.at)) / real(samples.len().saturating_sub(1))
-        }
-        _ => 0.0,
-    }
-}
-
 /// How many dots high a value is, rounded; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
     let dots = floor((value / top * real(height)).round()).min(height);
@@ -315,11 +301,14 @@ fn ratio(part: usize, of: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{axis::seconds, *};
+    use super::*;
+    use crate::chart::seconds;
 
     const SCREEN: Screen = Screen {
         color: false,
         unicode: true,
+        cursor: false,
+        size: None,
     };
 
     /// One sample an hour from a start, by a function of the hour.
@@ -411,18 +400,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missing_is_shaded_above_the_capacity() {
+        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
+        let shortage = |hour, needed| Shortage {
+            at: at(hour),
+            until: at(hour + 1),
+            had: 0.25,
+            needed,
+        };
+        let plot = Plot {
+            history: &hourly(0, 12, |hour| if hour < 4.0 { 0.2 } else { 0.75 }),
+            capacity: &hourly(0, 12, |hour| if hour < 6.0 { 0.25 } else { 0.75 }),
+            shortages: &[shortage(4, 1.0), shortage(5, 0.3)],
+            top: Some(1.0),
+            ..Plot::new(&|value| format!("{value:.2}"))
+        };
+        let size = Size {
+            columns: 12,
+            rows: 4,
+        };
+        let rows = |screen| {
+            plot.render(size, screen)
+                .lines()
+                .take(4)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let unicode = concat!(
+            "    ▓ ╭─────┤ 1.00\n",
+            "    ▓⣿│⣿⣿⣿⣿⣿┤ 0.50\n",
+            "────▓▓╯⣿⣿⣿⣿⣿│\n",
+            "⣶⣶⣶⣾⣿⣿⣿⣿⣿⣿⣿⣿┤ 0.00",
+        );
+        assert_eq!(rows(SCREEN), unicode);
+        assert!(rows(Screen::default()).starts_with("    # +-----+ 1.00\n"));
+    }
+
+    #[test]
     fn without_unicode_it_is_drawn_in_ascii() {
         let size = Size {
             columns: 48,
             rows: 6,
         };
-        let text = drawn(
-            Screen {
-                color: false,
-                unicode: false,
-            },
-            size,
-        );
+        let text = drawn(Screen::default(), size);
         assert!(text.is_ascii());
         let expected = concat!(
             "            ...                   |     ****    + 1.00\n",
@@ -446,7 +466,7 @@ mod tests {
         let colored = drawn(
             Screen {
                 color: true,
-                unicode: true,
+                ..SCREEN
             },
             size,
         );

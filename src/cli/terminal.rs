@@ -1,4 +1,5 @@
-//! Commands that draw while they run: frames at the rate of the wall clock, a progress bar, and a clean end on Ctrl-C.
+//! Commands that draw while they run: frames at the rate of the wall clock, a progress bar, and a clean end on Ctrl-C
+//! and on a panic.
 //!
 //! What is drawn comes from functions that know neither the terminal nor the clock.
 
@@ -13,12 +14,20 @@ use tokio::{
 
 use super::{
     CommandContext,
-    context::Progress,
-    demo::{self, DemoArgs, Playback},
-    exit, output,
+    context::{Progress, terminal_size},
+    demo::{self, DemoArgs, Playback, Terminal},
+    exit,
+    output::{self, Size},
 };
 use crate::{error::chain, printable};
 
+/// The size of a terminal that does not tell it.
+const USUAL: Size = Size {
+    columns: 80,
+    rows: 24,
+};
+/// What a shell adds to the number of the signal that ended a program.
+const SIGNALED: i32 = 128;
 /// How wide a progress bar is.
 const BAR: u32 = 40;
 
@@ -27,6 +36,8 @@ struct FrameTimer {
     runtime: Runtime,
     interrupt: Signal,
     terminate: Signal,
+    /// The signal that ended the animation.
+    ended_by: Option<SignalKind>,
 }
 
 // === impl FrameTimer ===
@@ -48,33 +59,64 @@ impl FrameTimer {
             runtime,
             interrupt,
             terminate,
+            ended_by: None,
         })
+    }
+
+    /// The exit code: that of a program that the signal ended, as shells report it.
+    fn exit(&self) -> ExitCode {
+        let signal = self.ended_by.map(|signal| SIGNALED + signal.as_raw_value());
+        let code = signal.and_then(|code| u8::try_from(code).ok());
+        code.map_or(exit::OK, ExitCode::from)
+    }
+}
+
+impl Terminal for FrameTimer {
+    fn size(&mut self) -> Size {
+        terminal_size().unwrap_or(USUAL)
     }
 
     fn wait(&mut self, span: Duration) -> Playback {
         let (interrupt, terminate) = (&mut self.interrupt, &mut self.terminate);
-        self.runtime.block_on(async {
+        self.ended_by = self.runtime.block_on(async {
             tokio::select! {
-                () = tokio::time::sleep(span) => Playback::Continue,
-                _ = interrupt.recv() => Playback::Stop,
-                _ = terminate.recv() => Playback::Stop,
+                () = tokio::time::sleep(span) => None,
+                _ = interrupt.recv() => Some(SignalKind::interrupt()),
+                _ = terminate.recv() => Some(SignalKind::terminate()),
             }
-        })
+        });
+        match self.ended_by {
+            Some(_) => Playback::Stop,
+            None => Playback::Continue,
+        }
     }
 }
 
-/// Plays the demo on standard output.
-pub(super) fn play(args: &DemoArgs, context: &CommandContext) -> ExitCode {
+/// Plays the demo on standard output, or prints its final picture where nothing can be animated.
+pub(super) fn demo(args: &DemoArgs, context: &CommandContext) -> ExitCode {
+    if !demo::animates(args, context.screen) {
+        return output::print(demo::run(args, context), context.screen);
+    }
     let mut timer = match FrameTimer::new() {
         Ok(timer) => timer,
         Err(error) => return exit::failed(&chain(&error)),
     };
-    let mut wait = |span| timer.wait(span);
+    restore_before_panics();
     let mut to = std::io::stdout().lock();
-    match demo::play(args, context, &mut to, &mut wait) {
-        Ok(()) => exit::OK,
+    match demo::play(args, context, &mut to, &mut timer) {
+        Ok(()) => timer.exit(),
         Err(failure) => output::print(Err(failure), context.screen),
     }
+}
+
+/// Leaves the alternate screen before a panic is reported, which would vanish with it.
+fn restore_before_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // The panic may have come from a write, so not through the lock of standard output.
+        let _left = rustix::io::write(std::io::stdout(), demo::LEAVE.as_bytes()).is_ok();
+        report(panic);
+    }));
 }
 
 /// Runs a command that tells what it is doing, which is shown where standard error is a terminal.

@@ -37,11 +37,16 @@ const EFFECTS: &[&str] = &[
 
 const RULES: &[Rule] = &[
     Rule {
-        places: &["domain/src", "models/src", "src/leadership/elector.rs"],
+        places: &[
+            "domain/src",
+            "models/src",
+            "src/leadership/elector.rs",
+            "src/chart",
+        ],
         except: &[],
         modules: &[],
         text: EFFECTS,
-        reason: "decisions, forecasts and elections are pure: values in, values out, and `now` is an argument",
+        reason: "decisions, forecasts, elections and charts are pure: values in, values out, and `now` is an argument",
     },
     Rule {
         places: &["domain/src"],

@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 const PLAIN: Screen = Screen {
     color: false,
     unicode: true,
+    cursor: false,
+    size: None,
 };
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";
 

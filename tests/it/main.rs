@@ -42,6 +42,8 @@ mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
 #[cfg(test)]
+mod terminal;
+#[cfg(test)]
 mod vectors_federation;
 #[cfg(test)]
 mod vectors_hpa;

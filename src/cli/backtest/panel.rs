@@ -1,14 +1,17 @@
-//! The picture of one run: demand as an area, serving replicas as a line of steps above it, and the forecast as a band
-//! or a line. All are counted in replicas, so that several metrics share one scale.
+//! The picture of one run: demand as an area, serving replicas as a line of steps above it, the forecast as a band or a
+//! line, and what was missing as a shaded area. All are counted in replicas, so that several metrics share one scale.
 
-use foretide_domain::sim::Minute;
+use foretide_domain::sim::{MINUTE, Minute};
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
-use crate::cli::{
-    backtest::RunResult,
-    output::{Paint, Screen},
-    plot::{Plot, Size},
+use crate::{
+    chart::{self, Shortage},
+    cli::{
+        backtest::RunResult,
+        output::{Paint, Screen, Size, flowed},
+        plot::Plot,
+    },
 };
 
 /// One picture.
@@ -29,23 +32,13 @@ pub(in crate::cli) struct Panel<'a> {
 // === impl Panel ===
 
 impl Panel<'_> {
-    /// The picture, one line per row; marks on the axis show when too few replicas served.
+    /// The picture in characters, one line per row.
     pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
-        let sample = |minute: &Minute, value: f64| Sample {
-            at: minute.at,
-            value,
-        };
-        let minutes = self.minutes.iter();
-        let demand = minutes
-            .clone()
-            .filter_map(|m| Some(sample(m, m.load?.replicas())));
-        let capacity = minutes.clone().map(|m| sample(m, m.ready.as_f64()));
-        let short = minutes.filter(|m| m.is_under_provisioned()).map(|m| m.at);
         let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
         let plot = Plot {
-            history: &demand.collect::<Vec<_>>(),
-            capacity: &capacity.collect::<Vec<_>>(),
-            short: &short.collect::<Vec<_>>(),
+            history: &self.demand(),
+            capacity: &self.capacity(),
+            shortages: &self.shortages(),
             forecast: self.forecast,
             span: Some(self.span),
             top: Some(self.top),
@@ -54,29 +47,88 @@ impl Panel<'_> {
         };
         plot.render(size, screen)
     }
+
+    /// The picture as data, without its name and totals.
+    pub(in crate::cli) fn chart(&self) -> chart::Panel {
+        chart::Panel {
+            top: self.top,
+            area: self.demand(),
+            steps: self.capacity(),
+            band: self.forecast.to_vec(),
+            shortages: self.shortages(),
+            ..chart::Panel::default()
+        }
+    }
+
+    fn demand(&self) -> Vec<Sample> {
+        let minutes = self.minutes.iter();
+        let demand = minutes.filter_map(|m| Some(sample(m, m.load?.replicas())));
+        demand.collect()
+    }
+
+    fn capacity(&self) -> Vec<Sample> {
+        let minutes = self.minutes.iter();
+        minutes.map(|m| sample(m, m.ready.as_f64())).collect()
+    }
+
+    fn shortages(&self) -> Vec<Shortage> {
+        let short = self.minutes.iter().filter(|m| m.is_under_provisioned());
+        let shortages = short.map(|minute| Shortage {
+            at: minute.at,
+            until: minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX),
+            had: minute.ready.as_f64(),
+            needed: minute.load.map_or(0.0, |load| load.replicas()),
+        });
+        shortages.collect()
+    }
 }
 
-/// The legend, in one line; the forecast is that of `ours`.
-pub(in crate::cli) fn legend(ours: &RunResult, screen: Screen) -> String {
+fn sample(minute: &Minute, value: f64) -> Sample {
+    Sample {
+        at: minute.at,
+        value,
+    }
+}
+
+/// The legend, in lines of at most `width` columns; the forecast is that of `ours`.
+pub(in crate::cli) fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
-        ("⣿", "─", "⡇⡇", "⠒⠒", "╳")
+        ("⣿", "─", "⡇⡇", "⠒⠒", "▓")
     } else {
-        ("::", "-", "~~", "**", "x")
+        ("::", "-", "~~", "**", "#")
     };
     let mut signs = vec![
-        format!("{area} replicas needed"),
-        format!("{} serving", screen.paint(Paint::Strong, steps)),
+        format!("{area} {NEEDED}"),
+        format!("{} {SERVING}", screen.paint(Paint::Strong, steps)),
     ];
-    let forecast = match ours.quantile {
-        Some(quantile) => {
-            let percent = (quantile * 1000.0).round() / 10.0;
-            Some((band, format!("forecast, up to the {percent} % quantile")))
-        }
-        None => (!ours.forecasts.is_empty()).then(|| (line, "forecast".to_owned())),
-    };
-    if let Some((sign, about)) = forecast {
+    let sign = if ours.quantile.is_some() { band } else { line };
+    if let Some(about) = forecast_legend(ours) {
         signs.push(format!("{} {about}", screen.paint(Paint::Future, sign)));
     }
-    signs.push(format!("{} too few", screen.paint(Paint::Error, short)));
-    signs.join("   ")
+    signs.push(format!("{} {SHORT}", screen.paint(Paint::Error, short)));
+    flowed(&signs, width)
+}
+
+/// The same for a chart.
+pub(in crate::cli) fn chart_legend(ours: &RunResult) -> chart::Legend {
+    chart::Legend {
+        area: NEEDED.to_owned(),
+        steps: SERVING.to_owned(),
+        band: forecast_legend(ours).unwrap_or_default(),
+        shortages: SHORT.to_owned(),
+    }
+}
+
+const NEEDED: &str = "replicas needed";
+const SERVING: &str = "serving";
+const SHORT: &str = "too few";
+
+fn forecast_legend(ours: &RunResult) -> Option<String> {
+    match ours.quantile {
+        Some(quantile) => {
+            let percent = (quantile * 1000.0).round() / 10.0;
+            Some(format!("forecast, up to the {percent} % quantile"))
+        }
+        None => (!ours.forecasts.is_empty()).then(|| "forecast".to_owned()),
+    }
 }

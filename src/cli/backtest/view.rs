@@ -11,16 +11,14 @@ use serde_json::{Value, json};
 
 use super::{BacktestReport, Panel, RunResult, legend, threshold::more_percent};
 use crate::cli::{
-    decision::{WIDTH, clock},
-    output::{Paint, Screen, Side, wrapped},
-    plot::Size,
+    decision::clock,
+    output::{Paint, Screen, Side, Size, wrapped},
 };
 
-/// Each picture leaves room for its scale within the width of the text.
-const PICTURE: Size = Size {
-    columns: 72,
-    rows: 8,
-};
+/// How high each picture is.
+const ROWS: usize = 8;
+/// What each picture leaves of the width for its scale.
+const SCALE: usize = 8;
 /// Raises the scale so that the top one of its eight rows stays free.
 const HEADROOM: f64 = 8.0 / 7.0;
 
@@ -35,10 +33,10 @@ pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
         let words = verdict(&report.ours.score, &plain.score);
         blocks.push(format!(
             "{}\n",
-            screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""))
+            screen.paint(Paint::Strong, &wrapped(&words, screen.width(), ""))
         ));
     }
-    blocks.push(worst(report));
+    blocks.push(worst(report, screen));
     blocks.push(absences(report, screen));
     blocks.push(outcomes(report, screen));
     blocks.push(assumptions(report, screen));
@@ -81,7 +79,11 @@ fn results(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
 /// One picture per run, on one scale.
 fn pictures(report: &BacktestReport, screen: Screen) -> String {
     let setup = &report.setup;
-    let mut text = format!("{}\n", legend(&report.ours, screen));
+    let mut text = format!("{}\n", legend(&report.ours, screen.width(), screen));
+    let size = Size {
+        columns: screen.width() - SCALE,
+        rows: ROWS,
+    };
     let top = top(results(report).flat_map(|result| &result.minutes));
     for result in results(report) {
         let panel = Panel {
@@ -92,7 +94,7 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
             now: None,
         };
         let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, result.name));
-        text.push_str(&panel.draw(PICTURE, screen));
+        text.push_str(&panel.draw(size, screen));
     }
     text
 }
@@ -181,7 +183,7 @@ fn part(ratio: f64) -> String {
     }
 }
 
-fn worst(report: &BacktestReport) -> String {
+fn worst(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
     for result in results(report) {
         let Some(minute) = &result.score.worst else {
@@ -203,7 +205,7 @@ fn worst(report: &BacktestReport) -> String {
             minute.ready,
             minute.asked,
         );
-        let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
     }
     text
 }
@@ -217,11 +219,11 @@ fn absences(report: &BacktestReport, screen: Screen) -> String {
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
             missing.minutes, missing.message
         );
-        let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
+        let line = screen.paint(Paint::Warning, &wrapped(&line, screen.width(), "  "));
         let _infallible = writeln!(text, "{line}");
     }
     for problem in &report.setup.workload.problems {
-        let _infallible = writeln!(text, "{}", wrapped(&problem.message, WIDTH, "  "));
+        let _infallible = writeln!(text, "{}", wrapped(&problem.message, screen.width(), "  "));
     }
     text
 }
@@ -242,7 +244,7 @@ fn outcomes(report: &BacktestReport, screen: Screen) -> String {
 fn assumptions(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
     for assumption in &report.setup.assumptions {
-        let line = wrapped(&format!("assumed: {assumption}"), WIDTH, "  ");
+        let line = wrapped(&format!("assumed: {assumption}"), screen.width(), "  ");
         let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &line));
     }
     text

@@ -6,26 +6,28 @@ use foretide_domain::sim::Run;
 use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Animation, scenario::Scenario};
-use crate::cli::{
-    backtest::{BacktestSetup, Panel, RunResult, legend, verdict},
-    decision::{WIDTH, clock},
-    output::{Paint, Screen, wrapped},
-    plot::Size,
+use super::{Animation, digits, heading, scenario::Scenario, sentence_lines};
+use crate::{
+    chart::{Chart, Headline},
+    cli::{
+        backtest::{BacktestSetup, Panel, RunResult, chart_legend, legend, verdict},
+        output::{Paint, Screen, Size, wrapped},
+    },
 };
 
-/// Each picture leaves room for its scale within the width of the text; ours is taller, because it shows a forecast.
-const OURS: Size = Size {
-    columns: 74,
-    rows: 8,
-};
-const PLAIN: Size = Size { rows: 6, ..OURS };
+/// What each picture leaves of the width for its scale.
+const SCALE: usize = 6;
+/// The lowest and the highest picture, in rows.
+const LOWEST: usize = 3;
+const HIGHEST: usize = 16;
+/// The narrowest terminal in which large numbers stand beside the pictures.
+const ROOMY: usize = 80;
 /// Number of frames.
 const FRAMES: u32 = 360;
 /// How much of the forecast is drawn.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
-/// How many lines the sentence of a decision may take.
-const SENTENCE: usize = 2;
+/// The unit of the large numbers.
+const UNIT: &str = "min short";
 
 /// Both runs, up to the current minute.
 pub(super) struct BacktestAnimation<'a> {
@@ -77,13 +79,9 @@ impl<'a> BacktestAnimation<'a> {
         }
     }
 
-    fn heading(&self, screen: Screen) -> String {
-        let about = format!("{}; {}", clock(self.now), self.scenario.about());
-        format!(
-            "{}  {}",
-            screen.paint(Paint::Strong, "foretide demo"),
-            screen.paint(Paint::Dim, &about)
-        )
+    #[cfg(test)]
+    pub(super) fn set_sentence(&mut self, sentence: &str) {
+        sentence.clone_into(&mut self.sentence);
     }
 
     /// The forecast in force, in replicas, as far as the axis goes.
@@ -118,58 +116,120 @@ impl Animation for BacktestAnimation<'_> {
         self.now >= self.setup.until
     }
 
-    fn frame(&self, screen: Screen) -> String {
+    fn frame(&self, size: Size, screen: Screen) -> String {
+        let legend = legend(&self.ours.1, size.columns, screen);
+        let sentence = sentence_lines(&self.sentence, size.columns, "", self.is_over());
+        // The heading, the totals and the axis of both pictures, and their times.
+        let text = 1 + 2 + 2 + 1 + legend.lines().count() + sentence.lines().count();
+        let rows = size.rows.saturating_sub(text) / 2;
+        let picture = Size {
+            columns: size.columns,
+            rows: rows.clamp(LOWEST, HIGHEST),
+        };
+        let heading = heading(self.now, self.scenario.about(), size.columns, screen);
         let mut forecast = self.ours.1.forecasts.clone();
         forecast.extend(self.ahead());
-        let mut text = format!("{}\n", self.heading(screen));
-        for ((_, result), forecast, size) in [
-            (&self.ours, forecast.as_slice(), OURS),
-            (&self.plain, &[], PLAIN),
-        ] {
-            let _infallible = writeln!(text, "{}", totals(result, screen));
-            let panel = Panel {
-                minutes: &result.minutes,
-                forecast,
-                span: (self.setup.from, self.setup.until),
-                top: self.top,
-                now: (!self.is_over()).then_some(self.now),
-            };
-            let drawn = panel.draw(size, screen);
-            // The times are shown once, under the lower picture.
-            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
-            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
-        }
-        let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
-        let sentence = wrapped(&self.sentence, WIDTH, "");
-        let lines = sentence.lines().map(Some).chain(std::iter::repeat(None));
-        for line in lines.take(SENTENCE) {
-            let _infallible = writeln!(text, "{}", line.unwrap_or_default());
-        }
-        text
+        let upper = self.picture(&self.ours.1, &forecast, picture, screen);
+        // The times are shown once, under the lower picture.
+        let upper = upper
+            .trim_end()
+            .rsplit_once('\n')
+            .map_or("", |(rows, _)| rows);
+        let lower = self.picture(&self.plain.1, &[], picture, screen);
+        format!("{heading}\n{upper}\n{lower}{legend}\n{sentence}")
     }
 
-    fn summary(&self, screen: Screen) -> String {
+    fn summary(&self, size: Size, screen: Screen) -> String {
         let words = verdict(&self.ours.1.score, &self.plain.1.score);
-        let words = screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""));
+        let words = screen.paint(Paint::Strong, &wrapped(&words, size.columns, ""));
+        if size.rows < super::LEAST.rows {
+            return format!("{words}\n");
+        }
         let more = "Next: foretide demo --fleet, and foretide backtest over your own history.";
-        format!("{words}\n{}\n", screen.paint(Paint::Dim, more))
+        let more = wrapped(more, size.columns, "");
+        format!("{words}\n{}\n", screen.paint(Paint::Dim, &more))
+    }
+
+    fn chart(&self) -> Option<Chart> {
+        let panel = |result: &RunResult, forecast| crate::chart::Panel {
+            name: result.name.to_owned(),
+            note: totals(result).join("; "),
+            headline: Some(Headline {
+                text: format!("{} {UNIT}", result.score.under),
+                good: result.score.under == 0,
+            }),
+            ..self.panel(result, forecast).chart()
+        };
+        let (ours, plain) = (&self.ours.1, &self.plain.1);
+        Some(Chart {
+            title: format!("foretide demo: {}", self.scenario.about()),
+            span: (self.setup.from, self.setup.until),
+            panels: vec![panel(ours, &ours.forecasts), panel(plain, &[])],
+            legend: chart_legend(ours),
+        })
     }
 }
 
-/// The totals of a run, in one line.
-fn totals(result: &RunResult, screen: Screen) -> String {
+// === pictures of BacktestAnimation ===
+
+impl BacktestAnimation<'_> {
+    fn panel<'a>(&self, result: &'a RunResult, forecast: &'a [Prediction]) -> Panel<'a> {
+        Panel {
+            minutes: &result.minutes,
+            forecast,
+            span: (self.setup.from, self.setup.until),
+            top: self.top,
+            now: (!self.is_over()).then_some(self.now),
+        }
+    }
+
+    /// The totals of a run, its picture in `size` with its axis and times, and the minutes short in large digits beside
+    /// it if they fit.
+    fn picture(
+        &self,
+        result: &RunResult,
+        forecast: &[Prediction],
+        size: Size,
+        screen: Screen,
+    ) -> String {
+        let short = result.score.under;
+        let paint = if short > 0 { Paint::Error } else { Paint::Good };
+        let roomy = size.columns >= ROOMY;
+        let badge = roomy.then(|| digits::badge(short, UNIT, paint, size.rows, screen));
+        let badge = badge.flatten();
+        let name = screen.paint(Paint::Strong, &format!("{:<9}", result.name));
+        let mut text = if badge.is_some() {
+            format!("{name}    {}\n", totals(result).join("   "))
+        } else {
+            let short = screen.paint(paint, &format!("{short:>3} {UNIT}"));
+            let hours = result.score.replica_hours();
+            format!("{name} {short}  {hours:.1} replica-hours\n")
+        };
+        let beside = badge.as_ref().map_or(0, |_| digits::WIDTH);
+        let columns = size.columns.saturating_sub(SCALE + beside);
+        let drawn = self
+            .panel(result, forecast)
+            .draw(Size { columns, ..size }, screen);
+        let blank = " ".repeat(beside);
+        let mut badge = badge.unwrap_or_default().into_iter();
+        for row in drawn.lines() {
+            let left = badge.next().unwrap_or_else(|| blank.clone());
+            let _infallible = writeln!(text, "{left}{row}");
+        }
+        text
+    }
+}
+
+/// The totals of a run, and its worst minute.
+fn totals(result: &RunResult) -> Vec<String> {
     let score = &result.score;
-    let under = format!("under-provisioned {:>3} min", score.under);
-    let paint = if score.under > 0 {
-        Paint::Error
-    } else {
-        Paint::Dim
-    };
-    format!(
-        "{}  {}   replica-hours {:>5.1}   scale actions {:>3}",
-        screen.paint(Paint::Strong, &format!("{:<9}", result.name)),
-        screen.paint(paint, &under),
-        score.replica_hours(),
-        score.actions,
-    )
+    let mut totals = vec![
+        format!("{:.1} replica-hours", score.replica_hours()),
+        format!("{} scale actions", score.actions),
+    ];
+    if let Some((minute, needed)) = score.worst.and_then(|worst| Some((worst, worst.needed()?))) {
+        let at = minute.at.strftime("%H:%M");
+        totals.push(format!("{at}: {needed} needed, {} served", minute.ready));
+    }
+    totals
 }

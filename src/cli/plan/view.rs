@@ -16,9 +16,9 @@ use crate::{
     api::status::{decision_status, window_status},
     cli::{
         assign,
-        decision::{self, Units, WIDTH, clock},
-        output::{Paint, Screen, wrapped},
-        plot::{Plot, Size},
+        decision::{self, Units, clock},
+        output::{Paint, Screen, Size, wrapped},
+        plot::Plot,
     },
 };
 
@@ -26,11 +26,10 @@ use crate::{
 const PAST: SignedDuration = SignedDuration::from_hours(24);
 /// How much of the forecast is drawn, if the prediction window is shorter.
 const AHEAD: SignedDuration = SignedDuration::from_hours(12);
-/// The picture leaves room for its scale within the width of the text.
-const PICTURE: Size = Size {
-    columns: 68,
-    rows: 8,
-};
+/// How high the picture is.
+const ROWS: usize = 8;
+/// What the picture leaves of the width for its scale.
+const SCALE: usize = 12;
 
 /// The plan as text.
 pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
@@ -56,7 +55,10 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
     blocks.push(format!(
         "{}\n{}\n",
         decision::steps(&status, screen),
-        screen.paint(Paint::Strong, &wrapped(&plan.decision.message(), WIDTH, ""))
+        screen.paint(
+            Paint::Strong,
+            &wrapped(&plan.decision.message(), screen.width(), "")
+        )
     ));
     if let Some(division) = &plan.division {
         blocks.extend(assign::division(division, screen));
@@ -123,7 +125,11 @@ fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
         window: made(outlook).map(|_| window).unwrap_or_default(),
         ..Plot::new(&label)
     };
-    let drawn = plot.render(PICTURE, screen);
+    let size = Size {
+        columns: screen.width() - SCALE,
+        rows: ROWS,
+    };
+    let drawn = plot.render(size, screen);
     if drawn.is_empty() {
         drawn
     } else {
@@ -184,11 +190,11 @@ fn troubles(plan: &PlanReport, screen: Screen) -> String {
             "{} {}: {}",
             proposal.source, proposal.name, proposal.message
         );
-        let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
+        let line = screen.paint(Paint::Warning, &wrapped(&line, screen.width(), "  "));
         let _infallible = writeln!(text, "{line}");
     }
     for problem in &plan.workload.problems {
-        let _infallible = writeln!(text, "{}", wrapped(&problem.message, WIDTH, "  "));
+        let _infallible = writeln!(text, "{}", wrapped(&problem.message, screen.width(), "  "));
     }
     text
 }
@@ -210,7 +216,7 @@ fn assumptions(plan: &PlanReport, screen: Screen) -> String {
         let _infallible = writeln!(
             text,
             "{}",
-            screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  "))
+            screen.paint(Paint::Dim, &wrapped(&line, screen.width(), "  "))
         );
     }
     text

@@ -2,8 +2,8 @@
 //!
 //! The history is dense; the band of a forecast uses every second column of dots, so that they differ without color.
 
-use super::{Size, steps::Piece};
-use crate::cli::output::{Paint, Screen};
+use super::steps::Piece;
+use crate::cli::output::{Paint, Screen, Size};
 
 /// What a dot belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ enum Ink {
         /// Whether it fell short there.
         short: bool,
     },
+    /// More was needed than there was.
+    Shortage,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +94,14 @@ impl Canvas {
         }
     }
 
+    /// Marks a cell on row `height` from the bottom as missing, over whatever is there.
+    pub(super) fn shade(&mut self, column: usize, height: usize) {
+        let row = self.size.rows.saturating_sub(height + 1);
+        if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
+            cell.ink = Ink::Shortage;
+        }
+    }
+
     /// One row of characters, the topmost first; `now` is the column of the present.
     pub(super) fn row(&self, row: usize, now: Option<usize>, screen: Screen) -> String {
         let cells = self
@@ -107,7 +117,9 @@ impl Canvas {
                     screen.paint(Paint::Dim, "┊")
                 }
                 Ink::Blank if Some(column) == now => screen.paint(Paint::Dim, "|"),
-                Ink::Capacity { short: true, .. } => screen.paint(Paint::Error, &glyph.to_string()),
+                Ink::Shortage | Ink::Capacity { short: true, .. } => {
+                    screen.paint(Paint::Error, &glyph.to_string())
+                }
                 Ink::Capacity { .. } => screen.paint(Paint::Strong, &glyph.to_string()),
                 Ink::Dots { line, band, .. } if line || band => {
                     screen.paint(Paint::Future, &glyph.to_string())
@@ -130,7 +142,7 @@ impl Ink {
                 line,
                 band,
             } => (history, line, band),
-            Self::Blank | Self::Capacity { .. } => (false, false, false),
+            Self::Blank | Self::Capacity { .. } | Self::Shortage => (false, false, false),
         };
         Self::Dots {
             history: history || dot == Dot::History,
@@ -146,6 +158,8 @@ impl Cell {
     fn glyph(self, screen: Screen) -> char {
         match self.ink {
             Ink::Blank => ' ',
+            Ink::Shortage if screen.unicode => '▓',
+            Ink::Shortage => '#',
             Ink::Capacity { piece, .. } => piece.glyph(screen.unicode),
             Ink::Dots { .. } if screen.unicode => braille(self.dots),
             Ink::Dots { line: true, .. } => '*',

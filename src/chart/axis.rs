@@ -1,8 +1,12 @@
-//! The time axis of a picture: which column an instant stands in, and which instants are labeled.
+//! The time axis of a picture: where an instant stands, and which instants are labeled.
 //!
 //! Labels stand at round times of day in UTC and never touch each other.
 
+use foretide_models::Sample;
 use jiff::{Timestamp, tz::TimeZone};
+
+/// A hole in the samples longer than this many mean distances stays a hole.
+const HOLE: f64 = 3.0;
 
 /// Fewest columns between two labels of the time axis.
 const LABEL_SPACING: usize = 11;
@@ -14,27 +18,31 @@ const TICKS: [i64; 16] = [
 
 /// The horizontal axis: which column an instant stands in.
 #[derive(Clone, Copy)]
-pub(super) struct Axis {
-    pub(super) from: f64,
-    pub(super) seconds: f64,
-    pub(super) columns: usize,
+pub(crate) struct Axis {
+    pub(crate) from: f64,
+    pub(crate) seconds: f64,
+    pub(crate) columns: usize,
 }
 
 // === impl Axis ===
 
 impl Axis {
-    pub(super) fn column(self, at: Timestamp) -> usize {
-        let position = (second(at) - self.from) / self.seconds;
-        floor(position * real(self.columns)).min(self.columns.saturating_sub(1))
+    pub(crate) fn column(self, at: Timestamp) -> usize {
+        floor(self.position(at) * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
-    pub(super) fn instant(self, column: f64) -> f64 {
+    /// Where an instant stands: 0 at the beginning of the axis, 1 at its end.
+    pub(crate) fn position(self, at: Timestamp) -> f64 {
+        (second(at) - self.from) / self.seconds
+    }
+
+    pub(crate) fn instant(self, column: f64) -> f64 {
         self.from + self.seconds * column / real(self.columns)
     }
 }
 
 /// Columns of round instants, and those instants in seconds.
-pub(super) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
+pub(crate) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
     let least = axis.seconds * real(LABEL_SPACING) / real(axis.columns);
     let rarest = TICKS.last().copied().unwrap_or(1);
     let step = TICKS
@@ -50,7 +58,7 @@ pub(super) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
 }
 
 /// The row below the axis: `now`, and the labels of the ticks that do not overlap it.
-pub(super) fn labels(axis: Axis, now: Option<usize>) -> String {
+pub(crate) fn labels(axis: Axis, now: Option<usize>) -> String {
     let mut row = vec![' '; axis.columns + LABEL_SPACING];
     if let Some(now) = now {
         put(&mut row, now, "now");
@@ -59,16 +67,27 @@ pub(super) fn labels(axis: Axis, now: Option<usize>) -> String {
         let Ok(at) = Timestamp::from_second(at) else {
             continue;
         };
-        let civil = at.to_zoned(TimeZone::UTC);
-        let midnight = civil.hour() == 0 && civil.minute() == 0;
-        let text = if midnight {
-            civil.strftime("%a %d %b")
-        } else {
-            civil.strftime("%H:%M")
-        };
-        put(&mut row, column, &text.to_string());
+        put(&mut row, column, &label(at));
     }
     row.into_iter().collect()
+}
+
+/// The time of day, or the day at midnight; UTC.
+pub(crate) fn label(at: Timestamp) -> String {
+    let civil = at.to_zoned(TimeZone::UTC);
+    let midnight = civil.hour() == 0 && civil.minute() == 0;
+    let format = if midnight { "%a %d %b" } else { "%H:%M" };
+    civil.strftime(format).to_string()
+}
+
+/// Samples farther apart than this many seconds have a hole between them.
+pub(crate) fn longest_step(samples: &[Sample]) -> f64 {
+    match samples {
+        [first, .., last] => {
+            HOLE * (second(last.at) - second(first.at)) / real(samples.len().saturating_sub(1))
+        }
+        _ => 0.0,
+    }
 }
 
 /// Writes a text centered on a column, unless it would touch another one or the left edge.
@@ -85,17 +104,17 @@ fn put(row: &mut [char], column: usize, text: &str) {
     cells.zip(text.chars()).for_each(|(cell, c)| *cell = c);
 }
 
-pub(super) fn second(at: Timestamp) -> f64 {
+pub(crate) fn second(at: Timestamp) -> f64 {
     at.as_duration().as_secs_f64()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
-pub(super) fn real(count: usize) -> f64 {
+pub(crate) fn real(count: usize) -> f64 {
     count as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "seconds of a calendar")]
-pub(super) fn seconds(count: i64) -> f64 {
+pub(crate) fn seconds(count: i64) -> f64 {
     count as f64
 }
 
@@ -104,7 +123,7 @@ pub(super) fn seconds(count: i64) -> f64 {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-pub(super) fn floor(x: f64) -> usize {
+pub(crate) fn floor(x: f64) -> usize {
     x.floor() as usize
 }
 
