@@ -1,8 +1,10 @@
-//! Checks that the pages about fleets agree with the code: their words, and the pictures of each policy's worked example
-//! in the `FederatedHPA` proposal, divided by the code itself.
+//! Checks that pictures and words of the docs agree with the code: the README's picture is what the demo draws; the
+//! pictures of fleets show each policy's worked example in the `FederatedHPA` proposal, divided by the
+//! code itself.
 
 use std::{fmt::Write as _, path::Path};
 
+use crate::cli::run;
 use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
@@ -236,15 +238,29 @@ fn every_policy_divides_as_the_proposal_states() {
 #[test]
 fn the_policy_pictures_match_the_computed_divisions() {
     for example in EXAMPLES {
-        let name = format!("docs/pictures/federation-{}.svg", example.name);
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name);
-        let drawn = example.draw();
-        if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
-            std::fs::write(&path, &drawn).unwrap();
-        }
-        let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(drawn, stored, "{name} differs; UPDATE=1 draws it again");
+        matches_picture(&format!("federation-{}.svg", example.name), &example.draw());
     }
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_the_demo_draws() {
+    let drawn = run("demo -o svg").unwrap().text;
+    matches_picture("demo.svg", &drawn);
+    assert!(drawn.contains(">0 min short<") && drawn.contains(">19 min short<"));
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    assert!(readme.contains("](docs/pictures/demo.svg)"));
+}
+
+fn matches_picture(name: &str, drawn: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs/pictures")
+        .join(name);
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(&path, drawn).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(drawn, stored, "{name} differs; UPDATE=1 draws it again");
 }
 
 #[test]
