@@ -15,9 +15,6 @@ use jiff::Timestamp;
 
 use super::output::{Paint, Screen, Side};
 
-/// Columns that text is wrapped to.
-pub(super) const WIDTH: usize = 80;
-
 /// The time zones of cron windows, by the names of the windows.
 pub(super) type Zones = BTreeMap<String, Zone>;
 

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::{
     context::CommandContext,
-    decision::{self, Units, WIDTH, Zones, clock},
+    decision::{self, Units, Zones, clock},
     inputs,
     manifest::Document,
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
@@ -188,7 +188,7 @@ impl Explanation<'_> {
                 blocks.push(previewed(self.autoscaler, decision));
                 blocks.extend(decision_blocks(decision, &self.metrics, screen));
             }
-            None => blocks.push(no_decision(self.autoscaler)),
+            None => blocks.push(no_decision(self.autoscaler, screen)),
         }
         blocks.push(self.clusters);
         blocks.push(decision::windows(
@@ -198,9 +198,12 @@ impl Explanation<'_> {
         ));
         blocks.push(conditions(rest, screen));
         if let Some(Invalid(violations)) = self.invalid {
-            let lines = violations
-                .iter()
-                .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
+            let lines = violations.iter().map(|v| {
+                format!(
+                    "{}\n",
+                    wrapped(&format!("invalid: {v}"), screen.width(), "  ")
+                )
+            });
             blocks.push(lines.collect());
         }
         if status.decision.is_some() && status.observed_generation != self.autoscaler.generation() {
@@ -301,10 +304,10 @@ fn decision_blocks(
     [
         format!(
             "{}\n",
-            screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))
+            screen.paint(Paint::Strong, &wrapped(&message, screen.width(), ""))
         ),
         decision::proposals(decision, Units::of(metrics), screen),
-        forecasts(decision),
+        forecasts(decision, screen),
         format!(
             "{}\n{}\n",
             decision::steps(decision, screen),
@@ -314,11 +317,11 @@ fn decision_blocks(
 }
 
 /// One sentence per forecast: what it is based on.
-fn forecasts(decision: &DecisionStatus) -> String {
+fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
     let proposals = decision.proposals.iter().flatten();
     let sentences = proposals.filter_map(|proposal| {
         let sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
-        Some(format!("{}\n", wrapped(&sentence, WIDTH, "  ")))
+        Some(format!("{}\n", wrapped(&sentence, screen.width(), "  ")))
     });
     sentences.collect()
 }
@@ -364,14 +367,14 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     text
 }
 
-fn no_decision(autoscaler: &Autoscaler) -> String {
+fn no_decision(autoscaler: &Autoscaler, screen: Screen) -> String {
     let seen = autoscaler.status().is_some();
     let text = if seen {
         "No decision yet; see the conditions."
     } else {
         "No decision and no status yet: check that the controller runs and watches this namespace."
     };
-    format!("{}\n", wrapped(text, WIDTH, ""))
+    format!("{}\n", wrapped(text, screen.width(), ""))
 }
 
 /// The zones of the cron windows of a spec; `Local` is the controller's, which is not known here.
@@ -401,19 +404,19 @@ fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
         let head = screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
         let _infallible = writeln!(text, "{head}");
         if !message.is_empty() {
-            let _infallible = writeln!(text, "{}", indented(message));
+            let _infallible = writeln!(text, "{}", indented(message, screen));
         }
         if let Some(advice) = advice(reason) {
-            let _infallible =
-                writeln!(text, "{}", indented(&format!("Suggested action: {advice}")));
+            let advice = format!("Suggested action: {advice}");
+            let _infallible = writeln!(text, "{}", indented(&advice, screen));
         }
     }
     text
 }
 
 /// Text under a head line.
-fn indented(text: &str) -> String {
-    format!("  {}", wrapped(text, WIDTH - 2, "  "))
+fn indented(text: &str, screen: Screen) -> String {
+    format!("  {}", wrapped(text, screen.width() - 2, "  "))
 }
 
 /// The suggested action for a reason, where the message does not contain it.

@@ -12,7 +12,7 @@ use super::{Assignment, NamedFleet, budgets::budgets};
 use crate::{
     api::status::is_healthy,
     cli::{
-        decision::{WIDTH, clock},
+        decision::clock,
         output::{Paint, Screen, Side, dash, decimal, wrapped},
     },
 };
@@ -29,7 +29,7 @@ pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
 pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
     [
         seen(assignment, screen),
-        left_out(assignment),
+        left_out(assignment, screen),
         budgets(assignment, screen),
         decided(assignment, screen),
         conditions(assignment, screen),
@@ -142,7 +142,7 @@ fn totals(total: &Total, mode: Mode) -> String {
 }
 
 /// Clusters that do not participate, each with its reason.
-fn left_out(assignment: &Assignment) -> String {
+fn left_out(assignment: &Assignment, screen: Screen) -> String {
     let mut text = String::new();
     for member in &assignment.members {
         let name = &member.profile.name;
@@ -154,7 +154,11 @@ fn left_out(assignment: &Assignment) -> String {
         let _infallible = writeln!(
             text,
             "{}",
-            wrapped(&format!("{name} does not participate: {why}"), WIDTH, "  ")
+            wrapped(
+                &format!("{name} does not participate: {why}"),
+                screen.width(),
+                "  "
+            )
         );
     }
     text
@@ -191,7 +195,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     let mut text = screen.table(header, &rows);
     for member in taking_part {
         let line = format!("{}: {}", member.name, member.sentence());
-        let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
     }
     let order = ordered(assignment);
     if order.len() > 1 {
@@ -199,7 +203,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
         let _infallible = writeln!(
             text,
             "{}",
-            screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  "))
+            screen.paint(Paint::Dim, &wrapped(&line, screen.width(), "  "))
         );
     }
     text
@@ -240,7 +244,7 @@ fn conditions(assignment: &Assignment, screen: Screen) -> String {
             continue;
         }
         let head = format!("{kind} {} {}", condition.status.as_str(), condition.reason);
-        let message = wrapped(&condition.message, WIDTH - 2, "  ");
+        let message = wrapped(&condition.message, screen.width() - 2, "  ");
         let _infallible = writeln!(text, "{}\n  {message}", screen.paint(Paint::Warning, &head));
     }
     text

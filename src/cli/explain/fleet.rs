@@ -12,7 +12,7 @@ use super::{Explanation, body, heading};
 use crate::{
     api::{autoscaler::Autoscaler, validation},
     cli::{
-        decision::{WIDTH, clock},
+        decision::clock,
         output::{CommandOutput, Paint, Screen, Side, wrapped},
     },
 };
@@ -78,7 +78,7 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
     let mut text = screen.table(header, &rows);
     for cluster in &clusters {
         let line = sentence(cluster, decided.as_ref().map(|time| time.0));
-        let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
     }
     if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
         let left = counted(unassigned.unsigned_abs(), "replica");
