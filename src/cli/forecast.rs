@@ -11,20 +11,19 @@ use serde_json::{Value, json};
 use super::{
     cluster,
     context::{CommandContext, Progress},
-    decision::{WIDTH, clock},
+    decision::clock,
     history::{HistoryArgs, Reading, parse_duration},
     inputs::{self, History},
-    output::{CommandOutput, Failure, OutputFormat, Paint, Screen, wrapped},
-    plot::{Plot, Size},
+    output::{CommandOutput, Failure, OutputFormat, Paint, Screen, Size, wrapped},
+    plot::Plot,
     recording,
 };
 use crate::api::validation;
 
-/// The picture leaves room for its scale within the width of the text.
-const PICTURE: Size = Size {
-    columns: 68,
-    rows: 8,
-};
+/// The columns beside the picture, for its scale.
+const SCALE: usize = 12;
+/// How high the picture is.
+const ROWS: usize = 8;
 /// How much of the past is drawn, at most, for each hour of the forecast.
 const PAST: i32 = 3;
 
@@ -185,7 +184,11 @@ impl Report {
             let line = screen.paint(Paint::Future, line);
             let _infallible = write!(signs, "   {line} forecast, shaded up to the upper quantile");
         }
-        format!("{signs}\n{}", plot.render(PICTURE, screen))
+        let size = Size {
+            columns: screen.width() - SCALE,
+            rows: ROWS,
+        };
+        format!("{signs}\n{}", plot.render(size, screen))
     }
 
     /// The forecast in numbers, or why there is none.
@@ -200,7 +203,7 @@ impl Report {
                 );
                 return format!(
                     "{}\n",
-                    screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "))
+                    screen.paint(Paint::Warning, &wrapped(&line, screen.width(), "  "))
                 );
             }
         };
@@ -221,10 +224,14 @@ impl Report {
                 clock(peak.at),
                 upper.unwrap_or_default()
             );
-            let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+            let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
         }
         for note in forecast.notes() {
-            let note = wrapped(&format!("note on the forecast: {note}"), WIDTH, "  ");
+            let note = wrapped(
+                &format!("note on the forecast: {note}"),
+                screen.width(),
+                "  ",
+            );
             let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &note));
         }
         text

@@ -131,7 +131,9 @@ pub fn decide(
     let limit_until = context.limit_until(&combined, &history);
     context.record(&mut history, &proposals, child);
     let winner = proposals.winner(history.winner);
-    history.winner = winner.map(|(proposal, _)| proposal.source).or(history.winner);
+    history.winner = winner
+        .map(|(proposal, _)| proposal.source)
+        .or(history.winner);
     let limit = combined.limit_after(winner.map(|(_, count)| count));
     let mut decision = Decision {
         at: now,

@@ -6,7 +6,7 @@ use super::body;
 use crate::{
     api::autoscaler::Autoscaler,
     cli::{
-        decision::{WIDTH, clock},
+        decision::clock,
         output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
     },
     printable,
@@ -68,7 +68,7 @@ pub(super) fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String
         } = change;
         let head = format!("{}  {from} {arrow} {to}", clock(time.0));
         let head = screen.paint(Paint::Strong, &head);
-        format!("{head}\n  {}\n", wrapped(message, WIDTH - 2, "  "))
+        format!("{head}\n  {}\n", wrapped(message, screen.width() - 2, "  "))
     });
     lines.collect()
 }

@@ -143,8 +143,8 @@ fn run(line: &str) -> Result<CommandOutput, Failure> {
     let cli = Cli::try_parse_from(["foretide".to_owned()].into_iter().chain(words)).unwrap();
     let context = CommandContext {
         screen: Screen {
-            color: false,
             unicode: true,
+            ..Screen::default()
         },
         local: Zone::utc(),
         now: jiff::Timestamp::from_second(NOW + 20).unwrap(),
