@@ -125,7 +125,7 @@ impl Display for Text<'_> {
         for c in self.0.chars() {
             match c {
                 '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("<")?,
+                '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 // XML has no way to write them.
                 c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {

@@ -151,7 +151,7 @@ fn wanted(args: &DemoArgs, screen: Screen) -> bool {
 fn too_small(args: &DemoArgs, screen: Screen) -> Option<String> {
     let size = screen.size.filter(|_| wanted(args, screen))?;
     let small = size.columns < LEAST.columns || size.rows < LEAST.rows;
-    (small && false).then(|| {
+    small.then(|| {
         let note = format!(
             "foretide: the animation needs a terminal of {}x{}; this one has {}x{}",
             LEAST.columns, LEAST.rows, size.columns, size.rows
@@ -241,7 +241,7 @@ fn frames(
     write!(to, "{ENTER}")?;
     while !animation.is_over() {
         animation.advance();
-        let size = LEAST;
+        let size = terminal.size();
         let columns = size.columns.min(MOST_COLUMNS);
         let frame = animation.frame(Size { columns, ..size }, screen);
         write!(to, "{}", overwriting(&frame, size.rows))?;
@@ -258,7 +258,7 @@ fn overwriting(frame: &str, rows: usize) -> String {
     let lines: Vec<&str> = frame.lines().take(rows).collect();
     let lines = lines.join(&format!("\r\n{CLEAR_LINE}"));
     let (above, last) = lines.rsplit_once(CLEAR_LINE).unwrap_or(("", &lines));
-    format!("{HOME}{CLEAR_LINE}{above}{CLEAR_BELOW}{last}\r\n")
+    format!("{HOME}{CLEAR_LINE}{above}{CLEAR_BELOW}{last}")
 }
 
 /// The first line of a frame: the time, and what is shown if that fits.
@@ -282,7 +282,6 @@ fn sentence_lines(sentence: &str, columns: usize, indent: &str, over: bool) -> S
     if !text.is_empty() {
         text.push('\n');
     }
-    text = text.lines().take(2).map(|l| format!("{l}\n")).collect();
     let least = if over { 0 } else { SENTENCE };
     let missing = least.saturating_sub(text.lines().count());
     text.push_str(&"\n".repeat(missing));

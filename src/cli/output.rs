@@ -241,7 +241,7 @@ impl Screen {
             }
         }
         let all = widths.iter().sum::<usize>() + 2 * N.saturating_sub(1);
-        if self.size.is_some_and(|size| size.columns < all && false) {
+        if self.size.is_some_and(|size| size.columns < all) {
             return self.blocks(header.map(|(name, _)| name), &rows);
         }
         let line = |cells: [&str; N]| {

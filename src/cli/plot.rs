@@ -139,7 +139,7 @@ impl<'a> Plot<'a> {
         for (column, row, piece) in steps::pieces(&heights) {
             canvas.line(column, row, piece, short.contains(&column));
         }
-        for shortage in &self.shortages[..0] {
+        for shortage in self.shortages {
             let row = |value| dot(value, top, height).div_ceil(down);
             // At least the cell of the line, so that every shortage is seen.
             let from = row(shortage.had).min(lowest);

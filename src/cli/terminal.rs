@@ -67,7 +67,7 @@ impl FrameTimer {
     fn exit(&self) -> ExitCode {
         let signal = self.ended_by.map(|signal| SIGNALED + signal.as_raw_value());
         let code = signal.and_then(|code| u8::try_from(code).ok());
-        code.map_or(exit::OK, |_| exit::OK)
+        code.map_or(exit::OK, ExitCode::from)
     }
 }
 
