@@ -32,10 +32,6 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 /// Flags that read the history from Prometheus.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct HistoryArgs {
     /// Read the history from this Prometheus server, http(s)://HOST:PORT, by the controller's own queries
@@ -186,7 +182,7 @@ impl HistoryArgs {
                         kept.push(metric);
                     }
                     Err(Unread::Metric(why)) => {
-                        found.missing.push(format!("without {name}: {why}"))
+                        found.missing.push(format!("without {name}: {why}"));
                     }
                     Err(Unread::Server(failure)) => return Err(failure),
                 }

@@ -66,7 +66,7 @@ enum Command {
     Backtest(backtest::BacktestArgs),
     /// Draw one series and its forecast, from Prometheus or from a recorded history
     Forecast(forecast::ForecastArgs),
-    /// Write the autoscaler that does what a HorizontalPodAutoscaler or a ScaledObject does, with a forecast, in Preview
+    /// Write the autoscaler that does what an HPA or a scaled object of KEDA does, with a forecast, in Preview
     Convert(convert::ConvertArgs),
     /// Show how a fleet is divided over clusters, offline
     Assign(assign::AssignArgs),

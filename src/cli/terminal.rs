@@ -193,7 +193,7 @@ mod tests {
             bar(filled(0.0)),
             format!("\r\u{1b}[K[{}]   0 %", ".".repeat(40))
         );
-        let half = format!("\r[{}{}]  50 %", "#".repeat(20), ".".repeat(20));
+        let half = format!("\r\u{1b}[K[{}{}]  50 %", "#".repeat(20), ".".repeat(20));
         assert_eq!(bar(filled(0.5)), half);
         assert_eq!(
             bar(filled(1.0)),
