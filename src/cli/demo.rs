@@ -238,13 +238,15 @@ fn frames(
     to: &mut dyn Write,
     terminal: &mut dyn Terminal,
 ) -> io::Result<Playback> {
-    write!(to, "{ENTER}")?;
+    // Written with the first frame: what is buffered during a panic would follow the sequences that restore the screen.
+    let mut enter = ENTER;
     while !animation.is_over() {
         animation.advance();
         let size = terminal.size();
         let columns = size.columns.min(MOST_COLUMNS);
         let frame = animation.frame(Size { columns, ..size }, screen);
-        write!(to, "{}", overwriting(&frame, size.rows))?;
+        write!(to, "{enter}{}", overwriting(&frame, size.rows))?;
+        enter = "";
         to.flush()?;
         if terminal.wait(frame_time) == Playback::Stop {
             return Ok(Playback::Stop);

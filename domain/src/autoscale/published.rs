@@ -65,7 +65,7 @@ impl Amounts {
         let (total, per_pod) = (Quantity::nearest(total)?, Quantity::nearest(per_pod)?);
         let milli = per_pod.milli_value().value;
         let whole = milli.checked_mul(i64::from(replicas.get()));
-        let whole = whole.filter(|whole| total.milli_value().value > *whole);
+        let whole = whole.filter(|whole| *whole > 0 && total.milli_value().value > *whole);
         let total = match whole {
             Some(whole) if replicas < Replicas::MAX => {
                 Quantity::from_milli(whole, Format::DecimalSi)
