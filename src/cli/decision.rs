@@ -175,3 +175,42 @@ fn clock_in(zone: &Zone, at: Timestamp) -> String {
     let local = at.to_zoned(zone.rules().clone());
     format!("{} {}", local.strftime("%a %F %H:%M"), zone.name())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCREEN: Screen = Screen {
+        color: false,
+        unicode: true,
+    };
+
+    #[test]
+    fn a_limit_is_shown_where_a_step_changed_the_count_only() {
+        let decision = |maximum, desired| DecisionStatus {
+            current_replicas: Some(5),
+            maximum,
+            stabilized: Some(5),
+            limited: Some(5),
+            desired: Some(desired),
+            limit: Some("TooManyReplicas".into()),
+            ..DecisionStatus::default()
+        };
+        for (decision, want) in [
+            (
+                decision(Some(5), 4),
+                "current 5 → highest proposal 5 → stabilized 5 → limited 5 → desired 4\nchanged by TooManyReplicas",
+            ),
+            (
+                decision(Some(5), 5),
+                "current 5 → highest proposal 5 → stabilized 5 → limited 5 → desired 5",
+            ),
+            (
+                decision(None, 5),
+                "current 5 → stabilized 5 → limited 5 → desired 5",
+            ),
+        ] {
+            assert_eq!(steps(&decision, SCREEN), want);
+        }
+    }
+}

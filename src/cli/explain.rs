@@ -473,6 +473,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_forecast_that_is_being_computed_does_not_wait_for_history() {
+        let [pending, short] = ["Pending", "InsufficientHistory"].map(|it| advice(it).unwrap());
+        assert!(pending.starts_with("wait some seconds"), "{pending}");
+        assert!(short.starts_with("wait for more history"), "{short}");
+    }
+
+    #[test]
     fn a_forecast_is_explained_in_one_sentence() {
         let text = |text: &str| Some(text.to_owned());
         let measured = ForecastStatus {

@@ -1,9 +1,12 @@
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    Violation,
+    EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction, Violation,
     rules::tests::{ComparedRules, field, set},
 };
 
@@ -396,21 +399,39 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn kubectl_shows_policy_bounds_replicas_and_readiness() {
-    let definition = crate::definition::<FederatedHPA>();
-    let columns = definition.spec.versions[0]
-        .additional_printer_columns
-        .clone();
-    let shown: Vec<_> = columns
-        .unwrap()
-        .into_iter()
-        .filter(|column| column.priority.is_none_or(|priority| priority == 0))
-        .map(|column| column.name)
-        .collect();
+fn kubectl_shows_current_and_desired_the_winner_and_readiness_and_each_source_when_wide() {
+    let columns = |definition: CustomResourceDefinition| {
+        let columns = definition.spec.versions[0]
+            .additional_printer_columns
+            .clone();
+        let is_wide = |column: &CustomResourceColumnDefinition| column.priority == Some(1);
+        let (wide, plain): (Vec<_>, Vec<_>) = columns.unwrap().into_iter().partition(is_wide);
+        [plain, wide].map(|all| {
+            all.into_iter()
+                .map(|it| it.name)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+    };
     assert_eq!(
-        shown,
+        columns(crate::definition::<FederatedHPA>()),
         [
-            "POLICY", "MINPODS", "MAXPODS", "CURRENT", "DESIRED", "WINNER", "READY", "AGE"
+            "POLICY MINPODS MAXPODS CURRENT DESIRED WINNER READY AGE",
+            "REFERENCE STRATEGY OBSERVED FORECAST CRON UNASSIGNED",
+        ]
+    );
+    assert_eq!(
+        columns(crate::definition::<EffectiveHorizontalPodAutoscaler>()),
+        [
+            "STRATEGY MINPODS MAXPODS CURRENT DESIRED WINNER READY AGE",
+            "OBSERVED FORECAST CRON SPECIFICPODS",
+        ]
+    );
+    assert_eq!(
+        columns(crate::definition::<TimeSeriesPrediction>()),
+        [
+            "TargetRefName TargetRefKind PredictionWindowSeconds READY PEAK AGE",
+            ""
         ]
     );
 }

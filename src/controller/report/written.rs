@@ -21,7 +21,7 @@ const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How often this time doubles at most: to an hour.
 const MOST_DOUBLINGS: u32 = 6;
 /// How often a status is written again that is stored afterwards as it was before. Then the API server keeps no more of
-/// it, because the CustomResourceDefinition is of an older version.
+/// it, because the definition of the kind is of an older version.
 const MOST_FUTILE: u32 = 2;
 
 /// The status of an object that was written last; clones share it.
