@@ -183,6 +183,8 @@ mod tests {
     const SCREEN: Screen = Screen {
         color: false,
         unicode: true,
+        cursor: false,
+        size: None,
     };
 
     #[test]
