@@ -317,7 +317,10 @@ mod tests {
     use crate::rules::tests::ComparedRules;
 
     const EXAMPLES: [(&str, &str); 3] = [
-        ("php-apache", include_str!("../../examples/php-apache.yaml")),
+        (
+            "php-apache",
+            include_str!("../../examples/php-apache-dsp.yaml"),
+        ),
         (
             "php-apache-local",
             include_str!("../../examples/php-apache-local.yaml"),

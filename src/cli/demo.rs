@@ -179,9 +179,11 @@ fn still(animation: &dyn Animation, screen: Screen) -> String {
         rows: size.rows.saturating_sub(1),
     });
     let summary = animation.summary(size, screen);
-    let rows = size.rows.saturating_sub(summary.lines().count() + 1);
+    let gap = if size.rows < LEAST.rows { "" } else { "\n" };
+    let rows = summary.lines().count() + gap.len();
+    let rows = size.rows.saturating_sub(rows);
     let frame = animation.frame(Size { rows, ..size }, screen);
-    format!("{frame}\n{summary}")
+    format!("{frame}{gap}{summary}")
 }
 
 /// Plays the animation on a terminal: on its alternate screen, whatever the terminal showed before stays. What remains

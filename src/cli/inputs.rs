@@ -282,7 +282,9 @@ pub(super) fn chosen_one(
 /// The notes on some histories as lines for standard error.
 pub(super) fn notes(histories: &[History]) -> String {
     let notes = histories.iter().flat_map(|history| &history.notes);
-    notes.map(|note| format!("foretide: {note}\n")).collect()
+    notes
+        .flat_map(|note| ["foretide: ", note.as_str(), "\n"])
+        .collect()
 }
 
 /// Removes the metrics without a history; returns one assumption for each.

@@ -29,7 +29,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 use serde_saphyr::Spanned;
 
 use super::{
-    Config,
+    Config, Surroundings,
     args::ControllerArgs,
     error::ConfigError,
     servers::{ServerSection, ServerSections},
@@ -182,10 +182,12 @@ impl ConfigFile {
         let words = ["foretide"].iter().chain(flags).map(OsString::from);
         let words: Vec<OsString> = words.collect();
         let args = self.complete_from(without_environment(command()), &words);
-        let args = args.map_err(|error| ConfigError::Section {
+        let mut args = args.map_err(|error| ConfigError::Section {
             field: "file".to_owned(),
             message: error.to_string(),
         })?;
+        // Wherever it is read here, it is the file of a pod.
+        args.kube.surroundings = Surroundings::POD;
         Config::try_from(args)
     }
 

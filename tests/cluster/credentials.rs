@@ -310,7 +310,7 @@ fn wave(now: Timestamp) -> History {
 }
 
 /// A spec with a prediction of the cpu usage, whose history is in Prometheus.
-const AUTOSCALER: &str = include_str!("../../examples/php-apache.yaml");
+const AUTOSCALER: &str = include_str!("../../examples/php-apache-dsp.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_tells_that_its_token_is_refused_and_follows_a_rotation() {

@@ -12,7 +12,6 @@
 )]
 
 mod admission;
-mod auto;
 mod conformance;
 mod credentials;
 mod cron;

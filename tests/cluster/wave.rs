@@ -36,7 +36,7 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
     let prometheus = Prometheus::start(&history).await.unwrap();
     world.deployment("php-apache", 1, "20m").await;
     world
-        .apply(include_str!("../../examples/php-apache.yaml"))
+        .apply(include_str!("../../examples/php-apache-dsp.yaml"))
         .await;
 
     // From 06:00 on, a quarter of a minute per second, and from 10:00 on when there is a forecast.

@@ -66,7 +66,7 @@ fn autoscaler(file: &str) -> Arc<EffectiveHorizontalPodAutoscaler> {
 #[test]
 fn every_example_is_valid() {
     let output = run("validate -f examples").unwrap();
-    let expected = "11 autoscalers valid, 0 errors, 0 warnings; 6 other objects skipped (Clusters, \
+    let expected = "13 autoscalers valid, 0 errors, 0 warnings; 6 other objects skipped (Clusters, \
                     Deployment, HorizontalPodAutoscaler, ScaledObject, TriggerAuthentication)\n";
     assert_eq!((output.exit, output.text.as_str()), (Exit::Ok, expected));
 }
@@ -89,7 +89,7 @@ fn a_validation_report_is_json_on_request() {
 
 #[test]
 fn a_missing_file_does_not_hide_the_results_of_others() {
-    let output = run("validate -f nowhere.yaml -f examples/php-apache.yaml").unwrap();
+    let output = run("validate -f nowhere.yaml -f examples/php-apache-dsp.yaml").unwrap();
     assert_eq!(output.exit, Exit::Invalid);
     assert!(
         output
@@ -107,7 +107,7 @@ fn a_missing_file_does_not_hide_the_results_of_others() {
     );
 }
 
-const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
+const PLAN: &str = "plan -f examples/php-apache-dsp.yaml -f examples/php-apache-deployment.yaml \
                     --csv examples/history/php-apache-cpu.csv --at 2026-03-05T08:00:00Z";
 
 #[test]
@@ -142,7 +142,7 @@ fn a_plan_has_the_same_decision_as_json_and_as_text() {
 #[test]
 fn a_request_flag_replaces_the_deployment() {
     let with = |rest: &str| {
-        let line = format!("plan -f examples/php-apache.yaml --csv {HISTORY} -o json {rest}");
+        let line = format!("plan -f examples/php-apache-dsp.yaml --csv {HISTORY} -o json {rest}");
         as_json(&format!("{line} --at 2026-03-05T07:00:00Z"))["decision"].clone()
     };
     let by_request = with("--request cpu=200m");
@@ -200,7 +200,7 @@ fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
 
 #[test]
 fn a_missing_input_of_plan_is_reported_with_its_flag() {
-    let ehpa = "plan -f examples/php-apache.yaml";
+    let ehpa = "plan -f examples/php-apache-dsp.yaml";
     for (line, exit, expected) in [
         (
             ehpa.to_owned(),
@@ -232,9 +232,9 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
         (
             "plan -f examples".to_owned(),
             Exit::Usage,
-            "several autoscalers; select one with --name: php-apache, php-apache-aggregated, \
+            "several autoscalers; select one with --name: php-apache, shop, php-apache-aggregated, \
              php-apache-duplicated, php-apache-dynamic-weighted, php-apache, php-apache-prioritized, \
-             php-apache-static-weighted, worker, php-apache-local, php-apache-multi-dimensions, php-apache",
+             php-apache-static-weighted, worker, php-apache, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),
@@ -253,7 +253,7 @@ fn a_missing_input_of_plan_is_reported_with_its_flag() {
     }
 }
 
-const BACKTEST: &str = "backtest -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
+const BACKTEST: &str = "backtest -f examples/php-apache-dsp.yaml -f examples/php-apache-deployment.yaml \
                         --csv examples/history/php-apache-cpu.csv";
 
 #[test]
@@ -315,7 +315,7 @@ fn history_with_a_hole() -> String {
 fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
     let file = history_with_a_hole();
     let line = format!(
-        "backtest -f examples/php-apache.yaml --request cpu=200m --csv {file} --warm-up 48h"
+        "backtest -f examples/php-apache-dsp.yaml --request cpu=200m --csv {file} --warm-up 48h"
     );
     let output = run(&format!("{line} -o json")).unwrap();
     assert_eq!(
@@ -362,7 +362,7 @@ fn a_history_of_another_form_is_read_or_refused_in_a_few_words() {
     )
     .unwrap();
     std::fs::write(&binary, [0x1f, 0x8b, 8, 0, 0xff]).unwrap();
-    let plan = "plan -f examples/php-apache.yaml --request cpu=200m -o json --csv";
+    let plan = "plan -f examples/php-apache-dsp.yaml --request cpu=200m -o json --csv";
     let (grafana, binary) = (grafana.display(), binary.display());
     let planned = as_json(&format!("{plan} {grafana} --time-zone Europe/Berlin"));
     assert_eq!(planned["decision"]["time"], "2026-02-28T23:01:00Z");
@@ -385,7 +385,7 @@ fn a_backtest_of_several_years_is_refused() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("years.csv");
     let day = |day: i64| format!("{},1\n", day * 86_400);
     std::fs::write(&path, (0..2000).map(day).collect::<String>()).unwrap();
-    let line = "backtest -f examples/php-apache.yaml --request cpu=200m --csv";
+    let line = "backtest -f examples/php-apache-dsp.yaml --request cpu=200m --csv";
     let expected = "1992 days from 1970-01-08T00:00:00Z to 1975-06-23T00:00:00Z are too many to evaluate, expected at \
                     most 1000: set --from and --until";
     assert_eq!(
@@ -426,7 +426,7 @@ fn a_backtest_of_slower_pods_has_more_under_provisioned_minutes() {
 
 #[test]
 fn a_missing_input_of_backtest_is_reported() {
-    let line = "backtest -f examples/php-apache.yaml --request cpu=200m";
+    let line = "backtest -f examples/php-apache-dsp.yaml --request cpu=200m";
     for (rest, exit, expected) in [
         (
             "--csv tests/it/manifests/short.csv",
@@ -520,7 +520,7 @@ fn the_requests_of_a_pod_are_those_of_its_containers_and_sidecars() {
 #[test]
 fn a_workload_without_requests_is_reported_with_its_line() {
     let line = format!(
-        "plan -f examples/php-apache.yaml -f tests/it/manifests/workload.yaml --csv {HISTORY}"
+        "plan -f examples/php-apache-dsp.yaml -f tests/it/manifests/workload.yaml --csv {HISTORY}"
     );
     let (exit, message) = failure(&line);
     assert_eq!(exit, Exit::Invalid);
@@ -618,7 +618,11 @@ fn an_object_in_conflict_is_explained_with_that_it_does_not_act_first() {
 
 #[test]
 fn an_object_without_a_status_is_explained_with_what_to_check() {
-    let text = cli::explain::text(&autoscaler("examples/php-apache.yaml"), PLAIN, &Zone::utc());
+    let text = cli::explain::text(
+        &autoscaler("examples/php-apache-dsp.yaml"),
+        PLAIN,
+        &Zone::utc(),
+    );
     assert_eq!(
         text,
         "/php-apache  Deployment php-apache, 1 to 10 replicas, Auto\n\n\
@@ -629,7 +633,7 @@ fn an_object_without_a_status_is_explained_with_what_to_check() {
 
 #[test]
 fn an_invalid_spec_is_explained_too() {
-    let mut ehpa = autoscaler("examples/php-apache.yaml");
+    let mut ehpa = autoscaler("examples/php-apache-dsp.yaml");
     Arc::make_mut(&mut ehpa).spec.min_replicas = Some(99);
     let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
     assert!(text.contains("invalid: spec.minReplicas is 99"), "{text}");
@@ -637,7 +641,7 @@ fn an_invalid_spec_is_explained_too() {
 
 #[test]
 fn a_line_break_in_the_name_of_a_target_begins_no_line() {
-    let mut ehpa = autoscaler("examples/php-apache.yaml");
+    let mut ehpa = autoscaler("examples/php-apache-dsp.yaml");
     Arc::make_mut(&mut ehpa).spec.scale_target_ref.name = "web\ninvalid: nothing".into();
     let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
     assert!(

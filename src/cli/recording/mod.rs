@@ -42,7 +42,7 @@ pub(super) struct RecordedHistory {
 }
 
 /// Why a history cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum RecordingError {
     /// A line or a value is not what it has to be.
     #[error("{place}: found {found:?}, expected {expected}")]
@@ -62,18 +62,18 @@ pub(super) enum RecordingError {
     NotARange { file: String, problem: String },
     /// Two values for one time.
     #[error(
-        "{place}: found {value} at {at}, and {other_value} at {other}; expected one value for each time"
+        "{place}: found {value} at {at}, and {other_value} in {other}; expected one value for each time"
     )]
     Conflict {
         place: Place,
         at: Timestamp,
-        value: String,
-        other: Place,
-        other_value: String,
+        value: f64,
+        other: Position,
+        other_value: f64,
     },
     /// A time far from all others.
     #[error(
-        "{place}: {at} is {days} days {side} the nearest other sample, {nearest} at {other}; expected at most {} days: \
+        "{place}: {at} is {days} days {side} the nearest other sample, {nearest} in {other}; expected at most {} days: \
          remove it if its timestamp is wrong, or split the file there",
         LONGEST_GAP.as_hours() / 24
     )]
@@ -83,7 +83,7 @@ pub(super) enum RecordingError {
         days: i64,
         side: &'static str,
         nearest: Timestamp,
-        other: Place,
+        other: Position,
     },
 }
 
@@ -91,24 +91,22 @@ pub(super) enum RecordingError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     file: String,
-    row: usize,
-    layout: Layout,
+    position: Position,
 }
 
-/// How a file holds its rows.
+/// Where something is in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
-    /// One row per line; counted from 1.
-    Lines,
-    /// Elements of `values`; counted from 0.
-    Values,
+pub(super) enum Position {
+    /// From 1.
+    Line(usize),
+    /// An element of `values`, from 0.
+    Value(usize),
 }
 
 /// A time, and what was measured then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
-    /// The number of the line or of the value.
-    number: usize,
+    position: Position,
     at: Timestamp,
     /// `None` for a time at which nothing was measured.
     value: Option<f64>,
@@ -118,7 +116,6 @@ struct Row {
 #[derive(Debug)]
 struct Rows {
     file: String,
-    layout: Layout,
     rows: Vec<Row>,
 }
 
@@ -171,9 +168,18 @@ pub(super) fn holes(file: &str, recording: &Recording) -> Option<String> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.layout {
-            Layout::Lines => write!(f, "{}:{}", self.file, self.row),
-            Layout::Values => write!(f, "{}: values[{}]", self.file, self.row),
+        match self.position {
+            Position::Line(line) => write!(f, "{}:{line}", self.file),
+            position @ Position::Value(_) => write!(f, "{}: {position}", self.file),
+        }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Value(index) => write!(f, "values[{index}]"),
         }
     }
 }
@@ -181,22 +187,21 @@ impl fmt::Display for Place {
 // === impl Rows ===
 
 impl Rows {
-    fn place(&self, number: usize) -> Place {
+    fn place(&self, position: Position) -> Place {
         Place {
             file: self.file.clone(),
-            row: number,
-            layout: self.layout,
+            position,
         }
     }
 
     fn unreadable(
         &self,
-        number: usize,
+        position: Position,
         found: &str,
         expected: impl Into<String>,
     ) -> RecordingError {
         RecordingError::Unreadable {
-            place: self.place(number),
+            place: self.place(position),
             found: excerpt(found, QUOTED),
             expected: expected.into(),
         }
@@ -218,7 +223,7 @@ impl Rows {
             ));
         }
         if let Some([_, early]) = self.pairs().find(|[a, b]| a.at > b.at) {
-            let place = self.place(early.number);
+            let place = self.place(early.position);
             notes.push(format!(
                 "{place}: earlier than the row before it; rows were put in order"
             ));
@@ -254,13 +259,12 @@ impl Rows {
         let Some([first, second]) = conflict else {
             return Ok(());
         };
-        let text = |row: Row| row.value.unwrap_or_default().to_string();
         Err(RecordingError::Conflict {
-            place: self.place(second.number),
+            place: self.place(second.position),
             at: second.at,
-            value: text(second),
-            other: self.place(first.number),
-            other_value: text(first),
+            value: second.value.unwrap_or_default(),
+            other: first.position,
+            other_value: first.value.unwrap_or_default(),
         })
     }
 
@@ -279,12 +283,12 @@ impl Rows {
             (second, first, "after")
         };
         Err(RecordingError::Stray {
-            place: self.place(stray.number),
+            place: self.place(stray.position),
             at: stray.at,
             days: length(&pair).as_hours() / 24,
             side,
             nearest: nearest.at,
-            other: self.place(nearest.number),
+            other: nearest.position,
         })
     }
 }

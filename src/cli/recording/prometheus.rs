@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Layout, RecordingError, Row, Rows, measured};
+use super::{Position, RecordingError, Row, Rows, measured};
 use crate::adapters::prometheus::response::{self, Data, ResponseError, ResponseLimits};
 
 /// Of several series only the number is of interest.
@@ -32,15 +32,15 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Rows, Vec<String>), Record
     }
     let mut rows = Rows {
         file: file.to_owned(),
-        layout: Layout::Values,
         rows: Vec::with_capacity(samples.len()),
     };
-    for (number, sample) in samples.into_iter().enumerate() {
+    for (index, sample) in samples.into_iter().enumerate() {
+        let position = Position::Value(index);
         let value = measured(sample.value);
         let value = value
-            .map_err(|expected| rows.unreadable(number, &sample.value.to_string(), expected))?;
+            .map_err(|expected| rows.unreadable(position, &sample.value.to_string(), expected))?;
         rows.rows.push(Row {
-            number,
+            position,
             at: sample.at,
             value,
         });

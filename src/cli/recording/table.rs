@@ -7,7 +7,7 @@
 use foretide_domain::cron::Zone;
 use jiff::{SignedDuration, Timestamp, civil::DateTime};
 
-use super::{Layout, NUMBER, RecordingError, Row, Rows, measured};
+use super::{NUMBER, Position, RecordingError, Row, Rows, measured};
 
 /// Numbers from here on are milliseconds: as seconds, this is the year 5138.
 const LEAST_MILLISECONDS: f64 = 1e11;
@@ -44,25 +44,24 @@ enum EpochUnit {
 pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, RecordingError> {
     let mut rows = Rows {
         file: file.to_owned(),
-        layout: Layout::Lines,
         rows: Vec::new(),
     };
     let lines = text.lines().zip(1..);
-    let lines = lines.map(|(line, number)| (line.trim_matches(' '), number));
+    let lines = lines.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
     let is_data = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
     let mut lines = lines.filter(|(line, _)| is_data(line)).peekable();
     let named = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
     let named = named.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
     let first = lines.peek().map_or("", |(line, _)| *line);
     let mut format = Format::new(named.unwrap_or_else(|| separator(first)), zone);
-    if let Some((line, number)) = lines.next_if(|(line, _)| format.is_header(line))
+    if let Some((line, position)) = lines.next_if(|(line, _)| format.is_header(line))
         && let Some(expected) = several_columns(&format.cells(line))
     {
-        return Err(rows.unreadable(number, line, expected));
+        return Err(rows.unreadable(position, line, expected));
     }
-    for (line, number) in lines {
-        let row = format.row(line, number);
-        let row = row.map_err(|expected| rows.unreadable(number, line, expected))?;
+    for (line, position) in lines {
+        let row = format.row(line, position);
+        let row = row.map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
     Ok(rows)
@@ -130,7 +129,7 @@ impl<'a> Format<'a> {
     ///
     /// # Errors
     /// What was expected.
-    fn row(&mut self, line: &str, number: usize) -> Result<Row, String> {
+    fn row(&mut self, line: &str, position: Position) -> Result<Row, String> {
         let cells = self.cells(line);
         let [time, value] = cells.as_slice() else {
             return Err(match self.separator {
@@ -144,7 +143,7 @@ impl<'a> Format<'a> {
         let at = self.time(time)?;
         self.last = Some(at);
         Ok(Row {
-            number,
+            position,
             at,
             value: self.value(value)?,
         })

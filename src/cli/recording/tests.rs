@@ -110,7 +110,7 @@ fn json_that_is_no_range_of_one_series_is_refused() {
     assert_eq!(
         read(&stray),
         Err("h.csv: values[0]: 1970-01-01T00:00:00Z is 20727 days before the nearest other sample, \
-             2026-10-01T00:00:00Z at h.csv: values[1]; expected at most 7 days: remove it if its timestamp is wrong, or \
+             2026-10-01T00:00:00Z in values[1]; expected at most 7 days: remove it if its timestamp is wrong, or \
              split the file there"
             .to_owned())
     );
@@ -121,76 +121,73 @@ fn json_that_is_no_range_of_one_series_is_refused() {
     );
 }
 
+/// Checks that the last line of each text is refused, and what is expected instead.
+fn assert_last_line_is_refused(cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        let (line, found) = text
+            .lines()
+            .zip(1..)
+            .map(|(found, line)| (line, found))
+            .last()
+            .unwrap();
+        let found = excerpt(found, 60);
+        let error = format!("h.csv:{line}: found {found:?}, expected {expected}");
+        assert_eq!(read(text), Err(error), "{found}");
+    }
+}
+
 #[test]
-fn the_line_that_cannot_be_read_is_named() {
+fn a_line_of_another_form_is_refused() {
     let time = "a time such as 2026-03-02T08:00:00Z or seconds since 1970";
-    let units = "a value in base units (cores, bytes, requests per second); export values without formatting";
-    let (long, cut) = (
-        format!("60,{}", "x".repeat(500_000)),
-        format!("60,{}...", "x".repeat(57)),
-    );
-    for (text, line, found, expected) in [
-        ("60,1\n\n120 2", 3, "120 2", "timestamp,value"),
-        ("60;1\n120 2", 2, "120 2", "timestamp;value"),
-        ("60\t1\n120 2", 2, "120 2", "a timestamp, a tab and a value"),
+    let zone = "a time with its zone, such as 2026-03-02T08:00:00Z; or set --time-zone, such as --time-zone Europe/Berlin";
+    let columns = "one column of values, not 2 (a, b); add them up in the query, or keep one";
+    assert_last_line_is_refused(&[
+        ("60,1\n\n120 2", "timestamp,value"),
+        ("60;1\n120 2", "timestamp;value"),
+        ("60\t1\n120 2", "a timestamp, a tab and a value"),
         (
             "60,1\n120,0,4",
-            2,
-            "120,0,4",
             "timestamp,value; a decimal comma needs ; between the two",
         ),
-        ("60,1\nsoon,2", 2, "soon,2", time),
-        ("soon,2", 1, "soon,2", time),
-        ("60,-1", 1, "60,-1", NUMBER),
-        ("60,inf", 1, "60,inf", NUMBER),
-        ("60,1e999", 1, "60,1e999", NUMBER),
-        ("60,100m", 1, "60,100m", NUMBER),
-        ("60;1.234,5", 1, "60;1.234,5", NUMBER),
-        (
-            "60,1e300",
-            1,
-            "60,1e300",
-            "a value of at most 9.2e15, which is the most that an HPA can count",
-        ),
-        ("60,1.2 K req/s", 1, "60,1.2 K req/s", units),
-        ("60,35 %", 1, "60,35 %", units),
-        ("60,200 ms", 1, "60,200 ms", units),
-        ("60,3 mb/s", 1, "60,3 mb/s", units),
+        ("Time,a,b", columns),
+        ("60,1\nsoon,2", time),
+        ("soon,2", time),
+        ("2026-10-01 00:00:00,1", zone),
         (
             "60,1\n1790812800000,2",
-            2,
-            "1790812800000,2",
             "seconds since 1970, as in the lines before",
         ),
         (
             "1790812800000,2\n0,1",
-            2,
-            "0,1",
             "milliseconds since 1970, as in the lines before",
         ),
-        ("1e15,1", 1, "1e15,1", "seconds or milliseconds since 1970"),
-        ("NaN,1", 1, "NaN,1", time),
-        (
-            "2026-10-01 00:00:00,1",
-            1,
-            "2026-10-01 00:00:00,1",
-            "a time with its zone, such as 2026-03-02T08:00:00Z; or set --time-zone, such as --time-zone Europe/Berlin",
-        ),
-        (
-            "Time,a,b\n60,1,2",
-            1,
-            "Time,a,b",
-            "one column of values, not 2 (a, b); add them up in the query, or keep one",
-        ),
-        (long.as_str(), 1, cut.as_str(), NUMBER),
-    ] {
-        let error = format!("h.csv:{line}: found {found:?}, expected {expected}");
-        assert_eq!(read(text), Err(error), "{}", excerpt(text, 80));
-    }
+        ("1e15,1", "seconds or milliseconds since 1970"),
+        ("NaN,1", "seconds or milliseconds since 1970"),
+    ]);
     for empty in ["", "timestamp,value\n", "60,\n120,NaN\n"] {
         let error = "h.csv: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42";
         assert_eq!(read(empty), Err(error.to_owned()), "{empty:?}");
     }
+}
+
+#[test]
+fn a_value_that_is_not_in_base_units_is_refused() {
+    let units = "a value in base units (cores, bytes, requests per second); export values without formatting";
+    let large = "a value of at most 9.2e15, which is the most that an HPA can count";
+    let long = format!("60,{}", "x".repeat(500_000));
+    assert_last_line_is_refused(&[
+        ("60,-1", NUMBER),
+        ("60,inf", NUMBER),
+        ("60,1e999", NUMBER),
+        ("60,100m", NUMBER),
+        ("60;1.234,5", NUMBER),
+        (&long, NUMBER),
+        ("60,1e300", large),
+        ("60,1.2 K req/s", units),
+        ("60,35 %", units),
+        ("60,200 ms", units),
+        ("60,3 mb/s", units),
+    ]);
 }
 
 #[test]
@@ -240,7 +237,7 @@ fn what_may_be_a_mistake_is_noted() {
 fn two_values_for_one_time_are_refused_with_both_lines() {
     assert_eq!(
         read("60,1\n120,2\n180,3\n120,4"),
-        Err("h.csv:4: found 4 at 1970-01-01T00:02:00Z, and 2 at h.csv:2; expected one value for each time".to_owned())
+        Err("h.csv:4: found 4 at 1970-01-01T00:02:00Z, and 2 in line 2; expected one value for each time".to_owned())
     );
 }
 
@@ -259,26 +256,26 @@ fn a_time_far_from_all_others_is_refused_with_its_line() {
             "0",
             0,
             "20513 days before",
-            "2026-03-01T00:00:00Z at h.csv:2",
+            "2026-03-01T00:00:00Z in line 2",
         ),
         (
             "2020-01-01T00:00:00Z",
             700,
             "2251 days before",
-            "2026-03-01T00:00:00Z at h.csv:1",
+            "2026-03-01T00:00:00Z in line 1",
         ),
         ("1e11", 20_160, "", ""),
         (
             "99999999999",
             20_160,
             "1136880 days after",
-            "2026-03-14T23:59:00Z at h.csv:20160",
+            "2026-03-14T23:59:00Z in line 20160",
         ),
         (
             "9999-12-30T00:00:00Z",
             44,
             "2912368 days after",
-            "2026-03-14T23:59:00Z at h.csv:20161",
+            "2026-03-14T23:59:00Z in line 20161",
         ),
     ] {
         let found = read(&fortnight_with(index, &format!("{time},1"))).unwrap_err();

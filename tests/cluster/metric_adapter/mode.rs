@@ -20,7 +20,7 @@ const DAY: f64 = 86_400.0;
 const EXAMPLES: [(&str, &str, u32); 3] = [
     (
         "observed",
-        include_str!("../../../examples/php-apache.yaml"),
+        include_str!("../../../examples/php-apache-dsp.yaml"),
         1,
     ),
     (

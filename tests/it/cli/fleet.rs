@@ -95,7 +95,7 @@ fn a_second_assignment_continues_from_the_first() {
 fn a_missing_input_of_assign_is_reported() {
     for (line, exit, expected) in [
         (
-            format!("assign -f examples/php-apache.yaml {CLUSTERS}"),
+            format!("assign -f examples/php-apache-dsp.yaml {CLUSTERS}"),
             Exit::Invalid,
             "no FederatedHPA in the manifests; add its file with -f",
         ),
@@ -119,7 +119,7 @@ fn a_missing_input_of_assign_is_reported() {
         ),
         (
             format!(
-                "plan -f examples/php-apache.yaml --csv {HISTORY} --clusters examples/clusters.yaml"
+                "plan -f examples/php-apache-dsp.yaml --csv {HISTORY} --clusters examples/clusters.yaml"
             ),
             Exit::Usage,
             "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler",
