@@ -99,6 +99,8 @@ pub(super) struct Extras {
     pub(super) events: Vec<EventNote>,
     /// What changed a count, for the log, if anything did.
     pub(super) change: Option<String>,
+    /// Whether the count is of other workloads than in the sync before.
+    pub(super) is_recounted: bool,
 }
 
 /// A condition that is False: its type, its reason, and what to do.
@@ -140,12 +142,14 @@ impl ReportState {
 
     /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
     /// event.
-    fn first_of(&mut self, Warning { condition, event }: Warning) -> Option<EventNote> {
-        let before = match &event {
-            Some(event) => self.warned.insert(condition, event.reason.to_owned()),
-            None => self.warned.remove(condition),
-        };
-        event.filter(|event| before.as_deref() != Some(event.reason))
+    fn first_of(&mut self, warning: Warning) -> Option<EventNote> {
+        if warning.is_over {
+            self.warned.remove(warning.condition);
+        }
+        let event = warning.event?;
+        let reason = event.reason.to_owned();
+        let before = self.warned.insert(warning.condition, reason);
+        (before.as_deref() != Some(event.reason)).then_some(event)
     }
 }
 
@@ -174,7 +178,7 @@ impl Reporter<'_> {
         log(applied, extras.change.as_deref());
         let mut events = extras.events;
         events.extend(events::events(applied));
-        events.extend(state.changes.follow(applied, self.now));
+        events.extend(state.changes.follow(applied, extras.is_recounted, self.now));
         let warnings = events::warnings(applied, invalid, &extras.conditions);
         events.extend(warnings.filter_map(|warning| state.first_of(warning)));
         let mut conditions = conditions::of(applied, invalid);
@@ -262,7 +266,12 @@ impl Reporter<'_> {
         let first = troubles.first();
         let events = first.and_then(|&(condition, reason, ref note)| {
             let event = Some(events::warning(reason, "Decide", note.clone()));
-            state.first_of(Warning { condition, event })
+            let is_over = false;
+            state.first_of(Warning {
+                condition,
+                event,
+                is_over,
+            })
         });
         Report {
             autoscaler: autoscaler.clone(),

@@ -96,6 +96,9 @@ fn a_narrow_and_a_dumb_terminal_get_a_still_picture_that_fits() {
             "{contents}"
         );
         assert!(contents.contains("min short"), "{contents}");
-        assert!(contents.trim_end().ends_with("plain HPA"), "{contents}");
+        assert!(
+            contents.trim_end().ends_with("more replica-hours"),
+            "{contents}"
+        );
     }
 }

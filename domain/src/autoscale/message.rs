@@ -121,14 +121,15 @@ impl Decision {
             ("below", Ordering::Greater),
         ] {
             let of_order = others.iter().filter(|o| asks(o).cmp(&Some(asked)) == order);
-            let names = of_order.map(|other| other_clause(other, order));
+            let names = of_order.map(|other| other_clause(other, order, self.current));
             let names: Vec<_> = names.collect();
             if !names.is_empty() {
                 let _infallible = write!(text, ", {word} {}", names.join(" and "));
             }
         }
         if winner.reason == Reason::PodsWithoutMetrics {
-            let _infallible = write!(text, "; held at {count}: {}", winner.message);
+            let held = held_at(count, self.current);
+            let _infallible = write!(text, "; {held}: {}", winner.message);
         }
         text
     }
@@ -194,8 +195,17 @@ fn short(identifier: &str) -> String {
     }
 }
 
+/// What pods without metrics do to a count: they hold it, or make a step smaller.
+fn held_at(count: Replicas, current: Replicas) -> String {
+    if count == current {
+        format!("held at {count}")
+    } else {
+        format!("limited to {count}")
+    }
+}
+
 /// What another source than the winner's asks for, and what holds it.
-fn other_clause(other: &Proposal, order: Ordering) -> String {
+fn other_clause(other: &Proposal, order: Ordering, current: Replicas) -> String {
     let (Some(asked), Some(replicas)) = (other.asked, other.replicas) else {
         let count = other.replicas.filter(|_| order.is_ne());
         let count = count.map_or_else(String::new, |count| format!(" {count}"));
@@ -203,8 +213,10 @@ fn other_clause(other: &Proposal, order: Ordering) -> String {
     };
     match other.reason {
         Reason::PodsWithoutMetrics => format!(
-            "{} {asked} (held at {replicas}: {})",
-            other.source, other.message
+            "{} {asked} ({}: {})",
+            other.source,
+            held_at(replicas, current),
+            other.message
         ),
         _ => format!(
             "{} {asked} (within the tolerance of {replicas})",

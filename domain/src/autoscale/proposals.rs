@@ -37,8 +37,8 @@ impl Proposals {
     }
 }
 
-/// The largest of some proposals. Of equal ones: one that is not only held at its count, then one of the source
-/// `preferred`, then the first.
+/// The largest of some proposals. Of equal ones: one of the source `preferred`, which asked for the count first, then one
+/// that is not only held at it, then the first.
 pub(super) fn largest<'a>(
     proposals: impl IntoIterator<Item = &'a Proposal>,
     preferred: Option<Source>,
@@ -47,8 +47,8 @@ pub(super) fn largest<'a>(
         let is_held = proposal.asked < proposal.replicas && proposal.asked.is_some();
         (
             proposal.replicas,
-            !is_held,
             Some(proposal.source) == preferred,
+            !is_held,
         )
     };
     let present = proposals.into_iter().filter(|p| p.replicas.is_some());

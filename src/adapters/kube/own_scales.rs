@@ -32,7 +32,9 @@ impl OwnScales {
             scale: scale.clone(),
             at: Contact::now(),
         };
-        self.all().insert(target.clone(), written);
+        let mut all = self.all();
+        all.retain(|_, written| written.at.age() <= MAX_STALENESS);
+        all.insert(target.clone(), written);
     }
 
     /// A copy of a target's scale, with the count and the version of our last write if the copy is older than that.

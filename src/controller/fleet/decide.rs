@@ -122,7 +122,8 @@ impl<M> FleetWorkload<'_, M> {
         counted: BTreeSet<String>,
     ) {
         let before = fleet.counted.replace(counted);
-        if before.is_none_or(|before| Some(before) == fleet.counted) {
+        fleet.is_recounted = before != fleet.counted;
+        if before.is_none() || !fleet.is_recounted {
             return;
         }
         // The count was that of the previous members.

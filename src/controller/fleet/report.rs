@@ -51,6 +51,7 @@ pub(super) fn report<M>(
         conditions: conditions(&fleet, is_well),
         events: events(&fleet, applied, &mut of_kind.members),
         change: change(&fleet, applied, &mut of_kind.desired),
+        is_recounted: of_kind.is_recounted,
     };
     let rows = extras.status.clusters.iter().flatten();
     let shares = rows.map(|row| {

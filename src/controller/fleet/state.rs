@@ -35,6 +35,8 @@ pub(in crate::controller) struct FleetState {
     pub(super) desired: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
+    /// Whether they are not those of the sync before.
+    pub(super) is_recounted: bool,
     /// What they ran together, and what was written to them since.
     pub(super) current: Option<Replicas>,
     /// What the rules remember.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use foretide_crds::{EffectiveHorizontalPodAutoscalerStatus, ReplicaChangeStatus};
 use foretide_domain::{
     Replicas,
-    autoscale::{Decision, Limit},
+    autoscale::{Decision, Limit, action::Action},
     words::excerpt,
 };
 use jiff::Timestamp;
@@ -39,6 +39,8 @@ struct Before {
     sentence: String,
     /// When the child had scaled last.
     child_scaled: Option<Timestamp>,
+    /// Whether this is what a status kept: a later write may have been ours.
+    is_stored: bool,
 }
 
 /// Who made a change.
@@ -65,6 +67,7 @@ impl ReplicaChanges {
                 desired: Replicas::from_i32(desired),
                 sentence: sentence.unwrap_or_default(),
                 child_scaled: status.last_scale_time.as_ref().map(|time| time.0),
+                is_stored: true,
             }),
             recent: status.changes.iter().flatten().cloned().collect(),
         }
@@ -76,17 +79,27 @@ impl ReplicaChanges {
         (!self.recent.is_empty()).then(|| recent.collect())
     }
 
-    /// Compares the count with that of the last sync, and records what this one wrote; the events of both.
-    pub(super) fn follow(&mut self, applied: &Applied, now: Timestamp) -> Vec<EventNote> {
+    /// Compares the count with that of the last sync, unless it `is_recounted` over other workloads, and records what this
+    /// one wrote; the events of both.
+    pub(super) fn follow(
+        &mut self,
+        applied: &Applied,
+        is_recounted: bool,
+        now: Timestamp,
+    ) -> Vec<EventNote> {
         let decision = &applied.decided.decision;
-        let sentence = decision.message();
+        let sentence = match decision.action {
+            Action::Pin { to } => format!("{to} replicas: specificReplicas in Preview"),
+            _ => decision.message(),
+        };
         let effect = applied.outcome.as_ref().ok();
-        let child = effect.and_then(|effect| effect.child.as_ref());
+        let child = applied.decided.observation.hpas.acting();
         let child_scaled = child.and_then(|child| child.last_scale);
         let is_fleet = matches!(applied.decided.part.autoscaler, Autoscaler::Federated(_));
         let mut events = Vec::new();
         let (mut count, before) = (decision.current, self.before.take());
-        if let Some(before) = before.filter(|it| it.count != count && applied.decided.acts()) {
+        let is_compared = applied.decided.acts() && !is_recounted;
+        if let Some(before) = before.filter(|it| it.count != count && is_compared) {
             // In a fleet a count also changes because a member is seen or lost.
             match before.cause(decision, child_scaled, is_fleet) {
                 Cause::Decision(sentence) => {
@@ -108,6 +121,7 @@ impl ReplicaChanges {
             desired: decision.desired,
             sentence,
             child_scaled,
+            is_stored: false,
         });
         events
     }
@@ -143,6 +157,9 @@ impl Before {
         };
         if leads(self.desired) {
             return Cause::Decision(self.sentence.clone());
+        }
+        if self.is_stored && leads(decision.desired) {
+            return Cause::Decision(decision.message());
         }
         if is_fleet || child_scaled > self.child_scaled {
             let is_same = leads(decision.desired) && decision.limit != Some(Limit::Paused);

@@ -16,6 +16,8 @@ pub(super) struct Warning {
     pub(super) condition: &'static str,
     /// None while there is nothing to warn of.
     pub(super) event: Option<EventNote>,
+    /// Whether what was warned of before is over; it may also be unknown, as a forecast is after a restart.
+    pub(super) is_over: bool,
 }
 
 /// What was done to HPAs and workloads.
@@ -41,15 +43,19 @@ pub(super) fn warnings(
     let of_decision = [ConditionKind::PredictionReady, ConditionKind::CronReady].map(|kind| {
         let mut own = applied.decided.decision.conditions.iter();
         let failed = own.find(|own| own.kind == kind && own.status == Status::False);
-        // Nothing was lost where there is too little history yet.
-        let failed = failed.filter(|own| own.reason != Reason::InsufficientHistory.as_str());
+        // Nothing was lost where there is too little history yet, or no forecast yet.
+        let nothing_lost = [Reason::InsufficientHistory, Reason::Pending].map(Reason::as_str);
+        let failed = failed.filter(|own| !nothing_lost.contains(&own.reason));
+        let mut own = applied.decided.decision.conditions.iter();
         Warning {
             condition: kind.as_str(),
             event: failed.map(|own| warning(own.reason, "Decide", own.message.clone())),
+            is_over: own.any(|own| own.kind == kind && own.status == Status::True),
         }
     });
     let ready = Warning {
         condition: ConditionKind::Ready.as_str(),
+        is_over: ready.is_none(),
         event: ready,
     };
     std::iter::once(ready).chain(of_decision)

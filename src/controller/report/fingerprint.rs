@@ -16,11 +16,13 @@ use crate::{
     controller::fleet::last_move::gist,
 };
 
-/// The reasons of a count that its value asks for, or that is within the tolerance of it.
-const PLAIN: [Reason; 3] = [
+/// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics hold:
+/// noise moves a value from one to another.
+const PLAIN: [Reason; 4] = [
     Reason::ValidMetricFound,
     Reason::ForecastReady,
     Reason::WithinTolerance,
+    Reason::PodsWithoutMetrics,
 ];
 
 /// What is compared of a status with the status that was written last.

@@ -106,9 +106,10 @@ async fn the_pages_lead_from_a_plain_autoscaler_to_a_forecast_and_back() {
     let said = site.follow(BACK_TEST).await;
     assert!(said.contains("plain HPA"), "{said}");
 
-    // The first block starts the controller, which stays in the foreground.
-    let controller = site.leave_running(SECTION, 0);
-    let said = site.follow_block(SECTION, 1).await;
+    site.follow_block(SECTION, 0).await;
+    // The controller stays in the foreground.
+    let controller = site.leave_running(SECTION, 1);
+    let said = site.follow_block(SECTION, 2).await;
     assert!(said.contains("the forecast for cpu"), "{said}");
     site.follow(PREVIEW).await;
     assert_eq!(bounds(&site).await, (Some(2), 10, false));
@@ -136,7 +137,7 @@ async fn the_pages_lead_from_a_plain_autoscaler_to_a_forecast_and_back() {
         is_so.then_some(()).ok_or(format!("{found:?}"))
     })
     .await;
-    site.follow_block(SECTION, 2).await;
+    site.follow_block(SECTION, 3).await;
     drop(controller);
     let left = site.page.left().into_iter();
     let left: Vec<_> = left.map(|block| block.section.as_str()).collect();

@@ -138,7 +138,7 @@ impl Hub {
     fn lasting(&self) -> Option<Replicas> {
         let each = self.members.iter().map(|member| member.demand);
         let demand = self.total.demand.or(each.sum::<Option<f64>>())?;
-        let requested = Replicas::for_demand(demand).max(self.total.floor.unwrap_or_default());
+        let requested = Replicas::from_f64_ceil(demand).max(self.total.floor.unwrap_or_default());
         let delegates = self.policy.mode == Mode::Delegated;
         delegates.then(|| self.policy.bounds.clamp(requested))
     }
@@ -221,5 +221,5 @@ pub(super) fn violation(law: &'static str, how: String) -> Result<(), Violation>
 }
 
 pub(super) fn ceil(x: f64) -> u32 {
-    Replicas::for_demand(x).get()
+    Replicas::from_f64_ceil(x).get()
 }

@@ -379,7 +379,7 @@ impl<'a> Move<'a> {
         let demand = self
             .total
             .demand
-            .map_or(0, |d| Replicas::for_demand(d).get());
+            .map_or(0, |d| Replicas::from_f64_ceil(d).get());
         let floor = self.total.floor.map_or(0, Replicas::get);
         let needed = demand.max(floor).max(self.policy.bounds.min.get());
         for reporter in self.member_changes() {

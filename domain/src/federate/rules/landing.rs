@@ -66,7 +66,7 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
         fleet.ledger.landing = None;
         return;
     }
-    let demand = demand(fleet).map_or(0, |demand| Replicas::for_demand(demand).get());
+    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
     fleet.ledger.landing = Some(Landing {
         until,
         served: Some(Replicas::new(served.max(demand))),
@@ -94,7 +94,7 @@ fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
     let surplus = sum(counted.map(beyond_share));
-    let demand = Replicas::for_demand(demand);
+    let demand = Replicas::from_f64_ceil(demand);
     let needed = demand.max(fleet.policy.bounds.min).get().max(served);
     let desired = desired.get();
     let count = desired.saturating_sub(surplus).max(needed).min(desired);
@@ -137,10 +137,10 @@ fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
     let desired = fleet.total.desired.filter(|_| !is_partial);
     let kept = served.min(desired.map_or(served, Replicas::get));
     let load = if let Some(demand) = demand(fleet) {
-        kept.max(Replicas::for_demand(demand).get())
+        kept.max(Replicas::from_f64_ceil(demand).get())
     } else {
         let displaced = displaced(fleet, |_| true);
-        kept.saturating_add(Replicas::for_demand(displaced).get())
+        kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
     };
     let requested = fleet.policy.bounds.min.get().max(fleet.floor);
     load.max(requested.saturating_sub(kept_by_others(fleet)))

@@ -158,7 +158,7 @@ impl<'a> MemberState<'a> {
         Some(if (demand - there).abs() <= tolerance * there {
             self.replicas
         } else {
-            Replicas::for_demand(demand).get()
+            Replicas::from_f64_ceil(demand).get()
         })
     }
 

@@ -41,7 +41,7 @@ fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     if (demand - there).abs() <= fleet.policy.tolerance * there {
         return Some(Excess::default());
     }
-    let needed = Replicas::for_demand(demand).get().max(fleet.floor);
+    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor);
     let needed = needed.max(fleet.policy.bounds.min.get());
     let desired = fleet.total.desired.map(|desired| desired.get().max(needed));
     let ready = count(|state| state.ready.min(state.max()));
@@ -53,9 +53,9 @@ fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
 /// What R9 may take from a member: nothing that its local demand needs.
 fn spare(state: &MemberState<'_>, now: Timestamp) -> u32 {
     let is_local = state.entry.local.is_some_and(|span| now < span.until);
-    let needed = state
-        .demand
-        .map_or(state.replicas, |demand| Replicas::for_demand(demand).get());
+    let needed = state.demand.map_or(state.replicas, |demand| {
+        Replicas::from_f64_ceil(demand).get()
+    });
     let most = state.replicas.min(state.max()).saturating_sub(needed);
     let beyond = beyond_bounds(state);
     if is_local { beyond.min(most) } else { beyond }

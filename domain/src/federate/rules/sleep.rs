@@ -210,7 +210,7 @@ fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool
     let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
     let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
     let load = f64::from(sum(others().map(|state| state.ready))) * (1.0 - fleet.policy.tolerance);
-    let needed = Replicas::for_demand(demand)
+    let needed = Replicas::from_f64_ceil(demand)
         .get()
         .max(fleet.floor)
         .max(least);

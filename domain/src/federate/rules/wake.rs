@@ -149,7 +149,7 @@ fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
         Some("the minimums of awake members add up to less than minReplicas")
     } else if fleet.unmet > 0 {
         Some("awake members cannot run the floor of the fleet")
-    } else if demand > most && Replicas::for_demand(demand).get() > hosts {
+    } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
         Some("awake members cannot run what the demand needs")
     } else if awake(fleet).any(|state| state.need > 0) {
         Some("a member needs more than its maximum")
