@@ -105,7 +105,7 @@ impl ReadCluster<'_> {
 }
 
 /// The client library's errors repeat their sources, so one of them is enough.
-fn unconnected(error: &ConnectError) -> Failure {
+pub(super) fn unconnected(error: &ConnectError) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
     Failure::runtime(format!(

@@ -220,7 +220,7 @@ impl Screen {
     }
 
     /// The text as it may be printed: names and messages of objects may hold escape sequences.
-    fn printable(self, text: &str) -> Cow<'_, str> {
+    pub(super) fn printable(self, text: &str) -> Cow<'_, str> {
         let mut colors = vec![UNPAINTED];
         colors.extend(Paint::ALL.map(Paint::sequence));
         printable::lines(text, if self.color { &colors } else { &[] })

@@ -1,14 +1,22 @@
 //! Autoscalers of a cluster, read with the kubeconfig that kubectl would use.
 
-use std::{io::Write, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{ExplainArgs, explained, table};
 use crate::{
-    adapters::kube::{ConnectError, Connection},
+    adapters::kube::Connection,
     api::autoscaler::Autoscaler,
     cli::{
+        cluster::{runtime, unconnected},
         context::CommandContext,
-        output::{CommandOutput, Failure},
+        exit::print_error,
+        output::{CommandOutput, Failure, Screen},
     },
     error::chain,
     ports::ClusterError,
@@ -43,6 +51,15 @@ pub struct ClusterArgs {
 pub struct ObjectName {
     namespace: Option<String>,
     name: String,
+}
+
+/// What a watch has printed so far.
+#[derive(Debug, Default)]
+struct Watched {
+    /// The last explanation.
+    explanation: Option<String>,
+    /// Why the object could not be read since.
+    problem: Option<String>,
 }
 
 impl std::str::FromStr for ObjectName {
@@ -84,10 +101,11 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
     })
 }
 
-/// Explains one object, and again after each change of what is explained, until the process is ended.
+/// Explains one object, and again after each change of what is explained, until the process is ended or nobody reads
+/// `to`. After the first explanation, a failed read is reported on standard error, and the next one is awaited.
 ///
 /// # Errors
-/// As [`run`], and when `to` cannot be written.
+/// As [`run`] for the first explanation, and when `to` cannot be written.
 pub(super) fn watch(
     args: &ExplainArgs,
     context: &CommandContext,
@@ -98,26 +116,73 @@ pub(super) fn watch(
     };
     runtime()?.block_on(async {
         let connection = connect(&args.cluster).await?;
-        let mut shown = String::new();
+        let mut watched = Watched::default();
         loop {
-            let autoscaler = read(&connection, &args.cluster, object).await?;
-            let text = explained(&autoscaler, args, context).text;
-            if text != shown {
-                let separator = if shown.is_empty() { "" } else { "\n" };
-                let written = write!(to, "{separator}{text}").and_then(|()| to.flush());
-                written.map_err(|error| Failure::runtime(chain(&error)))?;
-                shown = text;
+            match read(&connection, &args.cluster, object).await {
+                Ok(autoscaler) => {
+                    let text = explained(&autoscaler, args, context).text;
+                    if watched.explain(text, context.screen, to)?.is_break() {
+                        return Ok(());
+                    }
+                }
+                Err(failure) => {
+                    if let Some(problem) = watched.fail(failure)? {
+                        print_error(&problem);
+                    }
+                }
             }
             tokio::time::sleep(PERIOD).await;
         }
     })
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.map_err(|error| Failure::runtime(chain(&error)))
+// === impl Watched ===
+
+impl Watched {
+    /// Prints an explanation that differs from the last one; breaks when nobody reads the output any more.
+    ///
+    /// # Errors
+    /// `to` cannot be written.
+    fn explain(
+        &mut self,
+        text: String,
+        screen: Screen,
+        to: &mut impl Write,
+    ) -> Result<ControlFlow<()>, Failure> {
+        self.problem = None;
+        if self.explanation.as_ref() == Some(&text) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let separator = self.explanation.as_ref().map_or("", |_| "\n");
+        let printable = screen.printable(&text);
+        let written = write!(to, "{separator}{printable}").and_then(|()| to.flush());
+        drop(printable);
+        self.explanation = Some(text);
+        match written {
+            Ok(()) => Ok(ControlFlow::Continue(())),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+            Err(error) => {
+                let message = format!("cannot write the output: {error}");
+                Err(Failure::runtime(message))
+            }
+        }
+    }
+
+    /// What to report about a failed read: each problem once until the object is read again.
+    ///
+    /// # Errors
+    /// Nothing has been explained yet.
+    fn fail(&mut self, failure: Failure) -> Result<Option<String>, Failure> {
+        if self.explanation.is_none() {
+            return Err(failure);
+        }
+        let problem = Some(failure.message);
+        if self.problem == problem {
+            return Ok(None);
+        }
+        self.problem.clone_from(&problem);
+        Ok(problem)
+    }
 }
 
 async fn connect(args: &ClusterArgs) -> Result<Connection, Failure> {
@@ -199,15 +264,6 @@ fn failed(error: &ClusterError) -> Failure {
     Failure::runtime(chain(error))
 }
 
-/// The client library's errors repeat their sources, so one of them is enough.
-fn unconnected(error: &ConnectError) -> Failure {
-    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
-    let cause = cause.unwrap_or_default();
-    Failure::runtime(format!(
-        "{error}{cause}; select another one with --kubeconfig or --context"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,5 +284,66 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ObjectName>().ok(), want, "{text}");
         }
+    }
+    /// An output that fails with this error.
+    struct Broken(io::ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_watched_explanation_is_printed_after_each_change_without_what_a_terminal_obeys() {
+        let (mut watched, mut to) = (Watched::default(), Vec::new());
+        for text in ["a\n", "a\n", "\u{1b}]52;c;aGk=\u{7}\u{202e}b\n"] {
+            let next = watched.explain(text.to_owned(), Screen::default(), &mut to);
+            assert_eq!(next, Ok(ControlFlow::Continue(())), "{text:?}");
+        }
+        let expected = "a\n\n\\u001b]52;c;aGk=\\u0007\\u202eb\n";
+        assert_eq!(String::from_utf8(to).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_watch_ends_without_an_error_when_nobody_reads_it() {
+        let explain = |kind| {
+            let text = "a\n".to_owned();
+            Watched::default().explain(text, Screen::default(), &mut Broken(kind))
+        };
+        assert_eq!(
+            explain(io::ErrorKind::BrokenPipe),
+            Ok(ControlFlow::Break(()))
+        );
+        let full = explain(io::ErrorKind::StorageFull).unwrap_err();
+        assert!(
+            full.message.starts_with("cannot write the output: "),
+            "{full}"
+        );
+    }
+
+    #[test]
+    fn a_failed_read_ends_a_watch_only_before_the_first_explanation() {
+        let failure = |message: &str| Failure::runtime(message);
+        let mut watched = Watched::default();
+        assert_eq!(watched.fail(failure("gone")), Err(failure("gone")));
+        let explain = |watched: &mut Watched| {
+            let next = watched.explain("a\n".to_owned(), Screen::default(), &mut Vec::new());
+            assert_eq!(next, Ok(ControlFlow::Continue(())));
+        };
+        explain(&mut watched);
+        for (message, reported) in [("gone", true), ("gone", false), ("forbidden", true)] {
+            let expected = reported.then(|| message.to_owned());
+            assert_eq!(watched.fail(failure(message)), Ok(expected), "{message}");
+        }
+        explain(&mut watched);
+        assert_eq!(
+            watched.fail(failure("forbidden")),
+            Ok(Some("forbidden".to_owned()))
+        );
     }
 }
