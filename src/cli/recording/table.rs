@@ -20,6 +20,10 @@ const PLAIN_UNITS: [&str; 6] = ["core", "cores", "B", "rps", "qps", "requests"];
 /// Rates whose unit scales the number, or is not counted in events.
 const SCALED_RATES: [&str; 5] = ["b", "kb", "mb", "gb", "tb"];
 
+/// What was expected in a file whose commas may separate thousands.
+const UNAMBIGUOUS: &str =
+    "a value without thousands separators, or more or fewer than three digits after the comma";
+
 /// How the lines of one table are read.
 #[derive(Debug)]
 struct Format<'a> {
@@ -29,6 +33,16 @@ struct Format<'a> {
     unit: Option<EpochUnit>,
     /// The time of the line before.
     last: Option<Timestamp>,
+    commas: Commas,
+}
+
+/// What the commas within the values of one table mean.
+#[derive(Debug, Default)]
+struct Commas {
+    /// Whether one of them can only be a decimal comma.
+    are_decimal: bool,
+    /// The first line in which one may separate thousands too.
+    doubtful: Option<(Position, String)>,
 }
 
 /// The unit of a time that is a number.
@@ -64,7 +78,13 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         let row = row.map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
-    Ok(rows)
+    match format.commas {
+        Commas {
+            are_decimal: false,
+            doubtful: Some((position, line)),
+        } => Err(rows.unreadable(position, &line, UNAMBIGUOUS)),
+        _ => Ok(rows),
+    }
 }
 
 /// The character that separates the cells of a line.
@@ -104,12 +124,13 @@ fn several_columns(cells: &[String]) -> Option<String> {
 // === impl Format ===
 
 impl<'a> Format<'a> {
-    const fn new(separator: char, zone: Option<&'a Zone>) -> Self {
+    fn new(separator: char, zone: Option<&'a Zone>) -> Self {
         Self {
             separator,
             zone,
             unit: None,
             last: None,
+            commas: Commas::default(),
         }
     }
 
@@ -142,11 +163,19 @@ impl<'a> Format<'a> {
         };
         let at = self.time(time)?;
         self.last = Some(at);
-        Ok(Row {
+        let row = Row {
             position,
             at,
             value: self.value(value)?,
-        })
+        };
+        match may_be_thousands(value) {
+            Some(true) if self.commas.doubtful.is_none() => {
+                self.commas.doubtful = Some((position, line.to_owned()));
+            }
+            Some(false) => self.commas.are_decimal = true,
+            _ => {}
+        }
+        Ok(row)
     }
 
     /// # Errors
@@ -227,6 +256,16 @@ impl<'a> Format<'a> {
             Err(expected.to_owned())
         }
     }
+}
+
+/// Whether the comma of a value may separate thousands, as in `1,020`; `None` without a comma.
+fn may_be_thousands(value: &str) -> Option<bool> {
+    let number = value.split(char::is_whitespace).next()?;
+    let (before, after) = number.split_once(',')?;
+    let before = before.trim_start_matches(['-', '+']);
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_start = (1..=3).contains(&before.len()) && !before.starts_with('0');
+    Some(is_start && after.len() == 3 && are_digits(before) && are_digits(after))
 }
 
 /// Whether a number with this unit is in base units: there is none, or it is that of a rate of events.

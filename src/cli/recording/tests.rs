@@ -44,6 +44,28 @@ fn tables_are_read_as_they_are_exported() {
 }
 
 #[test]
+fn a_comma_that_may_separate_thousands_is_refused_unless_another_one_is_decimal() {
+    let expected =
+        "a value without thousands separators, or more or fewer than three digits after the comma";
+    for (text, line, found) in [
+        ("time;value\n60;7\n120;1,020\n180;2,040", 3, "120;1,020"),
+        ("60\t1,020 rps", 1, "60\t1,020 rps"),
+        ("60;7.5\n120;999,000", 2, "120;999,000"),
+    ] {
+        let error = format!("h.csv:{line}: found {found:?}, expected {expected}");
+        assert_eq!(read(text), Err(error), "{text:?}");
+    }
+    for (text, expected) in [
+        ("60;1,020\n120;5,5", [(60, 1.02), (120, 5.5)]),
+        ("60;1,020\n120;0,125", [(60, 1.02), (120, 0.125)]),
+        ("60;1234,567\n120;1,020", [(60, 1234.567), (120, 1.02)]),
+        ("60\t1,0205\n120\t7", [(60, 1.0205), (120, 7.0)]),
+    ] {
+        assert_eq!(samples(text), expected, "{text:?}");
+    }
+}
+
+#[test]
 fn prometheus_responses_are_read() {
     let series =
         r#"{"metric": {"app": "web"}, "values": [[1790812800, "5.5"], [1790812860.0, "6"]]}"#;
