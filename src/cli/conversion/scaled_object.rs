@@ -126,6 +126,14 @@ fn least(spec: &Value, notes: &mut Vec<String>) -> Value {
     }
 }
 
+/// A query without tabs and line breaks, which the output would escape or spread over lines. The line breaks stay where
+/// they may end a comment.
+fn one_line(query: &str) -> String {
+    let has_comment = query.contains('#');
+    let is_replaced = |c: char| c.is_control() && !(c == '\n' && has_comment);
+    query.trim().replace(is_replaced, " ")
+}
+
 // === impl Triggers ===
 
 impl Triggers {
@@ -137,8 +145,8 @@ impl Triggers {
                 let name = format!("s{}-prometheus", trigger.index);
                 self.metrics.push(trigger.prometheus(&name)?);
                 let annotation = format!("{QUERY_ANNOTATION}external.{name}");
-                self.annotations
-                    .insert(annotation, trigger.text("query")?.into());
+                let query = one_line(trigger.text("query")?);
+                self.annotations.insert(annotation, query.into());
             }
             "cron" => self.crons.push(trigger.cron()?),
             other => {
@@ -321,6 +329,21 @@ mod tests {
         );
         let note = "minReplicas is 1: scaling to zero (minReplicaCount: 0) is left to KEDA";
         assert_eq!(converted.notes.get(1).map(String::as_str), Some(note));
+    }
+
+    #[test]
+    fn a_query_has_no_tabs_and_no_line_breaks_but_those_after_comments() {
+        for (query, expected) in [
+            ("sum(\n\trate(a[2m])\r\n)\n", "sum(  rate(a[2m])  )"),
+            ("sum(a)\t# all\n/ 2", "sum(a) # all\n/ 2"),
+        ] {
+            let metadata = json!({ "query": query, "threshold": "5" });
+            let trigger = json!({ "type": "prometheus", "metadata": metadata });
+            let keda = scaled_object(&json!({ "scaleTargetRef": {}, "triggers": [trigger] }));
+            let annotations = &converted(&keda).unwrap().object["metadata"]["annotations"];
+            let name = "metric-query.autoscaling.crane.io/external.s0-prometheus";
+            assert_eq!(annotations, &json!({ name: expected }), "{query:?}");
+        }
     }
 
     #[test]
