@@ -48,9 +48,11 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
     let document = match convertible.collect::<Vec<_>>()[..] {
         [document] => document,
         [] => {
-            let message =
-                "no HorizontalPodAutoscaler or ScaledObject in the manifests; add its file with -f";
-            return Err(Failure::invalid(message));
+            const KINDS: &str = "HorizontalPodAutoscaler or ScaledObject";
+            return Err(Failure::invalid(match name {
+                Some(name) => format!("no {KINDS} {name} in the manifests"),
+                None => format!("no {KINDS} in the manifests; add its file with -f"),
+            }));
         }
         ref several => return Err(inputs::several(several)),
     };

@@ -25,7 +25,7 @@ use super::{
     inputs,
     manifest::Document,
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
-    validate::{KINDS, is},
+    validate::is,
 };
 use crate::{
     api::{
@@ -43,6 +43,8 @@ pub use self::{
 
 /// The reason of the condition `Ready` of an object that does not act, because another one scales its target.
 const CONFLICT: &str = "TargetConflict";
+/// The flags of which one names the object that is explained.
+const ONE_OBJECT: &str = "one-object";
 
 /// Arguments of `foretide explain`.
 #[expect(
@@ -50,6 +52,7 @@ const CONFLICT: &str = "TargetConflict";
     reason = "the help shows the doc comments as they are"
 )]
 #[derive(Debug, Clone, clap::Args)]
+#[command(group(clap::ArgGroup::new(ONE_OBJECT).args(["object", "files"]).multiple(true)))]
 pub struct ExplainArgs {
     /// EffectiveHorizontalPodAutoscaler or FederatedHPA in the cluster; without one, those of the namespace are listed
     #[arg(value_name = "[NAMESPACE/]NAME", conflicts_with = "files")]
@@ -62,7 +65,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// Print the last changes of the replicas, the latest first, each with its reason
-    #[arg(long)]
+    #[arg(long, requires = ONE_OBJECT)]
     pub history: bool,
     /// Print the explanation again after each change, until Ctrl-C
     #[arg(short, long, requires = "object")]
@@ -146,7 +149,8 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
         } else {
             kinds.join(", ")
         };
-        let message = format!("expected one {KINDS}, found {found}");
+        let message =
+            format!("expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found {found}");
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {

@@ -12,7 +12,7 @@ use super::{
     cluster,
     context::{CommandContext, Progress},
     decision::clock,
-    history::{HistoryArgs, Reading, parse_duration},
+    history::{HistoryArgs, Reading, parse_span},
     inputs::{self, History},
     output::{CommandOutput, Failure, OutputFormat, Paint, Screen, Size, wrapped},
     plot::Plot,
@@ -51,8 +51,8 @@ pub struct ForecastArgs {
     /// Where the query is sent.
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// How far ahead to draw
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "12h")]
+    /// How far ahead to draw, at most 366d
+    #[arg(long, value_name = "DURATION", value_parser = parse_span, default_value = "12h")]
     pub ahead: SignedDuration,
     /// Draw with ASCII characters only
     #[arg(long)]

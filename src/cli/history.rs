@@ -102,7 +102,8 @@ pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
-fn parse_span(text: &str) -> Result<SignedDuration, String> {
+/// Reads how much of a history or of a forecast is wanted: a minute to a year.
+pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
     let span = parse_duration(text)?;
     if (STEP..=LONGEST).contains(&span) {
         return Ok(span);

@@ -435,6 +435,11 @@ fn a_missing_input_of_backtest_is_reported() {
              (two weeks are better); provide a longer history, or set a shorter --warm-up",
         ),
         (
+            "--csv examples/history/php-apache-cpu.csv --from 2026-02-28T23:59:00Z",
+            Exit::Usage,
+            "--from: the history begins at 2026-03-01T00:00:00Z; give a longer one (--last), or a later time",
+        ),
+        (
             "--csv examples/history/php-apache-cpu.csv --from 2026-04-01T00:00:00Z",
             Exit::Usage,
             "nothing to evaluate between 2026-04-01T00:00:00Z and 2026-03-06T00:00:00Z: the history \
@@ -539,6 +544,7 @@ fn invalid_flags_are_a_usage_error() {
         "explain shop/web/x",
         "explain -A web",
         "explain --watch",
+        "explain --history",
         "plan -f x --request cpu=0",
         "cron",
         "validate --all",

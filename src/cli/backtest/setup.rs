@@ -13,7 +13,7 @@ use foretide_domain::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{BacktestArgs, Failure};
+use super::{BacktestArgs, Baseline, Failure};
 use crate::{
     api::{
         autoscaler::Autoscaler,
@@ -43,6 +43,8 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(1000 * 24);
 const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
 /// Start-up time of a pod if neither flag nor spec sets it.
 const START_UP: SignedDuration = SignedDuration::from_mins(2);
+/// What the comparison leaves out of a converted `ScaledObject` with cron triggers.
+const WITHOUT_TRIGGERS: &str = "the plain HPA runs without the cron triggers that KEDA applies";
 
 /// A workload and the environment that it runs in.
 #[derive(Debug)]
@@ -109,6 +111,12 @@ impl BacktestSetup {
         };
         let templates = source.templates(&chosen.workload)?;
         let mut setup = Self::of(chosen, &read, templates, options)?;
+        let crons = setup.autoscaler.spec().crons.as_ref();
+        let has_crons = crons.is_some_and(|crons| !crons.is_empty());
+        // Of what is converted, only a ScaledObject has them.
+        if args.compare == Baseline::Hpa && has_crons && !source.converted.is_empty() {
+            setup.assumptions.push(WITHOUT_TRIGGERS.to_owned());
+        }
         let about_input = source.converted.into_iter().chain(missing);
         setup.assumptions.splice(0..0, about_input);
         Ok((setup, notes))
@@ -236,6 +244,11 @@ fn evaluated_span(
     let (first, last) = first
         .zip(last)
         .ok_or_else(|| Failure::usage("--csv FILE is required: there is no demand to evaluate"))?;
+    if options.from.is_some_and(|from| from < first) {
+        return Err(Failure::usage(format!(
+            "--from: the history begins at {first}; give a longer one (--last), or a later time"
+        )));
+    }
     let length = last.duration_since(first);
     let warm_up = options
         .warm_up

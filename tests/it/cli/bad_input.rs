@@ -107,7 +107,7 @@ fn a_warning_is_an_error_under_strict() {
 }
 
 /// Command lines that cannot be parsed, and what is said about them.
-const FLAGS: [(&str, &str); 11] = [
+const FLAGS: [(&str, &str); 14] = [
     (
         "cron next --expr @daily -n -1",
         "invalid value '-1' for '--count <COUNT>': -1 is not in 1..=1000",
@@ -148,11 +148,24 @@ const FLAGS: [(&str, &str); 11] = [
         "backtest -f x --start-up -5m",
         "invalid value '-5m' for '--start-up <DURATION>': expected a duration such as 90s, 5m, 12h or 7d, got \"-5m\"",
     ),
+    (
+        "forecast --csv x --ahead 59s",
+        "invalid value '59s' for '--ahead <DURATION>': expected between 1m and 366d, got \"59s\"",
+    ),
+    (
+        "forecast --csv x --ahead 367d",
+        "invalid value '367d' for '--ahead <DURATION>': expected between 1m and 366d, got \"367d\"",
+    ),
+    // Three times as much, which is drawn of the past, would be more than a duration can hold.
+    (
+        "forecast --csv x --ahead 100000000000000d",
+        "invalid value '100000000000000d' for '--ahead <DURATION>': expected between 1m and 366d, got \"100000000000000d\"",
+    ),
     ("completions tcsh", "invalid value 'tcsh' for '<SHELL>'"),
 ];
 
 /// Command lines that fail, with their exit codes and messages.
-const FAILURES: [(&str, Exit, &str); 8] = [
+const FAILURES: [(&str, Exit, &str); 9] = [
     (
         "cron next --expr @daily --from 2027-13-01",
         Exit::Usage,
@@ -176,12 +189,17 @@ const FAILURES: [(&str, Exit, &str); 8] = [
     (
         "explain -f /dev/null",
         Exit::Invalid,
-        "expected one EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction, found no object",
+        "expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found no object",
     ),
     (
         "explain -f tests/it/manifests/broken.csv",
         Exit::Invalid,
-        "expected one EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction, found an object without kind",
+        "expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found an object without kind",
+    ),
+    (
+        "convert -f tests/it/manifests/hpa.yaml --name misspelt",
+        Exit::Invalid,
+        "no HorizontalPodAutoscaler or ScaledObject misspelt in the manifests",
     ),
     (
         "plan -f tests/it/manifests/broken.yaml --name misspelt",

@@ -219,6 +219,7 @@ fn the_query_of_a_trigger_is_bound_to_its_namespace_unless_any_series_may_be_rea
         for note in [
             "minReplicas is 1: scaling to zero (minReplicaCount: 0) is left to KEDA",
             "spec.triggers[1] is left out: a trigger of type kafka has no equivalent",
+            "the plain HPA runs without the cron triggers that KEDA applies",
         ] {
             let words = output.text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words.contains(note), "{}", output.text);
