@@ -39,8 +39,6 @@ struct Before {
     sentence: String,
     /// When the child had scaled last.
     child_scaled: Option<Timestamp>,
-    /// Whether this is what a status kept: a later write may have been ours.
-    is_stored: bool,
 }
 
 /// Who made a change.
@@ -67,7 +65,6 @@ impl ReplicaChanges {
                 desired: Replicas::from_i32(desired),
                 sentence: sentence.unwrap_or_default(),
                 child_scaled: status.last_scale_time.as_ref().map(|time| time.0),
-                is_stored: true,
             }),
             recent: status.changes.iter().flatten().cloned().collect(),
         }
@@ -121,7 +118,6 @@ impl ReplicaChanges {
             desired: decision.desired,
             sentence,
             child_scaled,
-            is_stored: false,
         });
         events
     }
@@ -157,9 +153,6 @@ impl Before {
         };
         if leads(self.desired) {
             return Cause::Decision(self.sentence.clone());
-        }
-        if self.is_stored && leads(decision.desired) {
-            return Cause::Decision(decision.message());
         }
         if is_fleet || child_scaled > self.child_scaled {
             let is_same = leads(decision.desired) && decision.limit != Some(Limit::Paused);

@@ -1,4 +1,4 @@
-//! From a HorizontalPodAutoscaler to a forecast, as the README and `docs/from-my-hpa.md` say it: only the definitions are
+//! From an HPA to a forecast, as the README and `docs/from-my-hpa.md` say it: only the definitions are
 //! installed, and the controller runs on the machine of the reader.
 
 use std::f64::consts::TAU;
@@ -21,7 +21,7 @@ const BACK_TEST: &str = "1. Back-test it";
 const PREVIEW: &str = "2. Watch it in Preview";
 const SWITCH_ON: &str = "3. Switch it on";
 
-/// What the reader has: a workload and its HorizontalPodAutoscaler.
+/// What the reader has: a workload and its HPA.
 fn objects() -> String {
     let meta = json!({ "name": "web", "namespace": "shop" });
     let labels = json!({ "app": "web" });
@@ -60,7 +60,7 @@ fn history() -> History {
     History::new().cpu_usage(["shop", "web-7c5d8b9f6d-x2v9k", "app"], span, wave)
 }
 
-/// The bounds of the reader's HorizontalPodAutoscaler, and whether Foretide has adopted it.
+/// The bounds of the HPA of the reader, and whether Foretide has adopted it.
 async fn bounds(site: &Site) -> (Option<i32>, i32, bool) {
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(site.cluster.client(), "shop");
     let hpa = hpas.get("web").await.unwrap();
