@@ -104,7 +104,7 @@ demo:
 
 # A plan of the example, without a cluster.
 plan:
-    cargo run -- plan -f examples/php-apache.yaml --csv examples/history/php-apache-cpu.csv --request cpu=200m --at 2026-03-05T08:00:00Z
+    cargo run -- plan -f examples/php-apache.yaml --csv examples/history/php-apache-cpu.csv --request cpu=200m --at 2026-03-05T09:30:00Z
 
 # The image: built, unpacked, and run on a real control plane as a container runtime would. On Debian, as root.
 image:
