@@ -168,6 +168,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reason_that_noise_changes_is_no_news() {
+        let with = |reason: Reason| {
+            let proposal = json!({
+                "source": "observed", "name": "resource.cpu", "replicas": 50, "reason": reason.as_str(),
+            });
+            let status = json!({ "expectReplicas": 50, "decision": { "proposals": [proposal] } });
+            let status = Status {
+                common: serde_json::from_value(status).unwrap(),
+                fleet: FleetStatus::default(),
+            };
+            StatusFingerprint::of(&status, false)
+        };
+        let plain = with(Reason::ValidMetricFound);
+        for reason in [Reason::WithinTolerance, Reason::PodsWithoutMetrics] {
+            assert!(!with(reason).is_news_after(&plain), "{reason:?}");
+        }
+        assert!(with(Reason::MissingRequest).is_news_after(&plain));
+    }
+
+    #[test]
     fn a_stored_status_has_the_fingerprint_of_the_one_that_was_written() {
         let at = Time(Timestamp::from_millisecond(1_767_225_600_789).unwrap());
         let mut clusters: Vec<ClusterStatus> =

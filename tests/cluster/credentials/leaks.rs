@@ -350,7 +350,7 @@ fn refused_configurations() -> Vec<(String, &'static str)> {
         (server(json!({ "headers": MISPLACED })), "expected"),
         (configuration(&json!(MISPLACED)), "expected"),
         (server(header), "control characters"),
-        (cut.to_owned(), "line 1"),
+        (cut.to_owned(), "unclosed quote"),
         (
             format!(
                 "apiVersion: foretide.io/v1alpha1\nkind: ControllerConfig\nprometheus:\n  bearerToken: &{MISPLACED} {MISPLACED}\n url: [\n"

@@ -84,7 +84,7 @@ async fn a_cron_that_cannot_be_used_a_conflict_and_a_lost_forecast_each_have_one
     let until = world.start + SignedDuration::from_secs(20);
     let (minute, points) = (SignedDuration::from_mins(1), vec![0.2; 24 * 60]);
     let forecast = Forecast::new("test", world.start, minute, points, until).unwrap();
-    forecasts.replace(key, forecast, LeadTime::of(None, None));
+    forecasts.replace(key.clone(), forecast.clone(), LeadTime::of(None, None));
     let warnings = |writes: Vec<String>| {
         let mut warnings: Vec<_> = writes
             .into_iter()
@@ -99,6 +99,10 @@ async fn a_cron_that_cannot_be_used_a_conflict_and_a_lost_forecast_each_have_one
     assert_eq!(warnings(world.sync(15).await), Vec::<String>::new());
     assert_eq!(warnings(world.sync(30).await), ["event web Expired"]);
     assert_eq!(warnings(world.sync(45).await), Vec::<String>::new());
-    world.controller = World::controller(&world.fake, &world.clock, &forecasts);
+    // A successor has no forecast at first, which says nothing of the one that was lost.
+    let successors = Arc::<Forecasts>::default();
+    world.controller = World::controller(&world.fake, &world.clock, &successors);
     assert_eq!(warnings(world.sync(60).await), Vec::<String>::new());
+    successors.replace(key, forecast, LeadTime::of(None, None));
+    assert_eq!(warnings(world.sync(75).await), Vec::<String>::new());
 }

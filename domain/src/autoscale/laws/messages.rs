@@ -229,6 +229,22 @@ fn of_equal_proposals_the_one_that_asked_first_wins() {
 }
 
 #[test]
+fn the_winner_of_a_tie_stays_while_noise_moves_what_the_others_ask_for() {
+    // The forecast raises the count to 50; then both values move within the tolerance of it.
+    let scenario = Scenario {
+        start: 30,
+        demand: vec![30.0, 49.3, 48.5, 49.3, 48.5],
+        forecast: vec![Some(50.0), Some(48.9), Some(49.2), Some(48.9), Some(49.2)],
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Direct);
+    for tick in 0..5 {
+        let winner = world.tick(tick).winner.map(|winner| winner.source);
+        assert_eq!(winner, Some(Source::Forecast), "{tick}");
+    }
+}
+
+#[test]
 fn a_limit_that_changes_nothing_is_not_reported() {
     let scenario = Scenario {
         start: 5,
