@@ -224,8 +224,8 @@ fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
 fn a_file_to_explain_holds_one_autoscaler() {
     let (exit, message) = failure("explain -f examples/php-apache-deployment.yaml");
     assert_eq!(exit, Exit::Invalid);
-    let expected = "expected one EffectiveHorizontalPodAutoscaler, FederatedHPA or \
-                    TimeSeriesPrediction, found Deployment";
+    let expected =
+        "expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found Deployment";
     assert_eq!(message, expected);
 }
 
