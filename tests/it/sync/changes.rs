@@ -62,6 +62,18 @@ async fn a_successor_keeps_the_changes_and_names_one_that_another_writer_made() 
 }
 
 #[tokio::test]
+async fn a_count_that_a_preview_pins_is_told_as_that_and_not_by_its_decision() {
+    let fake = FakeCluster::default();
+    let pinned = "scaleStrategy: Preview, specificReplicas: 5";
+    fake.put("web", 3, &format!("maxReplicas: 10, {CPU}, {pinned}"));
+    fake.state().millicores = 300;
+    let mut world = World::new(fake);
+    world.sync(0).await;
+    let sentence = "5 replicas: specificReplicas in Preview".to_owned();
+    assert_eq!(changes(&world.fake), [(3, 5, sentence)]);
+}
+
+#[tokio::test]
 async fn a_cron_that_cannot_be_used_a_conflict_and_a_lost_forecast_each_have_one_event() {
     let fake = FakeCluster::default();
     let cron = "crons: [{name: a, start: '0 9 * * *', end: '0 18 * * *', targetReplicas: 4, timezone: Europe/Berln}]";
