@@ -340,8 +340,14 @@ impl Forecast {
     /// - A longer window that is covered never gives a smaller answer.
     #[must_use]
     pub fn peak(&self, from: Timestamp, window: SignedDuration) -> Option<f64> {
+        (from <= self.valid_until).then(|| self.highest(from, window))?
+    }
+
+    /// The same at any time: also after the expiry, for a look ahead by which nothing is scaled.
+    #[must_use]
+    pub fn highest(&self, from: Timestamp, window: SignedDuration) -> Option<f64> {
         let until = from.checked_add(window).ok()?;
-        if from > self.valid_until || window.is_negative() || until > self.end() {
+        if window.is_negative() || until > self.end() {
             return None;
         }
         let first = series::slots(from.duration_since(self.start), self.step).unwrap_or(0);

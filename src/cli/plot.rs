@@ -11,12 +11,12 @@
 mod canvas;
 mod steps;
 
+use foretide_chart::{Axis, Shortage, label, longest_step, ticks};
 use foretide_models::{Prediction, Sample};
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use self::canvas::{Canvas, Dot};
 use super::output::{Paint, Screen, Size};
-use crate::chart::{Axis, Shortage, floor, labels, longest_step, real, second, ticks};
 
 /// Tops of the scale, within a power of ten.
 const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
@@ -96,12 +96,7 @@ impl<'a> Plot<'a> {
             None => (all().min()?, all().max()?),
         };
         self.drawn().next()?;
-        let seconds = to.duration_since(from).as_secs_f64();
-        (seconds > 0.0 && columns > 0).then(|| Axis {
-            from: second(from),
-            seconds,
-            columns,
-        })
+        Axis::new((from, to), columns)
     }
 
     fn highest(&self) -> f64 {
@@ -120,7 +115,7 @@ impl<'a> Plot<'a> {
     fn canvas(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Canvas {
         let mut canvas = Canvas::new(size, screen);
         let (columns, height) = canvas.extent();
-        let fine = Axis { columns, ..axis };
+        let fine = axis.with_columns(columns);
         let known = levels(self.history, fine);
         for (x, level) in known.iter().enumerate() {
             let Some(level) = level else { continue };
@@ -221,9 +216,10 @@ impl<'a> Plot<'a> {
         let until = until.filter(|_| self.window.is_positive());
         let window_end = until.map_or(at, |until| Some(axis.column(until)));
         let short = self.short_columns(axis);
-        let ticks: Vec<usize> = ticks(axis).map(|(column, _)| column).collect();
+        let ticks = ticks(axis, &TimeZone::UTC);
+        let ticks: Vec<usize> = ticks.into_iter().map(|at| axis.column(at)).collect();
         let mut text = String::new();
-        for column in 0..axis.columns {
+        for column in 0..axis.columns() {
             text.push_str(&match column {
                 column if short.contains(&column) => screen.paint(Paint::Error, short_of),
                 column if Some(column) == at => screen.paint(Paint::Strong, now),
@@ -241,7 +237,7 @@ impl<'a> Plot<'a> {
 
 /// Per column the highest sample in it.
 fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
-    let mut levels = vec![None; axis.columns];
+    let mut levels = vec![None; axis.columns()];
     for sample in samples {
         if let Some(level) = levels.get_mut(axis.column(sample.at)) {
             *level = Some(level.map_or(sample.value, |known: f64| known.max(sample.value)));
@@ -253,7 +249,8 @@ fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
 /// Per column the highest sample in it, or an interpolation between its neighbors.
 fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     let mut levels = highest(samples, axis);
-    let hole = longest_step(samples);
+    let instants: Vec<_> = samples.iter().map(|sample| sample.at).collect();
+    let hole = longest_step(&instants);
     for pair in samples.windows(2) {
         let [left, right] = pair else { continue };
         let (from, to) = (second(left.at), second(right.at));
@@ -261,7 +258,7 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
             continue;
         }
         for column in axis.column(left.at)..axis.column(right.at) {
-            let at = axis.instant(real(column) + 0.5).clamp(from, to);
+            let at = axis.middle(column).clamp(from, to);
             let value = left.value + (right.value - left.value) * (at - from) / (to - from);
             if let Some(level @ None) = levels.get_mut(column) {
                 *level = Some(value);
@@ -295,14 +292,58 @@ fn top(highest: f64) -> f64 {
     fits.unwrap_or(highest)
 }
 
+/// The row below the axis: `now`, and the labels of the ticks that do not overlap it.
+fn labels(axis: Axis, now: Option<usize>) -> String {
+    let mut row = Vec::new();
+    if let Some(now) = now {
+        put(&mut row, now, "now");
+    }
+    for at in ticks(axis, &TimeZone::UTC) {
+        put(&mut row, axis.column(at), &label(at, &TimeZone::UTC));
+    }
+    row.into_iter().collect()
+}
+
+/// Writes a text centered on a column, unless it would touch another one or the left edge.
+fn put(row: &mut Vec<char>, column: usize, text: &str) {
+    let length = text.chars().count();
+    let Some(start) = column.checked_sub(length / 2) else {
+        return;
+    };
+    let mut around = row.iter().skip(start.saturating_sub(1)).take(length + 2);
+    if around.any(|c| *c != ' ') {
+        return;
+    }
+    row.resize(row.len().max(start + length), ' ');
+    let cells = row.iter_mut().skip(start);
+    cells.zip(text.chars()).for_each(|(cell, c)| *cell = c);
+}
+
 fn ratio(part: usize, of: usize) -> f64 {
     real(part) / real(of)
+}
+
+fn second(at: Timestamp) -> f64 {
+    at.as_duration().as_secs_f64()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
+fn real(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates"
+)]
+fn floor(x: f64) -> usize {
+    x.floor() as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::seconds;
 
     const SCREEN: Screen = Screen {
         color: false,
@@ -315,7 +356,7 @@ mod tests {
     fn hourly(from: i64, hours: i64, value: impl Fn(f64) -> f64) -> Vec<Sample> {
         let sample = |hour: i64| Sample {
             at: Timestamp::from_second(hour * 3600).unwrap(),
-            value: value(seconds(hour)),
+            value: value(f64::from(i32::try_from(hour).unwrap())),
         };
         (from..from + hours).map(sample).collect()
     }

@@ -2,9 +2,10 @@
 //! pictures of fleets show each policy's worked example in the `FederatedHPA` proposal, divided by the
 //! code itself.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
 use crate::cli::run;
+use foretide_chart::{Bar, Bars};
 use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
@@ -111,120 +112,35 @@ impl Example {
     fn about((_, capacity, weight, priority): &Cluster) -> String {
         match (weight, priority, capacity) {
             (Some(weight), ..) => format!("weight {weight}"),
-            (_, Some(priority), Some(room)) => format!("priority {priority}, capacity {room}"),
-            (_, _, Some(room)) => format!("capacity {room}"),
+            (_, Some(priority), Some(capacity)) => {
+                format!("priority {priority}, capacity {capacity}")
+            }
+            (_, _, Some(capacity)) => format!("capacity {capacity}"),
             _ => String::new(),
         }
     }
 
     fn draw(&self) -> String {
         let (min, max) = self.bounds;
-        let divided = self.divided();
-        let highest = divided.iter().map(|(_, max)| *max).max().unwrap_or(1);
-        let step = if highest > 12 { 5 } else { 2 };
-        let top = (highest + step / 2 + 1).div_ceil(step) * step;
-        let width = LEFT + SLOT * self.clusters.len() + 24;
-        let y = |count: u32| BOTTOM - f64::from(count) / f64::from(top) * HEIGHT;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} 300\" width=\"{width}\" height=\"300\" \
-             font-family=\"system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\" font-size=\"12\" fill=\"#7d8590\" \
-             role=\"img\"><title>{:?}: minReplicas {min} and maxReplicas {max} over {} clusters</title>\n",
-            self.kind,
-            self.clusters.len()
-        );
-        legend(
-            &mut svg,
-            self.clusters.iter().any(|cluster| cluster.1.is_some()),
-        );
-        for count in (0..=top).step_by(usize::try_from(step).unwrap()) {
-            let y = y(count);
-            writeln!(
-                svg,
-                "<path d=\"M{LEFT} {y:.1}H{}\" stroke=\"#7d8590\" stroke-opacity=\".3\"/><text x=\"{}\" y=\"{:.1}\" \
-                 text-anchor=\"end\">{count}</text>",
-                width - 12,
-                LEFT - 8,
-                y + 4.0
-            )
-            .unwrap();
-        }
-        let middle = BOTTOM - HEIGHT / 2.0;
-        writeln!(
-            svg,
-            "<text transform=\"translate(16 {middle}) rotate(-90)\" text-anchor=\"middle\">replicas</text>"
-        )
-        .unwrap();
-        for (index, (cluster, (least, most))) in self.clusters.iter().zip(divided).enumerate() {
-            let x = LEFT + SLOT * index + (SLOT - BAR) / 2;
-            bar(
-                &mut svg,
-                x,
-                (y(0), y(least), y(most)),
-                cluster.1.filter(|room| *room <= top).map(y),
-            );
-            let centre = x + BAR / 2;
-            let about = Self::about(cluster);
-            writeln!(
-                svg,
-                "<text x=\"{centre}\" y=\"{:.1}\" text-anchor=\"middle\" font-weight=\"600\">{least} to {most}</text>\
-                 <text x=\"{centre}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-                 <text x=\"{centre}\" y=\"{:.1}\" text-anchor=\"middle\">{about}</text>",
-                y(most) - 7.0,
-                BOTTOM + 18.0,
-                cluster.0,
-                BOTTOM + 34.0
-            )
-            .unwrap();
-        }
-        svg.push_str("</svg>\n");
-        svg
-    }
-}
-
-const LEFT: usize = 56;
-const SLOT: usize = 150;
-const BAR: usize = 56;
-const BOTTOM: f64 = 250.0;
-const HEIGHT: f64 = 190.0;
-
-fn bar(svg: &mut String, x: usize, (zero, least, most): (f64, f64, f64), room: Option<f64>) {
-    for (high, opacity) in [(most, ".35"), (least, "1")] {
-        writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{high:.1}\" width=\"{BAR}\" height=\"{:.1}\" fill=\"#4c8dff\" fill-opacity=\"{opacity}\"/>",
-            zero - high
-        )
-        .unwrap();
-    }
-    if let Some(room) = room {
-        writeln!(
-            svg,
-            "<path d=\"M{} {room:.1}h{}\" stroke=\"#d9822b\" stroke-width=\"2\" stroke-dasharray=\"5 3\"/>",
-            x - 10,
-            BAR + 20
-        )
-        .unwrap();
-    }
-}
-
-fn legend(svg: &mut String, rooms: bool) {
-    writeln!(
-        svg,
-        "<rect x=\"{LEFT}\" y=\"14\" width=\"12\" height=\"12\" fill=\"#4c8dff\"/><text x=\"{}\" y=\"24\">minReplicas</text>\
-         <rect x=\"{}\" y=\"14\" width=\"12\" height=\"12\" fill=\"#4c8dff\" fill-opacity=\".35\"/><text x=\"{}\" y=\"24\">up to maxReplicas</text>",
-        LEFT + 18,
-        LEFT + 110,
-        LEFT + 128
-    )
-    .unwrap();
-    if rooms {
-        writeln!(
-            svg,
-            "<path d=\"M{} 20h20\" stroke=\"#d9822b\" stroke-width=\"2\" stroke-dasharray=\"5 3\"/><text x=\"{}\" y=\"24\">room</text>",
-            LEFT + 235,
-            LEFT + 261
-        )
-        .unwrap();
+        let bar = |(cluster, budget): (&Cluster, (u32, u32))| Bar {
+            name: cluster.0.to_owned(),
+            note: Self::about(cluster),
+            budget,
+            capacity: cluster.1,
+            ..Bar::default()
+        };
+        let bars = self.clusters.iter().zip(self.divided()).map(bar);
+        let clusters = self.clusters.len();
+        let fleet = Bars {
+            title: format!(
+                "{:?}: {min} to {max} replicas over {clusters} clusters",
+                self.kind
+            ),
+            width: 640,
+            bars: bars.collect(),
+            ..Bars::default()
+        };
+        fleet.svg()
     }
 }
 

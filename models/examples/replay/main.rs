@@ -8,7 +8,6 @@ mod faults;
 mod goals;
 mod golden;
 mod pairwise;
-mod panel;
 mod parallel;
 mod path_errors;
 mod plot;

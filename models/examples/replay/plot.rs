@@ -1,30 +1,19 @@
 //! Two charts per trace, of the last two days and of all counted days: demand, the capacity of the HPA with and without
 //! the forecast, and the minutes in which each was under-provisioned.
 
-use std::fmt::{Error, Write as _};
-
+use foretide_chart::{Band, Chart, Headline, Layer, Mark, Panel, Point, Role, Shortage};
 use foretide_models::replay::{
     AutoCandidate, CandidateForecast, DAY, ReplayConfig, TOLERANCE, ToleranceReference, Workload,
     forecasts, run,
 };
+use jiff::{SignedDuration, Timestamp};
 
-use crate::panel::{DEMAND, HEIGHT, INK, LEFT, Lane, Panel, RED, RIGHT, WIDTH, nice};
 use crate::traces::{Failure, Trace};
 
 const START_UP: usize = 2;
 
 /// The forecast is drawn from the first of these quantiles to the last; capacity follows the one in the middle.
 const QUANTILES: &[f64] = &[0.5, 0.9, 0.95];
-
-// Positions, in pixels.
-const TOPS: [f64; 2] = [124.0, 424.0];
-const TOTAL: f64 = 668.0;
-const LEGEND: f64 = 72.0;
-
-// Mid tones, legible on white and on black.
-const BAND: &str = "#a371f7";
-const ALONE: &str = "#d9822b";
-const WITH_FORECAST: &str = "#2da44e";
 
 /// The part of a trace that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,50 +55,129 @@ fn picture(
     let alone = run(workload, config, &[]);
     let with_forecast = run(workload, config, &middle.forecast);
     let minutes = shown.minutes(workload);
-    let demand = last(&trace.demand, minutes);
-    let name = "HPA with the forecast of auto, q = 0.9";
-    let lanes = [
-        lane("HPA alone", ALONE, workload, last(&alone.ready, minutes)),
-        lane(
-            name,
-            WITH_FORECAST,
-            workload,
-            last(&with_forecast.ready, minutes),
-        ),
-    ];
-    let highest = lanes.iter().flat_map(|lane| &lane.capacity).chain(demand);
-    let highest = nice(highest.copied().fold(0.0, f64::max) * 1.02);
-    let panels = TOPS.map(|top| Panel {
-        top,
-        highest,
-        minutes,
-    });
+    let span = Span::last(trace, minutes)?;
+    let band = span.band(last(&low.forecast, minutes), last(&high.forecast, minutes));
+    let band = Layer::new("forecast", "forecast, 50 % to 95 %", Role::Forecast, band);
     let share = percent_of(
         last(&with_forecast.asked, minutes),
         last(&alone.asked, minutes),
     );
-    let mut svg = head(trace, shown, share)?;
-    let line = panels[0].line(demand)?;
-    write!(svg, "<defs><path id=\"demand\" d=\"{line}\"/></defs>")?;
-    let start = trace.start + 60 * i64::try_from(trace.demand.len() - minutes)?;
-    for (i, (panel, lane)) in panels.iter().zip(&lanes).enumerate() {
-        panel.frame(&mut svg, start)?;
-        if i == 1 {
-            let edges = (last(&low.forecast, minutes), last(&high.forecast, minutes));
-            let band = panel.band(edges)?;
-            write!(
-                svg,
-                "<path d=\"{band}\" fill=\"{BAND}\" fill-opacity=\".45\"/>"
-            )?;
-        }
-        panel.lane(&mut svg, lane, panel.top - TOPS[0])?;
+    let note = format!("forecast of auto, q = 0.9; {share:.0} % of the replica-hours");
+    let alone = span.panel(workload, last(&alone.ready, minutes), None);
+    let with_forecast = span.panel(workload, last(&with_forecast.ready, minutes), Some(band));
+    let (name, about) = (&trace.name, about(trace));
+    let chart = Chart {
+        title: format!("{name}, {}: {about}", shown.text()),
+        description: format!("demand and ready capacity, whose start-up takes {START_UP} minutes"),
+        span: (span.at(0), span.at(minutes)),
+        width: 960,
+        height: 180,
+        panels: vec![
+            Panel {
+                id: "alone".to_owned(),
+                name: "HPA alone".to_owned(),
+                ..alone
+            },
+            Panel {
+                id: "with-forecast".to_owned(),
+                name: "HPA with the forecast".to_owned(),
+                note,
+                ..with_forecast
+            },
+        ],
+        ..Chart::default()
+    };
+    Ok(chart.svg())
+}
+
+/// Minutes at the end of a trace.
+struct Span {
+    start: Timestamp,
+    minutes: usize,
+}
+
+// === impl Span ===
+
+impl Span {
+    fn last(trace: &Trace, minutes: usize) -> Result<Self, Failure> {
+        let before = i64::try_from(trace.demand.len() - minutes)?;
+        let start = Timestamp::from_second(trace.start + 60 * before)?;
+        Ok(Self { start, minutes })
     }
-    let below = TOPS[1] + HEIGHT + 34.0;
-    writeln!(
-        svg,
-        "<text x=\"{RIGHT}\" y=\"{below}\" text-anchor=\"end\">time, UTC</text></svg>"
-    )?;
-    Ok(svg)
+
+    fn at(&self, minute: usize) -> Timestamp {
+        let minutes = i64::try_from(minute).unwrap_or(i64::MAX);
+        let after = SignedDuration::from_secs(minutes.saturating_mul(60));
+        self.start.checked_add(after).unwrap_or(Timestamp::MAX)
+    }
+
+    fn points(&self, values: &[f64]) -> Vec<Point> {
+        let points = values.iter().enumerate().map(|(minute, value)| Point {
+            at: self.at(minute),
+            value: *value,
+        });
+        points.collect()
+    }
+
+    /// Minutes without a forecast are left out.
+    fn band(&self, low: &[Option<f64>], high: &[Option<f64>]) -> Mark {
+        let bands = low.iter().zip(high).enumerate();
+        let bands = bands.filter_map(|(minute, (low, high))| {
+            Some(Band {
+                at: self.at(minute),
+                low: (*low)?,
+                high: (*high)?,
+            })
+        });
+        Mark::Band(bands.collect())
+    }
+
+    /// Demand and what was ready for it, with the minutes in which that was too little.
+    fn panel(&self, workload: &Workload<'_>, ready: &[u32], band: Option<Layer>) -> Panel {
+        let demand = last(workload.demand(), self.minutes);
+        let capacity = ready
+            .iter()
+            .map(|&ready| f64::from(ready) * workload.target());
+        let capacity: Vec<f64> = capacity.collect();
+        let minutes = demand.iter().zip(&capacity).enumerate();
+        let under =
+            minutes.filter(|(_, (demand, capacity))| **demand > (1.0 + TOLERANCE) * **capacity);
+        let under = under.map(|(minute, (demand, capacity))| Shortage {
+            at: self.at(minute),
+            until: self.at(minute + 1),
+            had: *capacity,
+            needed: *demand,
+        });
+        let under: Vec<Shortage> = under.collect();
+        let headline = Headline {
+            text: format!("{} min short", under.len()),
+            good: under.is_empty(),
+        };
+        let demand = Mark::Area(self.points(demand));
+        let capacity = Mark::Steps(self.points(&capacity));
+        let short = Mark::Shortage(under);
+        let layers = [
+            Some(Layer::new(
+                "demand",
+                "demand, in its unit",
+                Role::Observed,
+                demand,
+            )),
+            band,
+            Some(Layer::new("short", "under-provisioned", Role::Short, short)),
+            Some(Layer::new(
+                "capacity",
+                "ready capacity",
+                Role::Desired,
+                capacity,
+            )),
+        ];
+        Panel {
+            headline: Some(headline),
+            layers: layers.into_iter().flatten().collect(),
+            ..Panel::default()
+        }
+    }
 }
 
 /// The last `minutes` values.
@@ -123,59 +191,6 @@ fn last<T>(values: &[T], minutes: usize) -> &[T] {
 fn percent_of(asked: &[u32], of: &[u32]) -> f64 {
     let sum = |asked: &[u32]| asked.iter().copied().map(f64::from).sum::<f64>();
     100.0 * sum(asked) / sum(of)
-}
-
-/// The capacity of the minutes shown, which are the last.
-fn lane<'a>(name: &str, color: &'a str, workload: &Workload<'_>, ready: &[u32]) -> Lane<'a> {
-    let capacity = ready
-        .iter()
-        .map(|&ready| f64::from(ready) * workload.target());
-    let capacity: Vec<f64> = capacity.collect();
-    let demand = last(workload.demand(), capacity.len()).iter();
-    let under: Vec<bool> = demand
-        .zip(&capacity)
-        .map(|(demand, capacity)| *demand > (1.0 + TOLERANCE) * capacity)
-        .collect();
-    let n = under.iter().filter(|under| **under).count();
-    let title = format!("{name}: {n} of {} minutes under-provisioned", under.len());
-    Lane {
-        title,
-        color,
-        capacity,
-        under,
-    }
-}
-
-fn head(trace: &Trace, shown: Shown, share: f64) -> Result<String, Error> {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {TOTAL}\" width=\"{WIDTH}\" height=\"{TOTAL}\" \
-         font-family=\"system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\" font-size=\"12\" fill=\"{INK}\" role=\"img\">\
-         <title>{name}: demand and ready capacity, {shown}</title>\
-         <text x=\"{LEFT}\" y=\"26\" font-size=\"18\" font-weight=\"600\">{name}, {shown}</text>\
-         <text x=\"{LEFT}\" y=\"46\">{about}</text>\
-         <text x=\"{RIGHT}\" y=\"26\" text-anchor=\"end\">start-up {START_UP} min; with the forecast {share:.0} % of the replica-hours</text>",
-        name = escape(&trace.name),
-        shown = shown.text(),
-        about = escape(&about(trace)),
-    );
-    let legend = [
-        (DEMAND, "demand"),
-        (ALONE, "ready capacity, HPA alone"),
-        (WITH_FORECAST, "ready capacity, with the forecast"),
-        (BAND, "forecast, 50 % to 95 %"),
-        (RED, "under-provisioned"),
-    ];
-    let mut x = LEFT;
-    for (color, text) in legend {
-        write!(
-            svg,
-            "<rect x=\"{x:.0}\" y=\"{LEGEND}\" width=\"16\" height=\"6\" rx=\"2\" fill=\"{color}\"/><text x=\"{:.0}\" y=\"{:.0}\">{text}</text>",
-            x + 22.0,
-            LEGEND + 7.0,
-        )?;
-        x += 52.0 + 6.1 * f64::from(u32::try_from(text.len()).unwrap_or(0));
-    }
-    Ok(svg)
 }
 
 /// The class of load, and its description in the index.
@@ -204,8 +219,4 @@ impl Shown {
             Self::Counted => "all days that count",
         }
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -1,0 +1,298 @@
+//! One bar per member of a fleet: the budget that it was given, what runs in it, and its capacity.
+
+use std::fmt::Write as _;
+
+use crate::{
+    Role, Unit,
+    axis::real,
+    scale::Scale,
+    svg::{GAP, LEFT, Length, NAME, SMALL, Sheet, Sign, Text, width},
+};
+
+/// The height of a bar, and of the bar of what runs inside it.
+const BAR: f64 = 18.0;
+const INNER: f64 = 8.0;
+/// The text above each bar, and the distance of the next.
+const HEAD: f64 = 24.0;
+const BELOW: f64 = 12.0;
+/// About how far apart the lines of the scale are.
+const APART: f64 = 90.0;
+
+/// Bars from top to bottom, on one scale of replicas.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    /// What it shows.
+    pub title: String,
+    /// The same at length, for screen readers.
+    pub description: String,
+    /// The width of the picture, in pixels.
+    pub width: u32,
+    /// One per member.
+    pub bars: Vec<Bar>,
+}
+
+/// A member and its replicas.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bar {
+    /// The name of the member.
+    pub name: String,
+    /// What it is divided by, or its state.
+    pub note: String,
+    /// The budget: at least and at most so many.
+    pub budget: (u32, u32),
+    /// How many fit, if that is known.
+    pub capacity: Option<u32>,
+    /// How many are ready, if that is known.
+    pub ready: Option<u32>,
+    /// How many are not ready, of those that are wanted.
+    pub pending: u32,
+    /// Whether it does not answer, so that its pods are as they were last seen.
+    pub is_lost: bool,
+}
+
+// === impl Bars ===
+
+impl Default for Bars {
+    fn default() -> Self {
+        Self {
+            title: String::new(),
+            description: String::new(),
+            width: 860,
+            bars: Vec::new(),
+        }
+    }
+}
+
+impl Bars {
+    /// The bars as a file that stands alone, readable on a light and on a dark ground.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        self.sheet().file()
+    }
+
+    /// The same without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
+    #[must_use]
+    pub fn fragment(&self) -> String {
+        self.sheet().fragment()
+    }
+
+    fn sheet(&self) -> Sheet {
+        let mut sheet = Sheet::new(&self.title, &self.description, self.width);
+        let wide = sheet.width - 2.0 * LEFT;
+        let highest = self.bars.iter().map(Bar::highest).max().unwrap_or(0);
+        let lines = (wide / APART).clamp(2.0, 8.0);
+        let scale = Scale::new(None, f64::from(highest), lines, &Unit::Replicas);
+        let x = |count: u32| LEFT + f64::from(count) / scale.top * wide;
+        let top = sheet.height;
+        let bottom = top + real(self.bars.len()) * (HEAD + BAR + BELOW);
+        let mut grid = String::new();
+        for value in scale.lines() {
+            let line = LEFT + value / scale.top * wide;
+            let anchor = match value {
+                zero if zero <= 0.0 => "start",
+                last if last >= scale.top => "end",
+                _ => "middle",
+            };
+            let _infallible = write!(grid, "M{} {}V{}", Length(line), Length(top), Length(bottom));
+            let text = if value >= scale.top {
+                Unit::Replicas.write(value)
+            } else {
+                Unit::Replicas.label(value)
+            };
+            sheet.anchored("value", anchor, (line, bottom + 16.0), &text);
+        }
+        sheet.path("class=\"grid\"", &grid);
+        for bar in &self.bars {
+            bar.draw(&mut sheet, x);
+        }
+        sheet.height = bottom + 16.0 + GAP;
+        sheet.legend(&self.signs());
+        sheet
+    }
+
+    fn signs(&self) -> Vec<Sign<'static>> {
+        let any = |has: fn(&Bar) -> bool| self.bars.iter().any(has);
+        let desired = Role::Desired;
+        let signs = [
+            (true, desired.class("bar"), false, "minReplicas"),
+            (true, desired.class("bar soft"), false, "up to maxReplicas"),
+            (
+                any(|bar| bar.ready.is_some() && !bar.is_lost),
+                Role::Floor.class("bar"),
+                false,
+                "ready",
+            ),
+            (
+                any(|bar| bar.ready.is_some() && bar.is_lost),
+                Role::Floor.class("bar soft"),
+                false,
+                "ready when last seen",
+            ),
+            (
+                any(|bar| bar.pending > 0),
+                Role::Short.class("bar"),
+                false,
+                "pending",
+            ),
+            (
+                any(|bar| bar.capacity.is_some()),
+                Role::Cron.class("rule capacity"),
+                true,
+                "capacity",
+            ),
+        ];
+        let shown = signs.into_iter().filter(|(shown, ..)| *shown);
+        let signs = shown.map(|(_, class, line, text)| Sign {
+            class,
+            line,
+            text: text.into(),
+        });
+        signs.collect()
+    }
+}
+
+// === impl Bar ===
+
+impl Bar {
+    fn highest(&self) -> u32 {
+        let runs = self.ready.unwrap_or(0).saturating_add(self.pending);
+        self.budget.1.max(runs).max(self.capacity.unwrap_or(0))
+    }
+
+    fn draw(&self, sheet: &mut Sheet, x: impl Fn(u32) -> f64) {
+        let base = sheet.height + HEAD - 7.0;
+        let y = sheet.height + HEAD;
+        let (least, most) = self.budget;
+        sheet.text("name", LEFT, base, &self.name);
+        let note = LEFT + width(&self.name, NAME) + 3.0 * GAP;
+        let budget = format!("{least} to {most}");
+        let right = sheet.width - LEFT;
+        if note + width(&self.note, SMALL) + GAP + width(&budget, SMALL) <= right {
+            sheet.text("", note, base, &self.note);
+        }
+        sheet.anchored("value", "end", (right, base), &budget);
+        sheet.add(format_args!("<g><title>{}</title>", Text(&self.sentence())));
+        let desired = Role::Desired;
+        rectangle(sheet, &desired.class("bar soft"), (x(0), x(most)), (y, BAR));
+        let thick = if self.ready.is_some() { 3.0 } else { BAR };
+        rectangle(
+            sheet,
+            &desired.class("bar"),
+            (x(0), x(least)),
+            (y + BAR - thick, thick),
+        );
+        if let Some(ready) = self.ready {
+            let inner = (y + 4.0, INNER);
+            let all = ready.saturating_add(self.pending);
+            let class = if self.is_lost { "bar soft" } else { "bar" };
+            rectangle(sheet, &Role::Floor.class(class), (x(0), x(ready)), inner);
+            rectangle(sheet, &Role::Short.class("bar"), (x(ready), x(all)), inner);
+        }
+        if let Some(capacity) = self.capacity {
+            let data = format!("M{} {}v{}", Length(x(capacity)), Length(y - 4.0), BAR + 8.0);
+            sheet.path(
+                &format!("class=\"{}\"", Role::Cron.class("rule capacity")),
+                &data,
+            );
+        }
+        sheet.body.push_str("</g>\n");
+        sheet.height = y + BAR + BELOW;
+    }
+
+    /// The bar in words.
+    fn sentence(&self) -> String {
+        let (least, most) = self.budget;
+        let mut text = format!("{}: {least} to {most} replicas", self.name);
+        if let Some(ready) = self.ready {
+            let _infallible = write!(text, ", {ready} ready, {} pending", self.pending);
+        }
+        if self.is_lost {
+            text.push_str(" when last seen");
+        }
+        if let Some(capacity) = self.capacity {
+            let _infallible = write!(text, ", capacity {capacity}");
+        }
+        text
+    }
+}
+
+fn rectangle(sheet: &mut Sheet, class: &str, (from, until): (f64, f64), (y, height): (f64, f64)) {
+    if until > from {
+        let (x, y, wide) = (Length(from), Length(y), Length(until - from));
+        sheet.add(format_args!(
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{wide}\" height=\"{height}\"/>"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_budget_pods_and_capacity_on_one_scale() {
+        let svg = Bars {
+            width: 124,
+            bars: vec![Bar {
+                name: "a<b".to_owned(),
+                budget: (2, 8),
+                capacity: Some(10),
+                ready: Some(3),
+                pending: 1,
+                ..Bar::default()
+            }],
+            ..Bars::default()
+        }
+        .svg();
+        assert!(
+            svg.contains("<title>a&lt;b: 2 to 8 replicas, 3 ready, 1 pending, capacity 10</title>")
+        );
+        // Ten replicas take 100 units from 12 on.
+        for (class, x, wide) in [
+            ("desired bar soft", 12, 80),
+            ("desired bar", 12, 20),
+            ("floor bar", 12, 30),
+            ("short bar", 42, 10),
+        ] {
+            let start = format!("<rect class=\"{class}\" x=\"{x}\" ");
+            let line = svg
+                .lines()
+                .find(|line| line.starts_with(&start))
+                .unwrap_or(&svg);
+            assert!(
+                line.contains(&format!(" width=\"{wide}\"")),
+                "{class}: {line}"
+            );
+        }
+        assert!(
+            svg.contains("<path class=\"cron rule capacity\" d=\"M112 20v26\"/>"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn pods_of_a_member_that_does_not_answer_are_faded() {
+        let bar = Bar {
+            name: "lisbon".to_owned(),
+            budget: (2, 8),
+            ready: Some(3),
+            is_lost: true,
+            ..Bar::default()
+        };
+        let bars = vec![bar];
+        let svg = Bars {
+            bars,
+            ..Bars::default()
+        }
+        .svg();
+        assert!(svg.contains("<rect class=\"floor bar soft\""), "{svg}");
+        assert!(!svg.contains("\"floor bar\""), "{svg}");
+        assert!(svg.contains("3 ready, 0 pending when last seen"), "{svg}");
+    }
+
+    #[test]
+    fn no_members_are_no_bars() {
+        let svg = Bars::default().svg();
+        assert!(!svg.contains("<rect") && !svg.contains("NaN"), "{svg}");
+    }
+}

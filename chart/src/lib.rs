@@ -1,0 +1,277 @@
+//! The charts of Foretide as SVG, and the time axis that the pictures in characters share.
+//!
+//! The command line, the page, the report, the replay and the docs draw with this crate. It is pure: numbers in, text
+//! out, and `now` is an argument. It knows no forecaster and no autoscaler; a caller fills a [`Chart`] with layers.
+//!
+//! ```text
+//! Chart { panels: [Panel { layers: [Layer { id, name, role, mark }] }] } --svg-----> a file that stands alone
+//!                                                                        --fragment> a part of a page with STYLE
+//! ```
+//!
+//! ```
+//! use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role};
+//! use jiff::{SignedDuration, Timestamp};
+//!
+//! let from = Timestamp::UNIX_EPOCH;
+//! let at = |hour| from + SignedDuration::from_hours(hour);
+//! let point = |hour, value| Point { at: at(hour), value };
+//! let serving = Mark::Steps(vec![point(0, 2.0), point(3, 5.0), point(6, 5.0)]);
+//! let chart = Chart {
+//!     title: "web".to_owned(),
+//!     span: (at(0), at(6)),
+//!     panels: vec![Panel {
+//!         id: "replicas".to_owned(),
+//!         layers: vec![Layer::new("serving", "serving", Role::Desired, serving)],
+//!         ..Panel::default()
+//!     }],
+//!     ..Chart::default()
+//! };
+//! assert!(chart.svg().contains("data-layer=\"serving\""));
+//! ```
+
+mod axis;
+mod bars;
+mod calendar;
+mod draw;
+mod path;
+mod pen;
+mod scale;
+mod scatter;
+mod sparkline;
+mod svg;
+mod thin;
+
+use jiff::{Timestamp, tz::TimeZone};
+
+pub use self::{
+    axis::{Axis, label, longest_step, ticks},
+    bars::{Bar, Bars},
+    calendar::Calendar,
+    scatter::{Dot, Scatter},
+    sparkline::Sparkline,
+    svg::STYLE,
+};
+
+/// Panels one above the other, on one time axis.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The same at length, for screen readers: what to see in it.
+    pub description: String,
+    /// What the time axis covers.
+    pub span: (Timestamp, Timestamp),
+    /// The present, if it is within the span: what is right of it is the future.
+    pub now: Option<Timestamp>,
+    /// In which zone times are written.
+    pub zone: TimeZone,
+    /// The width of the picture, in pixels.
+    pub width: u32,
+    /// The height of each panel's plot, in pixels.
+    pub height: u32,
+    /// From top to bottom.
+    pub panels: Vec<Panel>,
+}
+
+/// One pair of axes, and what is drawn in it. The scale begins at zero: values below are drawn as zero, and those above
+/// the top at the top.
+#[derive(Clone, Debug, Default)]
+pub struct Panel {
+    /// A stable word for scripts, in kebab case.
+    pub id: String,
+    /// Whose values these are.
+    pub name: String,
+    /// Totals beside the name.
+    pub note: String,
+    /// The one number to see first.
+    pub headline: Option<Headline>,
+    /// What the values are counted in.
+    pub unit: Unit,
+    /// The top of the scale; else a round number above all that is drawn in panels of this unit.
+    pub top: Option<f64>,
+    /// From back to front.
+    pub layers: Vec<Layer>,
+    /// Shaded spans behind the layers.
+    pub windows: Vec<Window>,
+}
+
+/// The number that a panel is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headline {
+    /// The number and its unit.
+    pub text: String,
+    /// Whether it is as it should be.
+    pub good: bool,
+}
+
+/// What values are counted in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Nothing: a ratio, or the panel's name says it.
+    #[default]
+    None,
+    /// Replicas, which are whole.
+    Replicas,
+    /// A word: `cores`, `requests/s`.
+    Named(String),
+    /// Bytes, written in powers of 1,024.
+    Bytes,
+    /// Percent.
+    Percent,
+}
+
+/// One series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// A stable word for scripts, in kebab case; layers of one id share a line of the legend.
+    pub id: String,
+    /// Its name in the legend; left out there if empty.
+    pub name: String,
+    /// What it means, which is its color and its dashes.
+    pub role: Role,
+    /// How it is drawn, and its values in the order of time.
+    pub mark: Mark,
+}
+
+/// What a series means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// What was measured or needed.
+    Observed,
+    /// What is or was expected.
+    Forecast,
+    /// What a window or a cron trigger asks for.
+    Cron,
+    /// The floor lane.
+    Floor,
+    /// What was decided, or serves.
+    Desired,
+    /// The least and the most allowed.
+    Bounds,
+    /// What was missing.
+    Short,
+}
+
+/// How a series is drawn. Values that are not finite are left out, and samples that are much farther apart than others
+/// have a hole between them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// Filled from zero.
+    Area(Vec<Point>),
+    /// A line that keeps each value until the next, however far; one that is not finite ends it.
+    Steps(Vec<Point>),
+    /// A line from value to value.
+    Line(Vec<Point>),
+    /// Filled between two values.
+    Band(Vec<Band>),
+    /// One value over the whole span. Far above all else it does not set the scale: a text then says how high it is.
+    Rule(f64),
+    /// What was missing, over all else.
+    Shortage(Vec<Shortage>),
+}
+
+/// A value at an instant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// The instant.
+    pub at: Timestamp,
+    /// The value, in the unit of the panel.
+    pub value: f64,
+}
+
+/// A range at an instant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// The instant.
+    pub at: Timestamp,
+    /// Its lower end, in the unit of the panel.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// A time in which more was needed than there was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shortage {
+    /// Its beginning.
+    pub at: Timestamp,
+    /// Its end.
+    pub until: Timestamp,
+    /// How much there was.
+    pub had: f64,
+    /// How much was needed.
+    pub needed: f64,
+}
+
+/// A span with a name: a cron window, a maintenance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its name.
+    pub name: String,
+    /// Its beginning.
+    pub from: Timestamp,
+    /// Its end.
+    pub until: Timestamp,
+}
+
+// === impl Chart ===
+
+impl Default for Chart {
+    /// Nothing yet, in UTC, as wide as a column of text on GitHub.
+    fn default() -> Self {
+        Self {
+            title: String::new(),
+            description: String::new(),
+            span: (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH),
+            now: None,
+            zone: TimeZone::UTC,
+            width: 860,
+            height: 130,
+            panels: Vec::new(),
+        }
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// A series with its names.
+    #[must_use]
+    pub fn new(id: &str, name: &str, role: Role, mark: Mark) -> Self {
+        Self {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            role,
+            mark,
+        }
+    }
+}
+
+// === impl Role ===
+
+impl Role {
+    /// Every role, as the legend orders them.
+    pub const ALL: [Self; 7] = [
+        Self::Observed,
+        Self::Forecast,
+        Self::Cron,
+        Self::Floor,
+        Self::Desired,
+        Self::Bounds,
+        Self::Short,
+    ];
+
+    /// Its class in the SVG, and the end of its custom property `--chart-…`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Forecast => "forecast",
+            Self::Cron => "cron",
+            Self::Floor => "floor",
+            Self::Desired => "desired",
+            Self::Bounds => "bounds",
+            Self::Short => "short",
+        }
+    }
+}

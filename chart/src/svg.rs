@@ -1,0 +1,398 @@
+//! The parts of an SVG document: its stylesheet, its frame, its legend, and numbers and text as XML.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Display, Write as _},
+};
+
+use jiff::Timestamp;
+
+use crate::Role;
+
+/// The stylesheet of every picture, for a page that contains fragments.
+///
+/// A page chooses colors by the custom properties `--chart-ink`, `--chart-good` and `--chart-ROLE`. The fallbacks are
+/// neither light nor dark: their contrast is at least 3 to 1 on white and on a dark ground, as the ground of a picture
+/// is transparent, and people who see fewer colors can tell the roles apart. Lines differ in their dashes, too.
+pub const STYLE: &str = "\
+.chart text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:var(--chart-ink,#767e89)}\
+.chart .title{font-size:16px;font-weight:600}.chart .name{font-size:15px;font-weight:600}\
+.chart .strong{font-weight:700}.chart .headline{font-size:24px;font-weight:700}.chart .value,.chart .time{font-variant-numeric:tabular-nums}\
+.chart .good{fill:var(--chart-good,#09a269)}.chart .bad{fill:var(--chart-short,#c5282d)}\
+.chart .grid{fill:none;stroke:var(--chart-ink,#767e89);stroke-opacity:.25}\
+.chart .plot{fill:none;pointer-events:all}\
+.chart .future{fill:var(--chart-ink,#767e89);fill-opacity:.08}.chart .now{stroke:var(--chart-ink,#767e89)}\
+.chart .observed{color:var(--chart-observed,#616776)}.chart .forecast{color:var(--chart-forecast,#b379cf)}\
+.chart .cron{color:var(--chart-cron,#d27b03)}.chart .floor{color:var(--chart-floor,#09a269)}\
+.chart .desired{color:var(--chart-desired,#1863fe)}.chart .bounds{color:var(--chart-bounds,#767e89)}\
+.chart .short{color:var(--chart-short,#c5282d)}\
+.chart .area{fill:currentColor;fill-opacity:.45;stroke:currentColor;stroke-width:.8}.chart .band{fill:currentColor;fill-opacity:.4;stroke:currentColor;stroke-width:.8}\
+.chart .line,.chart .steps,.chart .rule{fill:none;stroke:currentColor;stroke-width:1.5;stroke-linejoin:round}\
+.chart .desired.steps{stroke-width:2.2}\
+.chart .forecast.line,.chart .forecast.steps{stroke-dasharray:6 2}.chart .cron.line,.chart .cron.steps{stroke-dasharray:9 3 2 3}\
+.chart .floor.line,.chart .floor.steps{stroke-dasharray:2.5 2}.chart .bounds{stroke-dasharray:10 5}\
+.chart .shortage{fill:currentColor}.chart .tint{fill:currentColor;fill-opacity:.15}\
+.chart .window{fill:currentColor;fill-opacity:.2}.chart .bar{fill:currentColor}.chart .soft{fill-opacity:.22;stroke:currentColor;stroke-width:.8}\
+.chart .dot{fill:currentColor}";
+
+/// A picture in the making: what is drawn so far, and how it is framed.
+pub(crate) struct Sheet {
+    pub(crate) title: String,
+    pub(crate) description: String,
+    /// Attributes of the root for scripts, each with a space before it.
+    pub(crate) attributes: String,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    /// The elements between the frame's.
+    pub(crate) body: String,
+}
+
+/// A line of a legend: the class of its sign, whether it is a line (else a square), and its text.
+pub(crate) struct Sign<'a> {
+    pub(crate) class: String,
+    pub(crate) line: bool,
+    pub(crate) text: Cow<'a, str>,
+}
+
+/// A length in pixels, with one decimal at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Length(pub(crate) f64);
+
+/// Text of a user, as the content of an element or of an attribute.
+pub(crate) struct Text<'a>(pub(crate) &'a str);
+
+/// The distance of the left edge.
+pub(crate) const LEFT: f64 = 12.0;
+/// The distance of lines of text, and of things side by side.
+pub(crate) const LINE: f64 = 20.0;
+pub(crate) const GAP: f64 = 8.0;
+/// Sizes of letters.
+pub(crate) const SMALL: f64 = 13.0;
+pub(crate) const NAME: f64 = 15.0;
+const TITLE: f64 = 16.0;
+
+// === impl Sheet ===
+
+impl Sheet {
+    /// A sheet with a title above what follows.
+    pub(crate) fn new(title: &str, description: &str, width: u32) -> Self {
+        let mut sheet = Self {
+            title: title.to_owned(),
+            description: description.to_owned(),
+            attributes: String::new(),
+            width: f64::from(width),
+            height: 0.0,
+            body: String::new(),
+        };
+        for line in lines(title, TITLE * 1.06, sheet.width - 2.0 * LEFT) {
+            sheet.height += LINE;
+            sheet.text("title", LEFT, sheet.height, &line);
+        }
+        if !title.is_empty() {
+            sheet.height += 14.0;
+        }
+        sheet
+    }
+
+    /// As a file that stands alone.
+    pub(crate) fn file(self) -> String {
+        let style = format!("<style>{}</style>\n", plain_style());
+        self.framed(&style)
+    }
+
+    /// As a part of a page.
+    pub(crate) fn fragment(self) -> String {
+        self.framed("")
+    }
+
+    fn framed(self, style: &str) -> String {
+        let (width, height) = (Length(self.width), Length(self.height));
+        let (title, description) = (Text(&self.title), Text(&self.description));
+        let description = match self.description.as_str() {
+            "" => String::new(),
+            _ => format!("<desc>{description}</desc>\n"),
+        };
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" role=\"img\"{}><title>{title}</title>\n{description}{style}{}</svg>\n",
+            self.attributes, self.body
+        )
+    }
+
+    /// Adds what `write!` can.
+    pub(crate) fn add(&mut self, element: fmt::Arguments<'_>) {
+        let _infallible = self.body.write_fmt(element);
+        self.body.push('\n');
+    }
+
+    /// Adds a path, unless it is empty.
+    pub(crate) fn path(&mut self, attributes: &str, data: &str) {
+        if !data.is_empty() {
+            self.add(format_args!("<path {attributes} d=\"{data}\"/>"));
+        }
+    }
+
+    /// Adds a text that begins at `x`; `class` may be followed by other attributes.
+    pub(crate) fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
+        if !text.is_empty() {
+            let class = Classes(class);
+            let (x, y, text) = (Length(x), Length(y), Text(text));
+            self.add(format_args!(
+                "<text{class} x=\"{x}\" y=\"{y}\">{text}</text>"
+            ));
+        }
+    }
+
+    /// Adds a text around `x` (`middle`) or up to it (`end`).
+    pub(crate) fn anchored(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+        let class = Classes(class);
+        let (x, y, text) = (Length(x), Length(y), Text(text));
+        self.add(format_args!(
+            "<text{class} x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"
+        ));
+    }
+
+    /// Adds what the signs mean, in as many lines as are needed, and the margin below.
+    pub(crate) fn legend(&mut self, signs: &[Sign<'_>]) {
+        let (mut x, mut base) = (LEFT, self.height + LINE);
+        for sign in signs {
+            let wide = LINE + width(&sign.text, SMALL);
+            if x > LEFT && x + wide > self.width {
+                (x, base) = (LEFT, base + LINE);
+            }
+            let (start, middle, low) = (Length(x), Length(base - 4.5), Length(base + 1.0));
+            let data = if sign.line {
+                format!("M{start} {middle}h16")
+            } else {
+                format!("M{start} {low}v-11h14v11Z")
+            };
+            self.path(&format!("class=\"{}\"", sign.class), &data);
+            self.text("", x + LINE + 2.0, base, &sign.text);
+            x += wide + LINE;
+        }
+        self.height = base + 12.0;
+    }
+}
+
+/// A class, if it is one.
+struct Classes<'a>(&'a str);
+
+// === impl Classes ===
+
+impl Display for Classes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "" => Ok(()),
+            class => write!(f, " class=\"{class}\""),
+        }
+    }
+}
+
+// === impl Length ===
+
+impl Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", (self.0 * 10.0).round() / 10.0)
+    }
+}
+
+// === impl Text ===
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                // XML has no way to write them.
+                c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                    f.write_char('\u{fffd}')?;
+                }
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Role ===
+
+impl Role {
+    /// The class of a mark of this role.
+    pub(crate) fn class(self, mark: &str) -> String {
+        format!("{} {mark}", self.as_str())
+    }
+}
+
+/// About how wide a text is, in pixels, by the classes of letters that fonts share; those that differ leave some room.
+pub(crate) fn width(text: &str, size: f64) -> f64 {
+    let ems = text.chars().map(|c| match c {
+        'i' | 'j' | 'l' | '\'' | '|' | '.' | ',' | ':' | ';' | '!' => 0.27,
+        'f' | 't' | 'r' | 'I' | ' ' | '-' | '/' | '(' | ')' => 0.38,
+        'm' | 'w' | 'M' | 'W' | '%' => 0.92,
+        'A'..='Z' => 0.7,
+        c if c.is_ascii() => 0.61,
+        _ => 1.0,
+    });
+    ems.sum::<f64>() * size * 1.03
+}
+
+/// A text in lines of at most this width; a longer word has a line for itself.
+pub(crate) fn lines(text: &str, size: f64, most: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line, size) + width(word, size) + size / 2.0 <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Seconds since the epoch, for attributes.
+pub(crate) fn span_attributes((from, until): (Timestamp, Timestamp)) -> String {
+    let (from, until) = (from.as_second(), until.as_second());
+    format!(" data-from=\"{from}\" data-until=\"{until}\"")
+}
+
+/// The stylesheet of a file that stands alone: custom properties are replaced by their fallbacks, as not every viewer
+/// of SVG knows them.
+fn plain_style() -> String {
+    let mut style = String::new();
+    let mut rest = STYLE;
+    while let Some((before, after)) = rest.split_once("var(") {
+        let (property, after) = after.split_once(')').unwrap_or((after, ""));
+        style.push_str(before);
+        style.push_str(
+            property
+                .split_once(',')
+                .map_or("", |(_, fallback)| fallback),
+        );
+        rest = after;
+    }
+    style + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUNDS: [&str; 3] = ["#ffffff", "#0d1117", "#000000"];
+    /// What people see who lack one of the three receptors of color, after Machado, Oliveira and Fernandes (2009): as a
+    /// linear map of linear red, green and blue. The first is what all others see.
+    const EYES: [[[f64; 3]; 3]; 4] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ],
+        [
+            [1.255_528, -0.076_749, -0.178_779],
+            [-0.078_411, 0.930_809, 0.147_602],
+            [0.004_733, 0.691_367, 0.303_900],
+        ],
+    ];
+
+    /// The color that a role falls back to.
+    fn color(role: &str) -> &'static str {
+        let (_, rest) = STYLE.split_once(&format!("--chart-{role},")).unwrap();
+        rest.split_once(')').unwrap().0
+    }
+
+    /// Linear red, green and blue.
+    fn linear(color: &str) -> [f64; 3] {
+        [1, 3, 5].map(|at| {
+            let part = u8::from_str_radix(color.get(at..at + 2).unwrap(), 16).unwrap();
+            let part = f64::from(part) / 255.0;
+            if part <= 0.040_45 {
+                part / 12.92
+            } else {
+                ((part + 0.055) / 1.055).powf(2.4)
+            }
+        })
+    }
+
+    fn luminance([red, green, blue]: [f64; 3]) -> f64 {
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    /// The contrast of WCAG 2.
+    fn contrast(left: &str, right: &str) -> f64 {
+        let (left, right) = (luminance(linear(left)), luminance(linear(right)));
+        (left.max(right) + 0.05) / (left.min(right) + 0.05)
+    }
+
+    /// A color as an eye sees it, in CIE L*a*b*.
+    fn seen(color: &str, eye: [[f64; 3]; 3]) -> [f64; 3] {
+        let rgb = linear(color);
+        let dot = |row: [f64; 3]| row.iter().zip(rgb).map(|(a, b)| a * b).sum::<f64>();
+        let [red, green, blue] = eye.map(|row| dot(row).clamp(0.0, 1.0));
+        let root = |t: f64| {
+            if t > 0.008_856 {
+                t.cbrt()
+            } else {
+                7.787 * t + 16.0 / 116.0
+            }
+        };
+        let x = root((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47);
+        let y = root(luminance([red, green, blue]));
+        let z = root((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.088_83);
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn every_color_is_visible_on_a_light_and_on_a_dark_ground() {
+        let roles = Role::ALL.map(Role::as_str);
+        for name in roles.into_iter().chain(["ink", "good"]) {
+            for ground in GROUNDS {
+                let contrast = contrast(color(name), ground);
+                assert!(contrast >= 3.0, "{name} on {ground}: {contrast:.2}");
+            }
+        }
+    }
+
+    /// Bounds are gray as what was observed, and dashed.
+    #[test]
+    fn every_eye_can_tell_the_roles_apart() {
+        let roles = Role::ALL.into_iter().filter(|role| *role != Role::Bounds);
+        let roles: Vec<_> = roles.map(Role::as_str).collect();
+        for eye in EYES {
+            for (index, left) in roles.iter().enumerate() {
+                for right in roles.iter().skip(index + 1) {
+                    let pair = seen(color(left), eye)
+                        .into_iter()
+                        .zip(seen(color(right), eye));
+                    let distance = pair.map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                    assert!(distance > 25.0, "{left} and {right}: {distance:.1}");
+                }
+            }
+        }
+        assert!(STYLE.contains(".chart .bounds{stroke-dasharray"));
+    }
+
+    #[test]
+    fn a_file_needs_no_custom_properties_and_a_page_no_styles() {
+        let plain = plain_style();
+        assert!(
+            !plain.contains("var(") && plain.contains("{color:#1863fe}"),
+            "{plain}"
+        );
+        let (file, part) = (
+            Sheet::new("t", "", 100).file(),
+            Sheet::new("t", "", 100).fragment(),
+        );
+        assert!(file.contains(&format!("<style>{plain}</style>")));
+        assert!(!part.contains("style"), "{part}");
+    }
+}
