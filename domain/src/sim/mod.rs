@@ -12,6 +12,7 @@
 //! [`decide`]'s. The workload acts in Direct mode, in which the controller reaches the same counts as in Delegated
 //! mode.
 
+mod ahead;
 pub mod measure;
 mod metric_forecaster;
 mod pods;
@@ -21,6 +22,7 @@ mod score;
 use foretide_models::{Forecast, Forecaster, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
+pub use ahead::{Ahead, ExpectedMinute, ForecastAhead};
 pub use pods::{PodTemplate, SimulatedPods};
 pub use recording::Recording;
 pub use score::{Score, TOLERATED};

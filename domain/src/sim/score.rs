@@ -96,6 +96,57 @@ impl Score {
         percent(self.missing, self.needed)
     }
 
+    /// By how many percent its replica-hours exceed those of another run.
+    #[must_use]
+    pub fn more_percent(&self, other: &Self) -> f64 {
+        let other = other.replica_hours();
+        if other > 0.0 {
+            100.0 * (self.replica_hours() / other - 1.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// How many minutes had no demand, as a sentence, if there are any.
+    #[must_use]
+    pub fn not_evaluated(&self) -> Option<String> {
+        let (unknown, all) = (self.unknown, self.unknown.saturating_add(self.minutes));
+        let words =
+            || format!("{unknown} of {all} min have no recorded demand and are not evaluated");
+        (unknown > 0).then(words)
+    }
+
+    /// How Foretide compares with a plain HPA over the same minutes, as a sentence without a full stop.
+    #[must_use]
+    pub fn verdict(&self, plain: &Self) -> String {
+        let short = |under: u32| match under {
+            0 => "never".to_owned(),
+            minutes => format!("for {}", span(minutes)),
+        };
+        let minutes = match (self.under, plain.under) {
+            (0, 0) => "neither Foretide nor a plain HPA is ever short of replicas".to_owned(),
+            (0, plain) => format!(
+                "Foretide is never short of replicas, a plain HPA {}",
+                short(plain)
+            ),
+            (ours, plain) => format!(
+                "Foretide is short of replicas {}, a plain HPA {}",
+                short(ours),
+                short(plain)
+            ),
+        };
+        let cost = match self.more_percent(plain) / 100.0 {
+            cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
+            cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
+            cost => format!("{} fewer replica-hours", part(-cost)),
+        };
+        let sentence = format!("{minutes}; Foretide uses {cost}");
+        match self.not_evaluated() {
+            Some(skipped) => format!("{sentence}; {skipped}"),
+            None => sentence,
+        }
+    }
+
     /// What the replicas that were asked for add up to, in hours of one.
     #[must_use]
     #[expect(
@@ -131,6 +182,53 @@ impl Minute {
     }
 }
 
+/// `143 min`; from a day on `1 d 10 h`.
+fn span(minutes: u32) -> String {
+    if minutes < 24 * 60 {
+        return format!("{minutes} min");
+    }
+    let hours = minutes.saturating_add(30) / 60;
+    match (hours / 24, hours % 24) {
+        (days, 0) => format!("{days} d"),
+        (days, hours) => format!("{days} d {hours} h"),
+    }
+}
+
+/// A ratio in percent; `over 99 %` and `less than 1 %` at the ends.
+fn part(ratio: f64) -> String {
+    match (ratio * 100.0).round() {
+        percent if percent >= 100.0 && ratio < 1.0 => "over 99 %".to_owned(),
+        percent if percent < 1.0 => "less than 1 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
 fn percent(part: f64, of: f64) -> f64 {
     if of > 0.0 { 100.0 * part / of } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_says_long_times_in_days_and_hours() {
+        let short = |under| Score {
+            under,
+            minutes: 9000,
+            ..Score::default()
+        };
+        for (minutes, expected) in [
+            (143, "143 min"),
+            (1439, "1439 min"),
+            (1440, "1 d"),
+            (2013, "1 d 10 h"),
+            (2851, "2 d"),
+        ] {
+            let verdict = short(0).verdict(&short(minutes));
+            let expected =
+                format!("Foretide is never short of replicas, a plain HPA for {expected};");
+            assert!(verdict.starts_with(&expected), "{verdict}");
+        }
+    }
 }

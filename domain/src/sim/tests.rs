@@ -17,6 +17,7 @@ use crate::{
     workload::Prediction,
 };
 
+mod ahead;
 mod poison;
 
 /// Minute `index` of every test.
