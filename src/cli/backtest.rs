@@ -3,34 +3,42 @@
 //! ```text
 //! manifest -> validate -> Workload --+
 //! Deployment or --request -----------+--> sim: decide, minute by minute --> Score --> table, JSON, CSV
-//! CSV or Prometheus -----------------+         once as written, once as a plain HPA
+//! CSV or Prometheus -----------------+         once as written, once as a plain HPA, once per quantile of a sweep
 //! ```
 //!
 //! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is
 //! printed.
 
+pub mod lab;
+mod page;
 mod panel;
 mod setup;
+mod sweep;
 mod threshold;
 mod view;
+mod worst;
+
+use std::ops::ControlFlow;
 
 use clap::ValueEnum;
 use foretide_domain::sim::{Minute, Run, Score};
 use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
-use self::threshold::{Bound, Outcome};
 pub(super) use self::{
-    panel::{Panel, chart_legend, legend},
+    panel::{Panel, legend},
     setup::{BacktestSetup, EvaluationOptions},
-    view::verdict,
+};
+use self::{
+    sweep::{Quantiles, SweepRun},
+    threshold::{Bound, Outcome},
 };
 use super::{
     context::{CommandContext, Progress, parse_time},
     exit::Exit,
     history::parse_duration,
     inputs::Inputs,
-    output::{CommandOutput, Failure},
+    output::{CommandOutput, Failure, ReportFormat},
 };
 
 /// Arguments of `foretide backtest`.
@@ -60,6 +68,15 @@ pub struct BacktestArgs {
     /// the plain HPA) or actions>50; repeatable
     #[arg(long, value_name = "BOUND")]
     pub fail_if: Vec<Bound>,
+    /// Replay each of these quantiles as well: what it costs against how often replicas are short
+    #[arg(
+        long,
+        value_name = "QUANTILES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0.5,0.7,0.8,0.9,0.95,0.99"
+    )]
+    pub sweep: Option<Quantiles>,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
@@ -76,18 +93,6 @@ pub enum Baseline {
     Hpa,
     /// No baseline
     None,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// For people
-    #[default]
-    Table,
-    /// Every number, for programs
-    Json,
-    /// One row per minute
-    Csv,
 }
 
 /// The result of one run: Foretide or the baseline.
@@ -108,8 +113,25 @@ struct BacktestReport {
     setup: BacktestSetup,
     ours: RunResult,
     plain: Option<RunResult>,
+    /// One per quantile of a sweep.
+    sweep: Vec<SweepRun>,
     outcomes: Vec<Outcome>,
 }
+
+/// What is run beside the autoscaler as written, and which bounds count.
+#[derive(Clone, Debug, Default)]
+struct Comparison {
+    baseline: Baseline,
+    quantiles: Vec<f64>,
+    bounds: Vec<Bound>,
+}
+
+/// The runs were stopped by who watches them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stopped;
+
+/// Who is told which fraction is done, and may stop the runs.
+type Watch<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 // === impl RunResult ===
 
@@ -148,8 +170,16 @@ pub(super) fn run(
 ) -> Result<CommandOutput, Failure> {
     let screen = context.screen.with_ascii(args.ascii);
     threshold::check(&args.fail_if, args.compare)?;
-    let (setup, read) = BacktestSetup::new(args, context, progress)?;
-    let report = report(setup, args, progress);
+    let (setup, read) = BacktestSetup::read(args, context, progress)?;
+    let comparison = Comparison {
+        baseline: args.compare,
+        quantiles: args.sweep.as_ref().map_or_else(Vec::new, Quantiles::to_vec),
+        bounds: args.fail_if.clone(),
+    };
+    let report = BacktestReport::new(setup, &comparison, &mut |done| {
+        progress(Progress::Replaying(done));
+        ControlFlow::Continue(())
+    })?;
     let failed = report.outcomes.iter().filter(|o| o.exceeded);
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
     let failures = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
@@ -163,6 +193,8 @@ pub(super) fn run(
         ReportFormat::Table => CommandOutput::text(view::text(&report, screen)),
         ReportFormat::Json => CommandOutput::json("Backtest", view::json(&report)),
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
+        ReportFormat::Svg => CommandOutput::text(page::chart(&report).svg()),
+        ReportFormat::Html => CommandOutput::text(page::html(&report)?),
     };
     Ok(CommandOutput {
         notes,
@@ -171,43 +203,92 @@ pub(super) fn run(
     })
 }
 
-fn report(
-    setup: BacktestSetup,
-    args: &BacktestArgs,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> BacktestReport {
-    let (ours, plain) = match args.compare {
-        // The forecasts cost the most by far, so the progress of the baseline is not shown.
-        Baseline::None => (evaluate(&setup, "Foretide", setup.ours(), progress), None),
-        Baseline::Hpa => (
-            evaluate(&setup, "Foretide", setup.ours(), progress),
-            Some(evaluate(&setup, "plain HPA", setup.plain(), &mut |_| {})),
-        ),
-    };
-    let bounds = args.fail_if.iter();
-    let outcomes = bounds.map(|bound| bound.outcome(&ours.score, plain.as_ref().map(|p| &p.score)));
-    BacktestReport {
-        outcomes: outcomes.collect(),
-        setup,
-        ours,
-        plain,
+// === impl BacktestReport ===
+
+impl BacktestReport {
+    /// Runs everything.
+    ///
+    /// # Errors
+    /// A sweep is asked for and the forecast has no quantile, or `watch` stopped the runs.
+    fn new(
+        setup: BacktestSetup,
+        comparison: &Comparison,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self, Failure> {
+        let quantiles = &comparison.quantiles;
+        if let Some(quantile) = quantiles.first() {
+            setup.require_quantile(*quantile)?;
+        }
+        // The forecasts cost the most by far, so the run of the baseline does not count.
+        let one = 1.0 / (real(quantiles.len()) + 1.0);
+        let ours = evaluate(&setup, "Foretide", setup.ours(), &mut |done| {
+            watch(done * one)
+        })?;
+        let plain = match comparison.baseline {
+            Baseline::None => None,
+            Baseline::Hpa => {
+                let run = setup.plain();
+                Some(evaluate(&setup, "plain HPA", run, &mut |_| watch(one))?)
+            }
+        };
+        let sweep = sweep::runs(&setup, quantiles, &mut |done| {
+            watch(one + done * (1.0 - one))
+        })?;
+        let plain_score = plain.as_ref().map(|plain| &plain.score);
+        let bounds = comparison.bounds.iter();
+        let outcomes = bounds.map(|bound| bound.outcome(&ours.score, plain_score));
+        Ok(Self {
+            outcomes: outcomes.collect(),
+            setup,
+            ours,
+            plain,
+            sweep,
+        })
+    }
+}
+
+// === impl Failure ===
+
+impl From<Stopped> for Failure {
+    fn from(Stopped: Stopped) -> Self {
+        Self::runtime("the back-test was stopped before its end")
     }
 }
 
 fn evaluate(
     setup: &BacktestSetup,
     name: &'static str,
-    mut run: Run<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> RunResult {
+    run: Run<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<RunResult, Stopped> {
     let mut result = RunResult::new(name);
+    replay(setup, run, watch, |run| {
+        result.add(run);
+    })?;
+    Ok(result)
+}
+
+/// Runs up to the first evaluated minute, and gives each evaluated one to `minute`.
+fn replay<'a>(
+    setup: &BacktestSetup,
+    mut run: Run<'a>,
+    watch: &mut Watch<'_>,
+    mut minute: impl FnMut(&mut Run<'a>),
+) -> Result<(), Stopped> {
     for _ in 0..setup.lead_in() {
         run.minute();
     }
     let all = setup.minutes();
-    for minute in 0..all {
-        result.add(&mut run);
-        progress(Progress::Replaying(f64::from(minute + 1) / f64::from(all)));
+    for index in 0..all {
+        minute(&mut run);
+        if watch(f64::from(index + 1) / f64::from(all)).is_break() {
+            return Err(Stopped);
+        }
     }
-    result
+    Ok(())
+}
+
+/// A count of runs, for fractions of them.
+fn real(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }

@@ -1,14 +1,15 @@
-//! `foretide plan`: one decision, offline, from a manifest and a recorded history.
+//! `foretide plan`: one decision, offline, from a manifest and a recorded history; or what is expected of a span.
 //!
 //! ```text
-//! manifest -> validate -> Workload --+
-//! Deployment or --request -----------+--> decide --> view
-//! history -outlook-> demand, forecast+
+//! manifest -> validate -> Workload --+           +-> decide --> view
+//! Deployment or --request -----------+-> Situation
+//! history -outlook-> demand, forecast+           +-> sim::Ahead --> expected
 //! ```
 //!
 //! Everything between the files and the text is code of the controller. The state of a cluster is assumed, and each
 //! assumption is printed. A fleet is decided as one workload and then divided.
 
+mod expected;
 mod fleet;
 mod observed;
 mod outlook;
@@ -19,12 +20,12 @@ use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
 use foretide_domain::{
-    Replicas,
+    Observation, Replicas,
     autoscale::{self, Decision, decide, history},
     hpa::Settings,
     workload::Workload,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
 use super::{
@@ -33,7 +34,9 @@ use super::{
     context::{CommandContext, Progress, parse_time},
     history::Reading,
     inputs::{self, AutoscalerKind, AutoscalerWorkload, History, Inputs},
-    output::{CommandOutput, Failure, OutputFormat},
+    manifest,
+    output::{CommandOutput, Failure, ReportFormat},
+    template::WorkloadTemplate,
     validate::Accepted,
 };
 use crate::api::{
@@ -65,12 +68,36 @@ pub struct PlanArgs {
     /// Time of the decision, in RFC 3339 [default: the time of the last sample]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub at: Option<Timestamp>,
+    /// Instead of one decision, the replicas that forecast, cron windows and bounds ask for from this time on, in RFC
+    /// 3339 [default: the time of the last sample]; a time in the history is forecast from what was known then
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "at")]
+    pub from: Option<Timestamp>,
+    /// End of that span [default: a day after --from]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "at")]
+    pub to: Option<Timestamp>,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
-    /// Output format
+    /// Output format; csv, svg and html show a span, as of --from and --to
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: OutputFormat,
+    pub output: ReportFormat,
+}
+
+/// What a plan is made from: the autoscaler, and what is known at a moment.
+struct Situation {
+    autoscaler: Autoscaler,
+    workload: Workload,
+    fleet: Option<FleetPlan>,
+    /// Of a pod.
+    template: WorkloadTemplate,
+    /// The moment up to which the histories are known.
+    at: Timestamp,
+    outlooks: Vec<Outlook>,
+    /// How many pods run, and what each measures.
+    observation: Observation,
+    assumptions: Vec<String>,
+    /// How the histories were read, and what is missing or doubtful in them, for standard error.
+    notes: String,
 }
 
 /// A decision and its inputs.
@@ -84,8 +111,6 @@ struct PlanReport {
     assumptions: Vec<String>,
     /// The division, if it is of a fleet.
     division: Option<Assignment>,
-    /// How the histories were read, and what is missing or doubtful in them, for standard error.
-    notes: String,
 }
 
 /// Runs `foretide plan`.
@@ -98,75 +123,118 @@ pub(super) fn run(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
     let screen = context.screen.with_ascii(args.ascii);
-    let plan = plan(args, context, progress)?;
+    let charts = [ReportFormat::Csv, ReportFormat::Svg, ReportFormat::Html];
+    if args.from.is_some() || args.to.is_some() || charts.contains(&args.output) {
+        return expected::run(args, context, progress);
+    }
+    let situation = Situation::read(args, context, |_, _| Ok(outlook::AHEAD), progress)?;
+    let notes = situation.notes.clone();
+    let plan = PlanReport::new(situation)?;
     let output = match args.output {
-        OutputFormat::Table => CommandOutput::text(view::text(&plan, screen)),
-        OutputFormat::Json => CommandOutput::json("Plan", view::json(&plan)),
+        ReportFormat::Json => CommandOutput::json("Plan", view::json(&plan)),
+        _ => CommandOutput::text(view::text(&plan, screen)),
     };
-    Ok(CommandOutput {
-        notes: plan.notes,
-        ..output
-    })
+    Ok(CommandOutput { notes, ..output })
 }
 
-fn plan(
-    args: &PlanArgs,
-    context: &CommandContext,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<PlanReport, Failure> {
-    let runtime = cluster::runtime()?;
-    let mut source = args.inputs.source(&runtime)?;
-    let name = args.inputs.name.as_deref();
-    let accepted = inputs::chosen(&source.documents, AutoscalerKind::Any, name, context)?;
-    let fleet = FleetPlan::of(&accepted, args)?;
-    let mut assumptions = std::mem::take(&mut source.converted);
-    let mut chosen = match accepted {
-        Accepted::Fdhpa(fdhpa, spec) if fleet.is_none() => {
-            assumptions.extend(fleet::assumed_of_one(&spec));
-            one_cluster_of(*fdhpa, &spec)
+// === impl Situation ===
+
+impl Situation {
+    /// What is known at `--at`, or at `--from` if that is in the history, with forecasts at least as long as `length`
+    /// says of that moment.
+    fn read(
+        args: &PlanArgs,
+        context: &CommandContext,
+        length: impl FnOnce(&Workload, Timestamp) -> Result<SignedDuration, Failure>,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Self, Failure> {
+        let runtime = cluster::runtime()?;
+        let mut source = args.inputs.source(&runtime)?;
+        let name = args.inputs.name.as_deref();
+        let accepted = inputs::chosen(&source.documents, AutoscalerKind::Any, name, context)?;
+        let fleet = FleetPlan::of(&accepted, args)?;
+        let mut assumptions = std::mem::take(&mut source.converted);
+        let is_converted = !assumptions.is_empty();
+        let mut chosen = match accepted {
+            Accepted::Fdhpa(fdhpa, spec) if fleet.is_none() => {
+                assumptions.extend(fleet::assumed_of_one(&spec));
+                one_cluster_of(*fdhpa, &spec)
+            }
+            accepted => single_workload(accepted),
+        };
+        if is_converted {
+            manifest::preview(&mut chosen.autoscaler);
         }
-        accepted => single_workload(accepted),
-    };
-    let until = args.at.map_or(context.now, |at| at.min(context.now));
-    let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;
-    let AutoscalerWorkload {
-        autoscaler,
-        workload,
-    } = chosen;
-    assumptions.extend(histories.missing);
-    let at = moment(args.at, &histories.read, context.now)?;
-    let outlooks = outlook::outlooks(&autoscaler, &workload, histories.read, at);
-    let given = given_replicas(args, fleet.as_ref());
-    if fleet.is_some() {
-        let shared = "clusters as in the clusters file, demand divided evenly over their pods";
-        assumptions.push(shared.to_owned());
+        // What came after --from is shown beside what was expected.
+        let until = args.at.or(args.to);
+        let until = until.map_or(context.now, |at| at.min(context.now));
+        let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;
+        let AutoscalerWorkload {
+            autoscaler,
+            workload,
+        } = chosen;
+        assumptions.extend(histories.missing);
+        let at = moment(args, &histories.read, context.now)?;
+        let length = length(&workload, at)?;
+        let outlooks = outlook::outlooks(&autoscaler, &workload, histories.read, at, length);
+        let given = given_replicas(args, fleet.as_ref());
+        if fleet.is_some() {
+            let shared = "clusters as in the clusters file, demand divided evenly over their pods";
+            assumptions.push(shared.to_owned());
+        }
+        let template = source.templates(&workload)?.template(&workload)?;
+        let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
+        assumptions.splice(0..0, assumed.assumptions);
+        Ok(Self {
+            autoscaler,
+            workload,
+            fleet,
+            template,
+            at,
+            outlooks,
+            observation: assumed.observation,
+            assumptions,
+            notes: histories.notes,
+        })
     }
-    let template = source.templates(&workload)?.template(&workload)?;
-    let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
-    assumptions.splice(0..0, assumed.assumptions);
-    let forecasts = outlooks
-        .iter()
-        .filter_map(|outlook| outlook.reading(&assumed.observation.pods));
-    let seen = autoscale::Inputs {
-        forecasts: forecasts.collect(),
-        observation: assumed.observation,
-        child: None,
-        share: None,
-    };
-    let history = history::History::default();
-    let (decision, _) = decide(&workload, &seen, &history, &Settings::default(), at);
-    let demand = observed::demand(&template, &outlooks, at);
-    let division = fleet.map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
-    Ok(PlanReport {
-        autoscaler,
-        workload,
-        at,
-        decision,
-        outlooks,
-        assumptions,
-        division: division.transpose()?,
-        notes: histories.notes,
-    })
+}
+
+// === impl PlanReport ===
+
+impl PlanReport {
+    /// The decision at the moment of the situation.
+    fn new(situation: Situation) -> Result<Self, Failure> {
+        let Situation {
+            autoscaler,
+            workload,
+            outlooks,
+            at,
+            ..
+        } = situation;
+        let pods = &situation.observation.pods;
+        let forecasts = outlooks.iter().filter_map(|outlook| outlook.reading(pods));
+        let seen = autoscale::Inputs {
+            forecasts: forecasts.collect(),
+            observation: situation.observation,
+            child: None,
+            share: None,
+        };
+        let history = history::History::default();
+        let (decision, _) = decide(&workload, &seen, &history, &Settings::default(), at);
+        let demand = observed::demand(&situation.template, &outlooks, at);
+        let division = situation
+            .fleet
+            .map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
+        Ok(Self {
+            autoscaler,
+            workload,
+            at,
+            decision,
+            outlooks,
+            assumptions: situation.assumptions,
+            division: division.transpose()?,
+        })
+    }
 }
 
 /// The replicas that run, where a flag or the clusters file gives them.
@@ -210,22 +278,19 @@ fn single_workload(accepted: Accepted) -> AutoscalerWorkload {
     }
 }
 
-fn moment(
-    at: Option<Timestamp>,
-    histories: &[History],
-    now: Timestamp,
-) -> Result<Timestamp, Failure> {
-    let first = |history: &History| history.recording.first();
-    let first = histories.iter().filter_map(first).min();
-    match (at, first) {
-        (Some(at), Some(first)) if at < first => Err(Failure::usage(format!(
-            "--at {at} is before the history begins, at {first}"
-        ))),
-        (Some(at), _) => Ok(at),
-        (None, _) => Ok(histories
-            .iter()
-            .filter_map(|history| history.recording.last())
-            .max()
-            .unwrap_or(now)),
+/// The moment up to which the histories are known: that of the flag, but not after the last sample if it begins a span.
+fn moment(args: &PlanArgs, histories: &[History], now: Timestamp) -> Result<Timestamp, Failure> {
+    let first = histories.iter().filter_map(|it| it.recording.first()).min();
+    let last = histories.iter().filter_map(|it| it.recording.last()).max();
+    for (flag, at) in [("--at", args.at), ("--from", args.from)] {
+        if let (Some(at), Some(first)) = (at, first.filter(|first| at < Some(*first))) {
+            return Err(Failure::usage(format!(
+                "{flag} {at} is before the history begins, at {first}"
+            )));
+        }
     }
+    let known = args
+        .from
+        .map(|from| last.map_or(from, |last| from.min(last)));
+    Ok(args.at.or(known).or(last).unwrap_or(now))
 }

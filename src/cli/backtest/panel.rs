@@ -1,17 +1,15 @@
 //! The picture of one run: demand as an area, serving replicas as a line of steps above it, the forecast as a band or a
 //! line, and what was missing as a shaded area. All are counted in replicas, so that several metrics share one scale.
 
+use foretide_chart::{self as chart, Band, Layer, Mark, Point, Role, Shortage, Unit};
 use foretide_domain::sim::{MINUTE, Minute};
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
-use crate::{
-    chart::{self, Shortage},
-    cli::{
-        backtest::RunResult,
-        output::{Paint, Screen, Size, flowed},
-        plot::Plot,
-    },
+use crate::cli::{
+    backtest::RunResult,
+    output::{Paint, Screen, Size, flowed},
+    plot::Plot,
 };
 
 /// One picture.
@@ -48,16 +46,60 @@ impl Panel<'_> {
         plot.render(size, screen)
     }
 
-    /// The picture as data, without its name and totals.
-    pub(in crate::cli) fn chart(&self) -> chart::Panel {
+    /// The picture as data, without its name and totals; the forecast is that of `result`.
+    pub(in crate::cli) fn chart(&self, result: &RunResult) -> chart::Panel {
+        let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
+        let mut layers = vec![Layer::new(
+            "needed",
+            NEEDED,
+            Role::Observed,
+            Mark::Area(points(self.demand())),
+        )];
+        if let Some(about) = forecast_legend(result) {
+            layers.push(Layer::new(
+                "forecast",
+                &about,
+                Role::Forecast,
+                self.expected(),
+            ));
+        }
+        layers.push(Layer::new(
+            "short",
+            SHORT,
+            Role::Short,
+            Mark::Shortage(self.shortages()),
+        ));
+        layers.push(Layer::new(
+            "serving",
+            SERVING,
+            Role::Desired,
+            Mark::Steps(points(self.capacity())),
+        ));
         chart::Panel {
-            top: self.top,
-            area: self.demand(),
-            steps: self.capacity(),
-            band: self.forecast.to_vec(),
-            shortages: self.shortages(),
+            unit: Unit::Replicas,
+            top: Some(self.top),
+            layers,
             ..chart::Panel::default()
         }
+    }
+
+    /// A band up to the upper values, or a line if none are known.
+    fn expected(&self) -> Mark {
+        if self.forecast.iter().all(|p| p.upper.is_none()) {
+            let sample = |p: &Prediction| {
+                point(Sample {
+                    at: p.at,
+                    value: p.value,
+                })
+            };
+            return Mark::Line(self.forecast.iter().map(sample).collect());
+        }
+        let band = |p: &Prediction| Band {
+            at: p.at,
+            low: p.value,
+            high: p.upper.unwrap_or(p.value),
+        };
+        Mark::Band(self.forecast.iter().map(band).collect())
     }
 
     fn demand(&self) -> Vec<Sample> {
@@ -80,6 +122,13 @@ impl Panel<'_> {
             needed: minute.load.map_or(0.0, |load| load.replicas()),
         });
         shortages.collect()
+    }
+}
+
+fn point(sample: Sample) -> Point {
+    Point {
+        at: sample.at,
+        value: sample.value,
     }
 }
 
@@ -107,16 +156,6 @@ pub(in crate::cli) fn legend(ours: &RunResult, width: usize, screen: Screen) -> 
     }
     signs.push(format!("{} {SHORT}", screen.paint(Paint::Error, short)));
     flowed(&signs, width)
-}
-
-/// The same for a chart.
-pub(in crate::cli) fn chart_legend(ours: &RunResult) -> chart::Legend {
-    chart::Legend {
-        area: NEEDED.to_owned(),
-        steps: SERVING.to_owned(),
-        band: forecast_legend(ours).unwrap_or_default(),
-        shortages: SHORT.to_owned(),
-    }
 }
 
 const NEEDED: &str = "replicas needed";

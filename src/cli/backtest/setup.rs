@@ -2,6 +2,7 @@
 //!
 //! Each assumption is returned as a sentence. A history too short to train and evaluate is an error.
 
+use foretide_crds::Prediction;
 use foretide_domain::{
     demand::{self, TargetError},
     forecast::Refused,
@@ -23,7 +24,8 @@ use crate::{
         cluster,
         context::{CommandContext, Progress},
         history::{Reading, parse_duration},
-        inputs::{self, AutoscalerWorkload, Histories, History, requests_unknown},
+        inputs::{self, AutoscalerWorkload, History, requests_unknown},
+        manifest,
         template::{TemplateSource, WorkloadTemplate},
     },
 };
@@ -86,7 +88,7 @@ pub(super) fn parse_start_up(text: &str) -> Result<SignedDuration, String> {
 
 impl BacktestSetup {
     /// The input of a command, and how its histories were read.
-    pub(super) fn new(
+    pub(super) fn read(
         args: &BacktestArgs,
         context: &CommandContext,
         progress: &mut dyn FnMut(Progress<'_>),
@@ -98,28 +100,38 @@ impl BacktestSetup {
         let until = args
             .until
             .map_or(context.now, |until| until.min(context.now));
-        let Histories {
-            read,
-            missing,
-            notes,
-        } = source.histories(&mut chosen, &mut Reading { until, progress })?;
+        let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;
         let options = EvaluationOptions {
             start_up: args.start_up,
             from: args.from,
             warm_up: args.warm_up,
             until: args.until,
         };
+        let converted = std::mem::take(&mut source.converted);
         let templates = source.templates(&chosen.workload)?;
-        let mut setup = Self::of(chosen, &read, templates, options)?;
-        let crons = setup.autoscaler.spec().crons.as_ref();
+        let mut setup = Self::of(chosen, &histories.read, templates, options)?;
+        setup.note_input(converted, histories.missing, args.compare);
+        Ok((setup, histories.notes))
+    }
+
+    /// Adds to the assumptions what is different about a `converted` autoscaler, and which histories are `missing`.
+    pub(super) fn note_input(
+        &mut self,
+        converted: Vec<String>,
+        missing: Vec<String>,
+        compare: Baseline,
+    ) {
+        let crons = self.autoscaler.spec().crons.as_ref();
         let has_crons = crons.is_some_and(|crons| !crons.is_empty());
         // Of what is converted, only a ScaledObject has them.
-        if args.compare == Baseline::Hpa && has_crons && !source.converted.is_empty() {
-            setup.assumptions.push(WITHOUT_TRIGGERS.to_owned());
+        if compare == Baseline::Hpa && has_crons && !converted.is_empty() {
+            self.assumptions.push(WITHOUT_TRIGGERS.to_owned());
         }
-        let about_input = source.converted.into_iter().chain(missing);
-        setup.assumptions.splice(0..0, about_input);
-        Ok((setup, notes))
+        if !converted.is_empty() {
+            manifest::preview(&mut self.autoscaler);
+        }
+        let about_input = converted.into_iter().chain(missing);
+        self.assumptions.splice(0..0, about_input);
     }
 
     /// A workload in the environment of its histories.
@@ -162,8 +174,41 @@ impl BacktestSetup {
 
     /// The run of the autoscaler as written, in strategy Auto.
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
+        self.predicting(self.autoscaler.spec().prediction.as_ref())
+    }
+
+    /// The same run with forecasts of another quantile.
+    pub(super) fn with_quantile(&self, quantile: f64) -> Run<'_> {
+        self.predicting(self.at_quantile(quantile).as_ref())
+    }
+
+    fn at_quantile(&self, quantile: f64) -> Option<Prediction> {
+        let prediction = self.autoscaler.spec().prediction.clone()?;
+        Some(Prediction {
+            quantile: Some(quantile),
+            max_under_provisioned_percent: None,
+            ..prediction
+        })
+    }
+
+    /// Requires a forecast that has a quantile.
+    ///
+    /// # Errors
+    /// There is no forecast, or its algorithm has none.
+    pub(super) fn require_quantile(&self, quantile: f64) -> Result<(), Failure> {
+        let prediction = self.at_quantile(quantile).ok_or_else(|| {
+            Failure::usage("--sweep: expected spec.prediction, whose quantile is varied")
+        })?;
+        let algorithm = validation::algorithm(&prediction, WorkloadFacts::default());
+        algorithm
+            .map(drop)
+            .map_err(|violation| Failure::usage(format!("--sweep: {violation}")))
+    }
+
+    fn predicting(&self, prediction: Option<&Prediction>) -> Run<'_> {
         let targets = self.environment.targets().into_iter();
-        let forecasters = targets.map(|target| self.built(target)).collect();
+        let built = |target| built(prediction, self.environment.start_up, target);
+        let forecasters = targets.map(built).collect();
         let lead_time = LeadTime::of(written(&self.autoscaler), Some(self.environment.start_up));
         Run::new(&self.environment, self.workload.clone(), forecasters).with_lead_time(lead_time)
     }
@@ -186,20 +231,22 @@ impl BacktestSetup {
     pub(in crate::cli) fn minutes(&self) -> u32 {
         minutes(self.from, self.until)
     }
+}
 
-    /// The forecaster of a metric, with the measurements that the controller would have.
-    fn built(&self, per_replica: Option<f64>) -> BuiltForecaster {
-        let prediction = self.autoscaler.spec().prediction.as_ref();
-        let prediction =
-            prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-        let known = WorkloadFacts {
-            lead_time: Some(self.environment.start_up),
-            per_replica,
-        };
-        validation::algorithm(prediction, known)
-            .and_then(validation::build)
-            .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
-    }
+/// The forecaster of a metric, with the measurements that the controller would have.
+fn built(
+    prediction: Option<&Prediction>,
+    start_up: SignedDuration,
+    per_replica: Option<f64>,
+) -> BuiltForecaster {
+    let prediction = prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
+    let known = WorkloadFacts {
+        lead_time: Some(start_up),
+        per_replica,
+    };
+    validation::algorithm(prediction, known)
+        .and_then(validation::build)
+        .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
 }
 
 /// Requires a metric with a target per replica.

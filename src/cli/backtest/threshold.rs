@@ -62,7 +62,7 @@ impl Bound {
     pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),
-            Quantity::Cost => plain.map_or(0.0, |plain| more_percent(ours, plain)),
+            Quantity::Cost => plain.map_or(0.0, |plain| ours.more_percent(plain)),
             Quantity::Actions => f64::from(ours.actions),
         };
         Outcome {
@@ -128,16 +128,6 @@ pub(super) fn check(bounds: &[Bound], baseline: Baseline) -> Result<(), Failure>
             "--fail-if '{bound}' needs --compare hpa: it is relative to the plain HPA"
         ))),
         _ => Ok(()),
-    }
-}
-
-/// By how many percent the replica-hours of Foretide exceed those of the plain HPA.
-pub(super) fn more_percent(ours: &Score, plain: &Score) -> f64 {
-    let plain = plain.replica_hours();
-    if plain > 0.0 {
-        100.0 * (ours.replica_hours() / plain - 1.0)
-    } else {
-        0.0
     }
 }
 

@@ -9,10 +9,10 @@ use foretide_domain::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{BacktestReport, Panel, RunResult, legend, threshold::more_percent};
+use super::{BacktestReport, Panel, RunResult, SweepRun, legend, worst};
 use crate::cli::{
     decision::clock,
-    output::{Paint, Screen, Side, Size, wrapped},
+    output::{Paint, Screen, Side, Size, dash, wrapped},
 };
 
 /// How high each picture is.
@@ -24,44 +24,47 @@ const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The report as text.
 pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
+    let (title, about) = heading(report);
     let mut blocks = vec![
-        heading(report, screen),
+        format!(
+            "{}  {title}\n{}\n",
+            screen.paint(Paint::Strong, report.setup.autoscaler.name()),
+            screen.paint(Paint::Dim, &about)
+        ),
         pictures(report, screen),
         table(report, screen),
     ];
     if let Some(plain) = &report.plain {
-        let words = verdict(&report.ours.score, &plain.score);
+        let words = report.ours.score.verdict(&plain.score);
         blocks.push(format!(
             "{}\n",
             screen.paint(Paint::Strong, &wrapped(&words, screen.width(), ""))
         ));
     }
-    blocks.push(worst(report, screen));
-    blocks.push(absences(report, screen));
+    blocks.push(sweep(report, screen));
+    blocks.push(worst_minutes(report, screen));
+    blocks.push(warnings(report, screen));
     blocks.push(outcomes(report, screen));
     blocks.push(assumptions(report, screen));
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
 
-fn heading(report: &BacktestReport, screen: Screen) -> String {
+/// What was run, and over which time.
+pub(super) fn heading(report: &BacktestReport) -> (String, String) {
     let setup = &report.setup;
     let workload = &setup.workload;
+    let title = format!(
+        "{} {}, {} to {} replicas",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
+    );
     let span = setup.until.duration_since(setup.from);
     let about = format!(
         "{} from {}, minute by minute",
         days(span.as_secs_f64()),
         clock(setup.from),
     );
-    format!(
-        "{}  {} {}, {} to {} replicas\n{}\n",
-        screen.paint(Paint::Strong, setup.autoscaler.name()),
-        workload.target.kind,
-        workload.target.name,
-        workload.bounds.min,
-        workload.bounds.max,
-        screen.paint(Paint::Dim, &about)
-    )
+    (title, about)
 }
 
 fn days(seconds: f64) -> String {
@@ -72,31 +75,33 @@ fn days(seconds: f64) -> String {
     format!("{} {unit}", (count * 10.0).round() / 10.0)
 }
 
-fn results(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
+pub(super) fn results(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
     [&report.ours].into_iter().chain(&report.plain)
 }
 
 /// One picture per run, on one scale.
 fn pictures(report: &BacktestReport, screen: Screen) -> String {
-    let setup = &report.setup;
     let mut text = format!("{}\n", legend(&report.ours, screen.width(), screen));
     let size = Size {
         columns: screen.width() - SCALE,
         rows: ROWS,
     };
-    let top = top(results(report).flat_map(|result| &result.minutes));
     for result in results(report) {
-        let panel = Panel {
-            minutes: &result.minutes,
-            forecast: &result.forecasts,
-            span: (setup.from, setup.until),
-            top,
-            now: None,
-        };
         let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, result.name));
-        text.push_str(&panel.draw(size, screen));
+        text.push_str(&panel(report, result).draw(size, screen));
     }
     text
+}
+
+/// The picture of one run, on the scale of all.
+pub(super) fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Panel<'a> {
+    Panel {
+        minutes: &result.minutes,
+        forecast: &result.forecasts,
+        span: (report.setup.from, report.setup.until),
+        top: top(results(report).flat_map(|result| &result.minutes)),
+        now: None,
+    }
 }
 
 /// The top of the scale: one row above the highest count that was needed or served, rounded up to an even number, so
@@ -130,78 +135,62 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     let rows: Vec<_> = results(report).map(row).collect();
     let mut text = screen.table(header, &rows);
     // With a baseline, the sentence says so.
-    let skipped = not_evaluated(&report.ours.score).filter(|_| report.plain.is_none());
+    let skipped = report
+        .ours
+        .score
+        .not_evaluated()
+        .filter(|_| report.plain.is_none());
     if let Some(skipped) = skipped {
         let _infallible = writeln!(text, "{skipped}");
     }
     text
 }
 
-/// How many minutes had no demand, if there are any.
-fn not_evaluated(score: &Score) -> Option<String> {
-    let (unknown, all) = (score.unknown, score.unknown.saturating_add(score.minutes));
-    let words = || format!("{unknown} of {all} min have no recorded demand and are not evaluated");
-    (unknown > 0).then(words)
-}
-
-/// The difference between the runs, as a sentence.
-pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
-    let short = |under: u32| match under {
-        0 => "never".to_owned(),
-        minutes => format!("for {minutes} min"),
-    };
-    let minutes = match (ours.under, plain.under) {
-        (0, 0) => "neither Foretide nor a plain HPA is ever short of replicas".to_owned(),
-        (0, plain) => format!(
-            "Foretide is never short of replicas, a plain HPA {}",
-            short(plain)
-        ),
-        (ours, plain) => format!(
-            "Foretide is short of replicas {}, a plain HPA {}",
-            short(ours),
-            short(plain)
-        ),
-    };
-    let cost = match more_percent(ours, plain) / 100.0 {
-        cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
-        cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
-        cost => format!("{} fewer replica-hours", part(-cost)),
-    };
-    let sentence = format!("{minutes}; Foretide uses {cost}");
-    match not_evaluated(ours) {
-        Some(skipped) => format!("{sentence}; {skipped}"),
-        None => sentence,
+/// One row per quantile, from the cheapest to the safest.
+fn sweep(report: &BacktestReport, screen: Screen) -> String {
+    if report.sweep.is_empty() {
+        return String::new();
     }
+    let header = [
+        ("QUANTILE", Side::Right),
+        ("UNDER-PROVISIONED", Side::Right),
+        ("", Side::Right),
+        ("REPLICA-HOURS", Side::Right),
+        ("BESIDE THE PLAIN HPA", Side::Right),
+    ];
+    let row = |run: &SweepRun| {
+        let score = &run.score;
+        let plain = report.plain.as_ref();
+        [
+            run.quantile.to_string(),
+            format!("{} min", score.under),
+            format!("{:.2} %", score.under_percent()),
+            format!("{:.1}", score.replica_hours()),
+            plain.map_or_else(dash, |plain| {
+                format!("{:+.1} %", score.more_percent(&plain.score))
+            }),
+        ]
+    };
+    let rows: Vec<_> = report.sweep.iter().map(row).collect();
+    screen.table(header, &rows)
 }
 
-/// A ratio in percent; `over 99 %` and `less than 1 %` at the ends.
-fn part(ratio: f64) -> String {
-    match (ratio * 100.0).round() {
-        percent if percent >= 100.0 && ratio < 1.0 => "over 99 %".to_owned(),
-        percent if percent < 1.0 => "less than 1 %".to_owned(),
-        percent => format!("{percent} %"),
-    }
-}
-
-fn worst(report: &BacktestReport, screen: Screen) -> String {
+fn worst_minutes(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
     for result in results(report) {
         let Some(minute) = &result.score.worst else {
             let _infallible = writeln!(text, "{}: never under-provisioned", result.name);
             continue;
         };
-        let (Some(load), Some(needed)) = (minute.load, minute.needed()) else {
+        let worst = worst_load(report, minute).zip(minute.needed());
+        let Some(((metric, demand), needed)) = worst else {
             continue;
         };
-        let recorded = report.setup.environment.metrics.get(load.track);
-        let metric = recorded
-            .map(|recorded| recorded.metric.identifier())
-            .unwrap_or_default();
         let line = format!(
             "{}, worst minute: {}, {} of {metric} needed {needed} replicas, {} served ({} requested)",
             result.name,
             clock(minute.at),
-            Unit::of_metric(&metric).amount(load.demand),
+            Unit::of_metric(&metric).amount(demand),
             minute.ready,
             minute.asked,
         );
@@ -210,20 +199,34 @@ fn worst(report: &BacktestReport, screen: Screen) -> String {
     text
 }
 
-/// The reasons for missing forecasts, and their minutes.
-fn absences(report: &BacktestReport, screen: Screen) -> String {
-    let mut text = String::new();
+/// The metric that needed the most replicas in a minute, and its demand.
+pub(super) fn worst_load(report: &BacktestReport, minute: &Minute) -> Option<(String, f64)> {
+    let load = minute.load?;
+    let recorded = report.setup.environment.metrics.get(load.track)?;
+    Some((recorded.metric.identifier(), load.demand))
+}
+
+/// The reasons for missing forecasts and their minutes, and what is left out of the spec.
+pub(super) fn absences(report: &BacktestReport) -> Vec<String> {
     let all = report.ours.score.minutes;
-    for ((metric, reason), missing) in &report.ours.score.absent {
-        let line = format!(
+    let absent = report.ours.score.absent.iter();
+    let absent = absent.map(|((metric, reason), missing)| {
+        format!(
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
             missing.minutes, missing.message
-        );
-        let line = screen.paint(Paint::Warning, &wrapped(&line, screen.width(), "  "));
-        let _infallible = writeln!(text, "{line}");
-    }
-    for problem in &report.setup.workload.problems {
-        let _infallible = writeln!(text, "{}", wrapped(&problem.message, screen.width(), "  "));
+        )
+    });
+    let problems = report.setup.workload.problems.iter();
+    absent
+        .chain(problems.map(|problem| problem.message.clone()))
+        .collect()
+}
+
+fn warnings(report: &BacktestReport, screen: Screen) -> String {
+    let mut text = String::new();
+    for line in absences(report) {
+        let line = wrapped(&line, screen.width(), "  ");
+        let _infallible = writeln!(text, "{}", screen.paint(Paint::Warning, &line));
     }
     text
 }
@@ -262,9 +265,10 @@ pub(super) fn json(report: &BacktestReport) -> Value {
         "candidates": results(report).map(|result| run_json(report, result)).collect::<Vec<_>>(),
         "difference": report.plain.as_ref().map(|plain| json!({
             "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
-            "replicaHoursPercent": more_percent(&report.ours.score, &plain.score),
-            "message": verdict(&report.ours.score, &plain.score),
+            "replicaHoursPercent": report.ours.score.more_percent(&plain.score),
+            "message": report.ours.score.verdict(&plain.score),
         })),
+        "sweep": report.sweep.iter().map(|run| sweep_json(report, run)).collect::<Vec<_>>(),
         "failIf": report.outcomes.iter().map(|outcome| json!({
             "bound": outcome.bound.to_string(),
             "value": outcome.value,
@@ -276,8 +280,43 @@ pub(super) fn json(report: &BacktestReport) -> Value {
 
 fn run_json(report: &BacktestReport, result: &RunResult) -> Value {
     let score = &result.score;
-    json!({
+    let minutes = worst::minutes(&result.minutes);
+    let mut run = score_json(score);
+    let more = json!({
         "name": result.name,
+        "worst": score.worst.as_ref().map(|minute| worst_json(report, minute)),
+        "worstMinutes": minutes.iter().map(|minute| worst_json(report, minute)).collect::<Vec<_>>(),
+        "worstHours": worst::hours(&result.minutes).iter().map(|hour| json!({
+            "at": hour.at.to_string(),
+            "underProvisionedMinutes": hour.minutes,
+            "missingReplicaMinutes": hour.missing,
+            "neededReplicas": hour.needed.get(),
+            "readyReplicas": hour.ready.get(),
+        })).collect::<Vec<_>>(),
+        "withoutForecast": score.absent.iter().map(|((metric, reason), missing)| json!({
+            "metric": metric,
+            "reason": reason,
+            "minutes": missing.minutes,
+            "message": missing.message,
+        })).collect::<Vec<_>>(),
+    });
+    add(&mut run, more);
+    run
+}
+
+fn sweep_json(report: &BacktestReport, run: &SweepRun) -> Value {
+    let plain = report.plain.as_ref();
+    let mut json = score_json(&run.score);
+    let more = json!({
+        "quantile": run.quantile,
+        "replicaHoursPercent": plain.map(|plain| run.score.more_percent(&plain.score)),
+    });
+    add(&mut json, more);
+    json
+}
+
+fn score_json(score: &Score) -> Value {
+    json!({
         "minutes": score.minutes,
         "unknownMinutes": score.unknown,
         "underProvisionedMinutes": score.under,
@@ -286,14 +325,14 @@ fn run_json(report: &BacktestReport, result: &RunResult) -> Value {
         "replicaHours": score.replica_hours(),
         "neededReplicaHours": score.needed * MINUTE.as_secs_f64() / 3600.0,
         "scaleActions": score.actions,
-        "worst": score.worst.as_ref().map(|minute| worst_json(report, minute)),
-        "withoutForecast": score.absent.iter().map(|((metric, reason), missing)| json!({
-            "metric": metric,
-            "reason": reason,
-            "minutes": missing.minutes,
-            "message": missing.message,
-        })).collect::<Vec<_>>(),
     })
+}
+
+/// Adds the members of one object to another.
+fn add(object: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(members)) = (object, more) {
+        into.extend(members);
+    }
 }
 
 fn worst_json(report: &BacktestReport, minute: &Minute) -> Value {

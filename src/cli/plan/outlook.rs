@@ -9,10 +9,10 @@ use foretide_domain::{
     lead_time::LeadTime,
     observation::Pod,
     proposal::{ForecastDetails, Reason},
-    sim::Recording,
+    sim::{ForecastAhead, Recording},
     workload::Workload,
 };
-use foretide_models::{Forecast, Forecaster, Sample};
+use foretide_models::{Forecast, Forecaster};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
@@ -24,15 +24,15 @@ use crate::{
 };
 
 /// How far ahead a forecast is shown, if the prediction window is shorter.
-const AHEAD: SignedDuration = SignedDuration::from_hours(12);
+pub(super) const AHEAD: SignedDuration = SignedDuration::from_hours(12);
 
-/// A metric's past up to the moment of the decision, and its forecast from there.
+/// A metric's past up to a moment, and its forecast from there.
 #[derive(Debug)]
 pub(super) struct Outlook {
     pub(super) metric: MetricSpec,
     pub(super) file: String,
-    /// What was recorded until then.
-    pub(super) past: Vec<Sample>,
+    /// What was recorded, until then and later; the forecast knows the former.
+    pub(super) recording: Recording,
     /// The total demand then; absent if the last value is too old.
     pub(super) demand: Option<f64>,
     /// Absent without a prediction in the spec.
@@ -60,10 +60,24 @@ impl Outlook {
         })
     }
 
+    /// The forecast for decisions ahead; `None` without a prediction. Each pod will be like these.
+    pub(super) fn ahead(&self, pods: &[Arc<Pod>]) -> Option<ForecastAhead> {
+        let forecast = self.forecast.clone()?;
+        Some(ForecastAhead {
+            name: self.metric.identifier(),
+            made: forecast.and_then(|forecast| Ok((forecast, self.target(pods)?))),
+            lead_time: self.lead_time,
+        })
+    }
+
+    /// What one replica carries.
+    pub(super) fn target(&self, pods: &[Arc<Pod>]) -> Result<f64, Refused> {
+        let target = demand::target(&self.metric, pods, None);
+        target.map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
+    }
+
     fn predicted(&self, pods: &[Arc<Pod>]) -> Result<Predicted, Refused> {
-        let refused = |message: String| Refused::new(Reason::NotForecastable, message);
-        let target =
-            demand::target(&self.metric, pods, None).map_err(|error| refused(error.to_string()))?;
+        let target = self.target(pods)?;
         let value = self.peak.ok_or_else(|| {
             Refused::new(
                 Reason::Expired,
@@ -74,12 +88,13 @@ impl Outlook {
     }
 }
 
-/// The outlook of every metric that has a history.
+/// The outlook of every metric that has a history, with forecasts that reach at least `ahead`.
 pub(super) fn outlooks(
     autoscaler: &Autoscaler,
     workload: &Workload,
     histories: Vec<History>,
     at: Timestamp,
+    ahead: SignedDuration,
 ) -> Vec<Outlook> {
     let window = workload
         .prediction
@@ -103,17 +118,19 @@ pub(super) fn outlooks(
         let forecast = autoscaler.spec().prediction.as_ref().map(|prediction| {
             let mut forecaster = validation::forecaster(prediction)
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
-            forecast(&mut *forecaster, &recording, at, window.unwrap_or_default())
+            let window = window.unwrap_or_default();
+            let length = forecast_length(window, forecaster.sample_interval()).max(ahead);
+            forecast(&mut *forecaster, &recording, at, length)
         });
         let made = forecast
             .as_ref()
             .and_then(|forecast| forecast.as_ref().ok());
         outlooks.push(Outlook {
             demand: recording.value_at(at),
-            past: recording.until(at).to_vec(),
             peak: made
                 .zip(window)
                 .and_then(|(made, window)| made.demand(at, window)),
+            recording,
             metric,
             file: history.file,
             forecast,
@@ -127,11 +144,11 @@ fn forecast(
     forecaster: &mut dyn Forecaster,
     recording: &Recording,
     at: Timestamp,
-    window: SignedDuration,
+    length: SignedDuration,
 ) -> Result<Forecast, Refused> {
     let step = forecaster.sample_interval();
     let series = recording.series(step, forecaster.history_length(), at);
     forecaster
-        .forecast(&series, forecast_length(window, step).max(AHEAD))
+        .forecast(&series, length)
         .map_err(|refusal| Refused::from(&refusal))
 }

@@ -98,12 +98,8 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
 
 fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
-    let past: Vec<Sample> = outlook
-        .past
-        .iter()
-        .filter(|s| s.at >= from)
-        .copied()
-        .collect();
+    let past = outlook.recording.until(plan.at).iter();
+    let past: Vec<Sample> = past.filter(|s| s.at >= from).copied().collect();
     let configured = plan.workload.prediction.as_ref().map(|p| p.window);
     // A direct forecast covers its own window, which is the one that the sentence names too.
     let direct = made(outlook).and_then(Forecast::direct);

@@ -1,0 +1,349 @@
+//! A back-test of texts instead of files: what the page's Lab runs.
+//!
+//! ```text
+//! Experiment { manifests, histories, changes, ... } --run--> LabReport --json, html--> as the command prints them
+//!                                                                      --manifest--> with the changes, to be applied
+//! ```
+//!
+//! No file, cluster or server is read. The same inputs give exactly the figures of `foretide backtest`.
+
+use std::{fmt, ops::ControlFlow};
+
+use foretide_chart::{Chart, Scatter};
+use foretide_crds::{AlgorithmType, EffectiveHorizontalPodAutoscaler};
+use foretide_domain::cron::Zone;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BacktestReport, BacktestSetup, Baseline, Comparison, EvaluationOptions, Quantiles, page,
+    setup::parse_start_up, view,
+};
+use crate::{
+    api::autoscaler::Autoscaler,
+    cli::{
+        context::CommandContext,
+        history::parse_duration,
+        inputs::{self, AutoscalerWorkload, History},
+        manifest::{self, Document},
+        output::{CommandOutput, Failure},
+        recording::parse_zone,
+        template::{TemplateSource, parse_request},
+    },
+    error::chain,
+};
+
+const MIB: usize = 1 << 20;
+/// How large the histories may be together, in bytes: 500 days of minutes of a metric, in RFC 3339.
+const LARGEST_HISTORIES: usize = 24 * MIB;
+/// How large the manifests may be together, in bytes: as much as the API server accepts of one object.
+const LARGEST_MANIFESTS: usize = 3 * MIB;
+
+/// A back-test, as a person describes it in a page.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Experiment {
+    /// YAML or JSON of the autoscaler, and of its workload if available, as the files of `-f`.
+    pub manifests: Vec<NamedText>,
+    /// Which autoscaler, if there are several.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// As the files of `--csv`.
+    pub histories: Vec<MetricHistory>,
+    /// The zone of times without one, such as `Europe/Berlin`.
+    #[serde(default)]
+    pub time_zone: Option<String>,
+    /// The zone of the times of the chart; else UTC.
+    #[serde(default)]
+    pub shown_in: Option<String>,
+    /// Resource requests of a pod that no manifest sets, such as `cpu=200m`.
+    #[serde(default)]
+    pub requests: Vec<String>,
+    /// What is different from the manifest.
+    #[serde(default)]
+    pub changes: Changes,
+    /// Start of the evaluation; earlier samples only train the forecaster.
+    #[serde(default)]
+    pub from: Option<Timestamp>,
+    /// How much only trains the forecaster, such as `3d`; instead of `from`.
+    #[serde(default)]
+    pub warm_up: Option<String>,
+    /// End of the evaluation.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
+    /// Time from requesting a pod until it serves, such as `90s`.
+    #[serde(default)]
+    pub start_up: Option<String>,
+    /// Quantiles of a sweep; none for no sweep.
+    #[serde(default)]
+    pub sweep: Vec<f64>,
+}
+
+/// A text with the name that messages call it by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NamedText {
+    /// Name of the file that it was in.
+    pub name: String,
+    /// Its content.
+    pub text: String,
+}
+
+/// The history of one metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MetricHistory {
+    /// Identifier of the metric, such as `resource.cpu`; else the first one of the autoscaler.
+    #[serde(default)]
+    pub metric: Option<String>,
+    /// Name of the file that it was in.
+    pub name: String,
+    /// Lines of timestamp,value, or the JSON of a range query.
+    pub text: String,
+}
+
+/// Fields of the spec to be set; `None` leaves a field as it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Changes {
+    /// `minReplicas`.
+    #[serde(default)]
+    pub min_replicas: Option<i32>,
+    /// `maxReplicas`.
+    #[serde(default)]
+    pub max_replicas: Option<i32>,
+    /// `prediction.quantile`; replaces `prediction.maxUnderProvisionedPercent`.
+    #[serde(default)]
+    pub quantile: Option<f64>,
+    /// `prediction.leadTimeSeconds`.
+    #[serde(default)]
+    pub lead_time_seconds: Option<i32>,
+    /// `prediction.predictionAlgorithm.algorithmType`.
+    #[serde(default)]
+    pub algorithm: Option<AlgorithmType>,
+}
+
+/// The result of an experiment.
+pub struct LabReport {
+    report: BacktestReport,
+    notes: Vec<String>,
+    zone: Option<Zone>,
+}
+
+// === impl Experiment ===
+
+impl Experiment {
+    /// Runs it; `watch` is told which fraction is done, and may stop it.
+    ///
+    /// # Errors
+    /// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags
+    /// of `foretide backtest` that the options stand for.
+    pub fn run(
+        &self,
+        context: &CommandContext,
+        watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
+    ) -> Result<LabReport, Failure> {
+        self.require_size()?;
+        let zone = zone(self.shown_in.as_deref(), "shownIn")?;
+        let mut documents = self.documents()?;
+        let name = self.name.as_deref();
+        let converted = inputs::convert(&mut documents, name)?;
+        let chosen = inputs::chosen_one(&documents, name, context)?;
+        let mut chosen = self.changes.applied(chosen, context)?;
+        let histories = self.recorded(&chosen)?;
+        let missing = inputs::without_history(&mut chosen.workload, &histories);
+        let requests = self.requests.iter();
+        let requests = requests.map(|text| parse_request(text).map_err(flag("--request")));
+        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let template = TemplateSource {
+            documents: &documents,
+            requests: &requests,
+        };
+        let mut setup = BacktestSetup::of(chosen, &histories, template, self.options()?)?;
+        setup.note_input(converted, missing, Baseline::Hpa);
+        let comparison = Comparison {
+            baseline: Baseline::Hpa,
+            quantiles: self.quantiles()?,
+            bounds: Vec::new(),
+        };
+        Ok(LabReport {
+            report: BacktestReport::new(setup, &comparison, watch)?,
+            notes: histories.into_iter().flat_map(|it| it.notes).collect(),
+            zone,
+        })
+    }
+
+    fn require_size(&self) -> Result<(), Failure> {
+        let manifests: usize = self.manifests.iter().map(|it| it.text.len()).sum();
+        let histories: usize = self.histories.iter().map(|it| it.text.len()).sum();
+        for (what, size, most) in [
+            ("manifests", manifests, LARGEST_MANIFESTS),
+            ("histories", histories, LARGEST_HISTORIES),
+        ] {
+            if size > most {
+                let (size, most) = (size.div_ceil(MIB), most / MIB);
+                return Err(Failure::invalid(format!(
+                    "the {what} have {size} MiB, expected at most {most} MiB"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn documents(&self) -> Result<Vec<Document>, Failure> {
+        let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
+        let documents = self.manifests.iter().map(parse);
+        let documents = documents.collect::<Result<Vec<_>, _>>();
+        let documents = documents.map_err(|error| Failure::invalid(chain(&error)))?;
+        Ok(documents.into_iter().flatten().collect())
+    }
+
+    fn recorded(&self, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
+        let zone = zone(self.time_zone.as_deref(), "--time-zone")?;
+        let given = self.histories.iter().map(|it| (it.metric.as_deref(), it));
+        inputs::recorded(&chosen.workload, given, |metric, it| {
+            History::parse(metric, &it.name, &it.text, zone.as_ref())
+        })
+    }
+
+    fn options(&self) -> Result<EvaluationOptions, Failure> {
+        if self.from.is_some() && self.warm_up.is_some() {
+            return Err(Failure::usage(
+                "--from and --warm-up exclude each other; give one of them",
+            ));
+        }
+        let start_up = self.start_up.as_deref().map(parse_start_up).transpose();
+        let warm_up = self.warm_up.as_deref().map(parse_duration).transpose();
+        Ok(EvaluationOptions {
+            start_up: start_up.map_err(flag("--start-up"))?,
+            from: self.from,
+            warm_up: warm_up.map_err(flag("--warm-up"))?,
+            until: self.until,
+        })
+    }
+
+    fn quantiles(&self) -> Result<Vec<f64>, Failure> {
+        if self.sweep.is_empty() {
+            return Ok(Vec::new());
+        }
+        let quantiles = Quantiles::try_from(self.sweep.clone()).map_err(flag("--sweep"))?;
+        Ok(quantiles.to_vec())
+    }
+}
+
+fn zone(name: Option<&str>, option: &str) -> Result<Option<Zone>, Failure> {
+    name.map(parse_zone).transpose().map_err(flag(option))
+}
+
+/// The error about an option, by the flag that it stands for.
+fn flag(name: &str) -> impl Fn(String) -> Failure {
+    move |message| Failure::usage(format!("{name}: {message}"))
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// The autoscaler with these changes, validated again.
+    fn applied(
+        &self,
+        chosen: AutoscalerWorkload,
+        context: &CommandContext,
+    ) -> Result<AutoscalerWorkload, Failure> {
+        let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
+            return Ok(chosen);
+        };
+        if *self == Self::default() {
+            return Ok(chosen);
+        }
+        let mut ehpa = EffectiveHorizontalPodAutoscaler::clone(ehpa);
+        self.change(&mut ehpa);
+        let object = serde_json::to_value(&ehpa).map_err(Failure::invalid)?;
+        let changed = Document::of("the changed manifest".to_owned(), &object);
+        inputs::chosen_one(&[changed], None, context)
+    }
+
+    fn change(&self, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
+        let spec = &mut ehpa.spec;
+        spec.min_replicas = self.min_replicas.or(spec.min_replicas);
+        spec.max_replicas = self.max_replicas.unwrap_or(spec.max_replicas);
+        let predicts = Self {
+            min_replicas: None,
+            max_replicas: None,
+            ..self.clone()
+        };
+        if predicts == Self::default() {
+            return;
+        }
+        let prediction = spec.prediction.get_or_insert_default();
+        if self.quantile.is_some() {
+            prediction.quantile = self.quantile;
+            prediction.max_under_provisioned_percent = None;
+        }
+        prediction.lead_time_seconds = self.lead_time_seconds.or(prediction.lead_time_seconds);
+        if let Some(algorithm) = &self.algorithm {
+            let block = prediction.prediction_algorithm.get_or_insert_default();
+            block.algorithm_type = Some(algorithm.clone());
+        }
+    }
+}
+
+// === impl LabReport ===
+
+impl LabReport {
+    /// The report as `foretide backtest -o json` prints it.
+    #[must_use]
+    pub fn json(&self) -> String {
+        CommandOutput::json("Backtest", view::json(&self.report)).text
+    }
+
+    /// The chart of both runs, for a page with [`foretide_chart::STYLE`].
+    #[must_use]
+    pub fn chart(&self) -> Chart {
+        let chart = page::chart(&self.report);
+        match &self.zone {
+            Some(zone) => Chart {
+                zone: zone.rules().clone(),
+                ..chart
+            },
+            None => chart,
+        }
+    }
+
+    /// What each quantile of the sweep costs; absent without a sweep.
+    #[must_use]
+    pub fn sweep_chart(&self) -> Option<Scatter> {
+        let report = &self.report;
+        (!report.sweep.is_empty()).then(|| page::prices(report))
+    }
+
+    /// The report as a page in one file, as of `-o html`.
+    ///
+    /// # Errors
+    /// The manifest cannot be written as YAML.
+    pub fn html(&self) -> Result<String, Failure> {
+        page::html(&self.report)
+    }
+
+    /// The autoscaler with its changes, ready to be applied.
+    ///
+    /// # Errors
+    /// It cannot be written as YAML.
+    pub fn manifest(&self) -> Result<String, Failure> {
+        manifest::written(&self.report.setup.autoscaler)
+    }
+
+    /// What is missing or doubtful in the histories; empty if nothing is.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// Without its minutes.
+impl fmt::Debug for LabReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.report.setup.autoscaler.name();
+        let mut report = f.debug_struct("LabReport");
+        report.field("name", &name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,260 @@
+//! The report of a back-test as a chart, and as a page.
+
+use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
+use foretide_domain::{
+    proposal,
+    sim::{Minute, Score},
+};
+
+use super::{
+    BacktestReport, RunResult,
+    view::{absences, heading, panel, results, worst_load},
+    worst,
+};
+use crate::cli::{
+    manifest,
+    output::Failure,
+    report::{self, Page, Section, Table, count, figure, number, paragraph, time},
+};
+use crate::html::Html;
+
+/// The chart: one panel per run, on one scale.
+pub(super) fn chart(report: &BacktestReport) -> Chart {
+    let setup = &report.setup;
+    let panels = results(report).zip(["foretide", "plain-hpa"]);
+    let panels = panels.map(|(result, id)| foretide_chart::Panel {
+        id: id.to_owned(),
+        name: result.name.to_owned(),
+        note: format!("{:.1} replica-hours", result.score.replica_hours()),
+        headline: Some(Headline {
+            text: format!("{} min short", result.score.under),
+            good: result.score.under == 0,
+        }),
+        ..panel(report, result).chart(result)
+    });
+    let plain = report.plain.as_ref();
+    Chart {
+        title: format!(
+            "{}: replicas needed and serving, minute by minute",
+            setup.autoscaler.name()
+        ),
+        description: plain
+            .map_or_else(String::new, |plain| report.ours.score.verdict(&plain.score)),
+        span: (setup.from, setup.until),
+        panels: panels.collect(),
+        ..Chart::default()
+    }
+}
+
+/// The report as one HTML file.
+///
+/// # Errors
+/// The manifest cannot be written.
+pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
+    let setup = &report.setup;
+    let (title, about) = heading(report);
+    let sections = [
+        (
+            "Minute by minute",
+            figure("minute by minute", Html::chart(&chart(report))),
+        ),
+        ("In numbers", numbers(report)),
+        ("Other quantiles", sweep(report)),
+        ("Worst minutes", worst_minutes(report)),
+        ("Worst hours", worst_hours(report)),
+        ("Without a forecast", report::list(&absences(report))),
+        ("Bounds", report::list(&outcomes(report))),
+        ("Assumptions", report::list(&setup.assumptions)),
+        (
+            "The autoscaler",
+            report::listing(&manifest::written(&setup.autoscaler)?),
+        ),
+    ];
+    let sections = sections.map(|(heading, content)| Section { heading, content });
+    let page = Page {
+        title: format!("{}: {title}", setup.autoscaler.name()),
+        about,
+        verdict: paragraph(&sentence(report)),
+        sections: sections.into(),
+    };
+    Ok(page.html())
+}
+
+/// What each quantile costs against how often it is short, beside the runs.
+pub(super) fn prices(report: &BacktestReport) -> Scatter {
+    let plain = report.plain.as_ref().map(|plain| &plain.score);
+    let (measure, unit) = match plain {
+        Some(_) => ("replica-hours beside the plain HPA", Unit::Percent),
+        None => ("replica-hours", Unit::None),
+    };
+    let dot = |name: String, role, score: &Score| Dot {
+        name,
+        role,
+        x: plain.map_or_else(|| score.replica_hours(), |plain| score.more_percent(plain)),
+        y: f64::from(score.under),
+    };
+    let sweep = report.sweep.iter();
+    let mut dots: Vec<_> = sweep
+        .map(|run| dot(run.quantile.to_string(), Role::Forecast, &run.score))
+        .collect();
+    dots.extend(plain.map(|plain| dot("plain HPA".to_owned(), Role::Observed, plain)));
+    Scatter {
+        title: "What each quantile costs, and for how long it is short".to_owned(),
+        description: "The table below has the same figures.".to_owned(),
+        x: (measure.to_owned(), unit),
+        y: ("minutes short".to_owned(), Unit::None),
+        dots,
+        ..Scatter::default()
+    }
+}
+
+/// The difference between the runs; without a baseline, how the one run did.
+fn sentence(report: &BacktestReport) -> String {
+    let score = &report.ours.score;
+    match &report.plain {
+        Some(plain) => score.verdict(&plain.score),
+        None => format!(
+            "Foretide is short of replicas for {} of {} min and uses {:.1} replica-hours",
+            score.under,
+            score.minutes,
+            score.replica_hours()
+        ),
+    }
+}
+
+/// The figures of a score, in the order of their columns.
+fn figures(score: &Score) -> [Html; 5] {
+    let (under, missing) = (score.under_percent(), score.missing_percent());
+    let hours = score.replica_hours();
+    [
+        count(score.under),
+        number(under, &format!("{under:.2} %")),
+        number(missing, &format!("{missing:.2} %")),
+        number(hours, &format!("{hours:.1}")),
+        count(score.actions),
+    ]
+}
+
+fn numbers(report: &BacktestReport) -> Html {
+    let row = |result: &RunResult| {
+        let name = [Html::text(result.name)];
+        name.into_iter().chain(figures(&result.score)).collect()
+    };
+    let score = &report.ours.score;
+    let caption = format!("{} minutes with a known demand", score.minutes);
+    Table {
+        caption: &caption,
+        header: &[
+            "Run",
+            "Minutes short",
+            "Of all",
+            "Demand not served",
+            "Replica-hours",
+            "Scale actions",
+        ],
+        rows: results(report).map(row).collect(),
+        ends_in_words: false,
+    }
+    .html()
+}
+
+fn sweep(report: &BacktestReport) -> Html {
+    if report.sweep.is_empty() {
+        return Html::default();
+    }
+    let plain = report.plain.as_ref();
+    let rows = report.sweep.iter().map(|run| {
+        let more = plain.map(|plain| run.score.more_percent(&plain.score));
+        let more = more.map(|more| number(more, &format!("{more:+.1} %")));
+        let name = [number(run.quantile, &run.quantile.to_string())];
+        let cells = name.into_iter().chain(figures(&run.score));
+        cells.chain([more.unwrap_or_default()]).collect()
+    });
+    let table = Table {
+        caption: "The same minutes with other values of spec.prediction.quantile",
+        header: &[
+            "Quantile",
+            "Minutes short",
+            "Of all",
+            "Demand not served",
+            "Replica-hours",
+            "Scale actions",
+            "Beside the plain HPA",
+        ],
+        rows: rows.collect(),
+        ends_in_words: false,
+    };
+    Html::all([
+        figure("other quantiles", Html::scatter(&prices(report))),
+        table.html(),
+    ])
+}
+
+fn worst_minutes(report: &BacktestReport) -> Html {
+    let row = |minute: &&Minute| {
+        let (metric, demand) = worst_load(report, minute).unwrap_or_default();
+        let shown = proposal::Unit::of_metric(&metric).amount(demand);
+        let needed = minute.needed().unwrap_or_default();
+        vec![
+            time(minute.at),
+            number(demand, &shown),
+            Html::text(&metric),
+            count(needed.get()),
+            count(minute.ready.get()),
+            count(minute.asked.get()),
+        ]
+    };
+    let tables = results(report).map(|result| {
+        let minutes = worst::minutes(&result.minutes);
+        let caption = format!("{}: where the most replicas were missing", result.name);
+        Table {
+            caption: &caption,
+            header: &[
+                "Minute",
+                "Demand",
+                "Of",
+                "Replicas needed",
+                "Serving",
+                "Requested",
+            ],
+            rows: minutes.iter().map(row).collect(),
+            ends_in_words: false,
+        }
+        .html()
+    });
+    Html::all(tables)
+}
+
+fn worst_hours(report: &BacktestReport) -> Html {
+    let row = |hour: &worst::ShortHour| {
+        vec![
+            time(hour.at),
+            count(hour.minutes),
+            number(hour.missing, &format!("{:.1}", hour.missing)),
+            count(hour.needed.get()),
+            count(hour.ready.get()),
+        ]
+    };
+    let tables = results(report).map(|result| {
+        let hours = worst::hours(&result.minutes);
+        let caption = format!("{}: where the most was not served", result.name);
+        Table {
+            caption: &caption,
+            header: &[
+                "Hour from",
+                "Minutes short",
+                "Replica-minutes missing",
+                "Most needed",
+                "Fewest serving",
+            ],
+            rows: hours.iter().map(row).collect(),
+            ends_in_words: false,
+        }
+        .html()
+    });
+    Html::all(tables)
+}
+
+fn outcomes(report: &BacktestReport) -> Vec<String> {
+    report.outcomes.iter().map(ToString::to_string).collect()
+}

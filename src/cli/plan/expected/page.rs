@@ -1,0 +1,145 @@
+//! What is expected of a span, as a chart and as a page.
+
+use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
+use foretide_models::Sample;
+
+use super::{
+    Change, ExpectedReport,
+    view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading, source},
+};
+use crate::cli::{
+    manifest,
+    output::Failure,
+    report::{self, Page, Section, Table, count, paragraph, time},
+};
+use crate::html::Html;
+
+/// How many openings of one window are drawn.
+const MOST_OPENINGS: usize = 400;
+
+/// The chart of the span.
+pub(super) fn chart(report: &ExpectedReport) -> Chart {
+    let bounds = report.situation.workload.bounds;
+    let forecast = foreseen(report).into_iter().map(|p| Point {
+        at: p.at,
+        value: p.value,
+    });
+    let series = [
+        (
+            "came",
+            CAME,
+            Role::Observed,
+            Mark::Area(points(came(report))),
+        ),
+        (
+            "forecast",
+            FORECAST,
+            Role::Forecast,
+            Mark::Line(forecast.collect()),
+        ),
+        (
+            "max",
+            "maxReplicas",
+            Role::Bounds,
+            Mark::Rule(bounds.max.as_f64()),
+        ),
+        (
+            "expected",
+            EXPECTED,
+            Role::Desired,
+            Mark::Steps(points(counts(report))),
+        ),
+    ];
+    let series = series.into_iter().filter(|(_, _, _, mark)| match mark {
+        Mark::Area(points) | Mark::Line(points) => !points.is_empty(),
+        _ => true,
+    });
+    let layers = series.map(|(id, name, role, mark)| Layer::new(id, name, role, mark));
+    let panel = Panel {
+        id: "expected".to_owned(),
+        name: "Expected".to_owned(),
+        note: format!("{:.1} replica-hours", report.replica_hours()),
+        unit: Unit::Replicas,
+        layers: layers.collect(),
+        windows: windows(report),
+        ..Panel::default()
+    };
+    Chart {
+        title: format!("{}: replicas to expect", report.situation.autoscaler.name()),
+        description: report.verdict(),
+        span: (report.span.from, report.span.to),
+        panels: vec![panel],
+        ..Chart::default()
+    }
+}
+
+fn points(samples: Vec<Sample>) -> Vec<Point> {
+    let point = |Sample { at, value }| Point { at, value };
+    samples.into_iter().map(point).collect()
+}
+
+/// When cron windows are open.
+fn windows(report: &ExpectedReport) -> Vec<Window> {
+    let (from, to) = (report.span.from, report.span.to);
+    let windows = report.situation.workload.windows.iter();
+    let open = windows.flat_map(|window| {
+        let activities = window.activities(from).take(MOST_OPENINGS);
+        let activities = activities.take_while(move |it| it.since < to);
+        activities.map(move |activity| Window {
+            name: window.name().to_owned(),
+            from: activity.since.max(from),
+            until: activity.until.map_or(to, |until| until.min(to)),
+        })
+    });
+    open.collect()
+}
+
+/// The report as one HTML file.
+///
+/// # Errors
+/// The manifest cannot be written.
+pub(super) fn html(report: &ExpectedReport) -> Result<String, Failure> {
+    let situation = &report.situation;
+    let (title, about) = heading(report);
+    let problems = situation.workload.problems.iter();
+    let problems: Vec<_> = problems.map(|problem| problem.message.clone()).collect();
+    let figure = report::figure("minute by minute", Html::chart(&chart(report)));
+    let sections = [
+        ("Minute by minute", figure),
+        ("Changes", changes(report)),
+        ("Problems", report::list(&problems)),
+        ("Assumptions", report::list(&situation.assumptions)),
+        (
+            "The autoscaler",
+            report::listing(&manifest::written(&situation.autoscaler)?),
+        ),
+    ];
+    let sections = sections.map(|(heading, content)| Section { heading, content });
+    let page = Page {
+        title: format!("{}: {title}", situation.autoscaler.name()),
+        about,
+        verdict: paragraph(&report.verdict()),
+        sections: sections.into(),
+    };
+    Ok(page.html())
+}
+
+fn changes(report: &ExpectedReport) -> Html {
+    let row = |change: &Change| {
+        let from = change.from.map(|from| count(from.get()));
+        vec![
+            time(change.at),
+            from.unwrap_or_default(),
+            count(change.to.get()),
+            Html::text(source(change.source)),
+            Html::text(&change.reason),
+        ]
+    };
+    let table = Table {
+        caption: "The minutes in which another count is asked for",
+        header: &["From", "Replicas before", "After", "Source", "Why"],
+        rows: report.changes.iter().map(row).collect(),
+        ends_in_words: true,
+    };
+    table.html()
+}

@@ -1,0 +1,221 @@
+//! What is expected of a span: as text, as JSON, and as CSV with one row per minute.
+
+use std::fmt::Write as _;
+
+use foretide_domain::proposal::Source;
+use foretide_models::{Prediction, Sample};
+use serde_json::{Value, json};
+
+use super::{Change, ExpectedReport};
+use crate::cli::{
+    decision::clock,
+    output::{Paint, Screen, Size, flowed, wrapped},
+    plan::outlook::Outlook,
+    plot::Plot,
+};
+
+/// How high the picture is.
+const ROWS: usize = 8;
+/// What the picture leaves of the width for its scale.
+const SCALE: usize = 8;
+/// Raises the scale so that the top row stays free.
+const HEADROOM: f64 = 8.0 / 7.0;
+
+/// The names of the series, in text, charts and legends.
+pub(super) const EXPECTED: &str = "expected replicas";
+pub(super) const FORECAST: &str = "the forecast asks for";
+pub(super) const CAME: &str = "what came";
+
+/// The report as text.
+pub(super) fn text(report: &ExpectedReport, screen: Screen) -> String {
+    let (title, about) = heading(report);
+    let name = report.situation.autoscaler.name();
+    let mut blocks = vec![
+        format!(
+            "{}  {title}\n{}\n",
+            screen.paint(Paint::Strong, name),
+            screen.paint(Paint::Dim, &wrapped(&about, screen.width(), ""))
+        ),
+        picture(report, screen),
+        format!(
+            "{}\n",
+            screen.paint(
+                Paint::Strong,
+                &wrapped(&report.verdict(), screen.width(), "")
+            )
+        ),
+        changes(report, screen),
+    ];
+    let mut assumed = String::new();
+    for assumption in &report.situation.assumptions {
+        let line = wrapped(&format!("assumed: {assumption}"), screen.width(), "  ");
+        let _infallible = writeln!(assumed, "{}", screen.paint(Paint::Dim, &line));
+    }
+    blocks.push(assumed);
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
+}
+
+/// What is expected, and over which time.
+pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
+    let (workload, span) = (&report.situation.workload, report.span);
+    let title = format!(
+        "{} {}, {} to {} replicas",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
+    );
+    let about = format!(
+        "expected from {} to {}, as known at {}",
+        clock(span.from),
+        clock(span.to),
+        clock(report.situation.at)
+    );
+    (title, about)
+}
+
+/// The word for a source; the bounds where nothing proposes a count.
+pub(super) const fn source(source: Option<Source>) -> &'static str {
+    match source {
+        Some(source) => source.as_str(),
+        None => "bounds",
+    }
+}
+
+/// What came of one metric, in replicas, where the span is in the recorded past.
+pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
+    let situation = &report.situation;
+    let one = [situation.template.pod.serving("one", situation.at)];
+    let [outlook] = situation.outlooks.as_slice() else {
+        return Vec::new();
+    };
+    let Ok(target) = outlook.target(&one) else {
+        return Vec::new();
+    };
+    let Outlook { recording, .. } = outlook;
+    let known = recording.until(report.span.to).iter();
+    let known = known.filter(|sample| sample.at > report.span.from);
+    let replicas = known.map(|sample| Sample {
+        at: sample.at,
+        value: sample.value / target,
+    });
+    replicas.collect()
+}
+
+/// The top of the scale.
+fn top(report: &ExpectedReport) -> f64 {
+    let minutes = report.minutes.iter();
+    let highest = minutes.map(|it| {
+        it.replicas
+            .as_f64()
+            .max(it.forecast_replicas.unwrap_or(0.0))
+    });
+    let came = came(report).into_iter().map(|sample| sample.value);
+    let highest = highest.chain(came).fold(1.0, f64::max);
+    (highest * HEADROOM / 2.0).ceil() * 2.0
+}
+
+/// What the forecasts ask for, in replicas, before rounding.
+pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
+    let minutes = report.minutes.iter();
+    let foreseen = minutes.filter_map(|minute| {
+        Some(Prediction {
+            at: minute.at,
+            value: minute.forecast_replicas?,
+            upper: None,
+        })
+    });
+    foreseen.collect()
+}
+
+/// The expected counts.
+pub(super) fn counts(report: &ExpectedReport) -> Vec<Sample> {
+    let minutes = report.minutes.iter();
+    let counts = minutes.map(|minute| Sample {
+        at: minute.at,
+        value: minute.replicas.as_f64(),
+    });
+    counts.collect()
+}
+
+fn picture(report: &ExpectedReport, screen: Screen) -> String {
+    let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
+    let (came, foreseen) = (came(report), foreseen(report));
+    let plot = Plot {
+        history: &came,
+        capacity: &counts(report),
+        forecast: &foreseen,
+        span: Some((report.span.from, report.span.to)),
+        top: Some(top(report)),
+        ..Plot::new(&label)
+    };
+    let (area, steps, line) = if screen.unicode {
+        ("⣿", "─", "⠒⠒")
+    } else {
+        ("::", "-", "**")
+    };
+    let mut signs = vec![format!("{} {EXPECTED}", screen.paint(Paint::Strong, steps))];
+    if !foreseen.is_empty() {
+        signs.push(format!("{} {FORECAST}", screen.paint(Paint::Future, line)));
+    }
+    if !came.is_empty() {
+        signs.push(format!("{area} {CAME}"));
+    }
+    let size = Size {
+        columns: screen.width() - SCALE,
+        rows: ROWS,
+    };
+    let legend = flowed(&signs, screen.width());
+    format!("{legend}\n{}", plot.render(size, screen))
+}
+
+/// Two lines or more for each change: when and what, and why.
+fn changes(report: &ExpectedReport, screen: Screen) -> String {
+    let arrow = if screen.unicode { "→" } else { "->" };
+    let mut text = String::new();
+    for change in &report.changes {
+        let Change { at, to, .. } = change;
+        let count = change
+            .from
+            .map_or_else(|| to.to_string(), |from| format!("{from} {arrow} {to}"));
+        let source = screen.paint(Paint::Dim, source(change.source));
+        let reason = wrapped(&change.reason, screen.width() - 2, "  ");
+        let _infallible = writeln!(text, "{}  {count}  {source}\n  {reason}", clock(*at));
+    }
+    text
+}
+
+/// The report as JSON.
+pub(super) fn json(report: &ExpectedReport) -> Value {
+    let situation = &report.situation;
+    let (autoscaler, bounds) = (&situation.autoscaler, situation.workload.bounds);
+    json!({
+        "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
+        "knownAt": situation.at.to_string(),
+        "from": report.span.from.to_string(),
+        "to": report.span.to.to_string(),
+        "forecastUntil": report.forecast_until.map(|until| until.to_string()),
+        "bounds": { "min": bounds.min.get(), "max": bounds.max.get() },
+        "replicaHours": report.replica_hours(),
+        "message": report.verdict(),
+        "changes": report.changes.iter().map(|change| json!({
+            "at": change.at.to_string(),
+            "from": change.from.map(foretide_domain::Replicas::get),
+            "to": change.to.get(),
+            "source": source(change.source),
+            "message": change.reason,
+        })).collect::<Vec<_>>(),
+        "assumptions": situation.assumptions,
+    })
+}
+
+/// One row per minute; where no forecast reaches, its cell is empty.
+pub(super) fn csv(report: &ExpectedReport) -> String {
+    let mut text = "time,replicas,forecast_replicas,source\n".to_owned();
+    for minute in &report.minutes {
+        let _infallible = write!(text, "{},{},", minute.at, minute.replicas);
+        if let Some(replicas) = minute.forecast_replicas {
+            let _infallible = write!(text, "{}", (replicas * 1e6).round() / 1e6);
+        }
+        let _infallible = writeln!(text, ",{}", source(minute.source));
+    }
+    text
+}
