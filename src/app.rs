@@ -6,6 +6,7 @@ pub mod adapter;
 pub mod history;
 pub mod keda_scaler;
 pub mod metric_server;
+mod page;
 mod shutdown;
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
@@ -16,6 +17,7 @@ use tokio::net::TcpListener;
 
 use self::{
     history::{AdapterRules, history},
+    page::PageHost,
     shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop},
 };
 use crate::{
@@ -29,8 +31,12 @@ use crate::{
     config::{Config, Election, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
     forecaster::{Forecaster, ForecasterSetup, forecasts::Forecasts},
-    http::{self, MetricsAccess},
+    http::{
+        self, MetricsAccess,
+        page::{PageAccess, PageSite},
+    },
     leadership::{self, Campaign, Leadership},
+    page::{DecisionLog, Page},
     ports::{Fleet, MemberView},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
@@ -98,44 +104,36 @@ pub async fn run_with(
     let listener = bind(config.listen).await?;
     let connection = connect(&config.access).await?;
     let targets = Arc::new(target_rules(&config, &connection));
-    let adapter = AdapterRules {
-        origin: config.adapter_config.clone(),
-        connection: Some(connection.clone()),
-        rules: RulesCache::default(),
-    };
-    // Before the first forecast, which would use other queries without them.
-    adapter.reload().await;
+    let adapter = adapter_rules(&config, &connection).await;
     let election = config.election.as_ref();
     let campaign = election.map(|election| candidate(election, &connection, &clock, &telemetry));
     let access = metrics_access(&config.metrics_auth, &connection, &clock);
-    let router = http::router(Arc::clone(&telemetry), clock.clone(), access);
     let clusters = clusters(
         &config,
-        connection,
+        connection.clone(),
         campaign.as_ref().map(Campaign::leadership),
         &clock,
     );
+    let page = Arc::new(clusters.page(&config, &connection, &clock, &telemetry));
+    let site = page_site(Arc::clone(&page), &config, &connection, &clock);
+    let router = http::router(Arc::clone(&telemetry), clock.clone(), access).merge(site.router());
     let campaign = campaign.map(|campaign| clusters.eligible_when_current(campaign));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&clusters.hub),
         history(&config, adapter.rules.clone())?,
         Arc::clone(&forecasts),
-        ForecasterSetup {
-            clock: clock.clone(),
-            local_zone: config.local_zone.clone(),
-            targets: Arc::clone(&targets),
-            telemetry: Arc::clone(&telemetry),
-        },
+        forecaster_setup(&config, &clock, &targets, &telemetry),
     )
     .led_by(clusters.leadership.clone());
     if !config.object_metrics {
         telemetry.hide_objects();
     }
-    let listen = config.listen;
+    let listen = listener.local_addr().unwrap_or(config.listen);
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
+        page: Arc::clone(page.log()),
     };
     let mut parts = Parts::new();
     let setup = setup(config, targets);
@@ -146,6 +144,7 @@ pub async fn run_with(
             .reload_periodically(clock.clone())
             .map(|()| "prometheus-adapter rules"),
     );
+    parts.spawn(page::compare(page, clock.clone()).map(|()| "comparison with a plain HPA"));
     spawn_watches(&mut parts, clusters, &telemetry, &clock);
     parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
     tracing::info!(%listen, "controller started");
@@ -154,6 +153,31 @@ pub async fn run_with(
         parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
     }
     stop.until(shutdown, parts).await
+}
+
+fn forecaster_setup(
+    config: &Config,
+    clock: &Clock,
+    targets: &Arc<TargetRules>,
+    telemetry: &Arc<Telemetry>,
+) -> ForecasterSetup {
+    ForecasterSetup {
+        clock: clock.clone(),
+        local_zone: config.local_zone.clone(),
+        targets: Arc::clone(targets),
+        telemetry: Arc::clone(telemetry),
+    }
+}
+
+/// The rules of prometheus-adapter, read before the first forecast, which would use other queries without them.
+async fn adapter_rules(config: &Config, connection: &Connection) -> AdapterRules {
+    let adapter = AdapterRules {
+        origin: config.adapter_config.clone(),
+        connection: Some(connection.clone()),
+        rules: RulesCache::default(),
+    };
+    adapter.reload().await;
+    adapter
 }
 
 fn setup(config: Config, targets: Arc<TargetRules>) -> Setup {
@@ -226,6 +250,27 @@ struct Clusters {
 // === impl Clusters ===
 
 impl Clusters {
+    /// The page of what is decided about their autoscalers.
+    fn page(
+        &self,
+        config: &Config,
+        connection: &Connection,
+        clock: &Clock,
+        telemetry: &Arc<Telemetry>,
+    ) -> Page {
+        let host = PageHost {
+            clock: clock.clone(),
+            telemetry: Arc::clone(telemetry),
+            leadership: self.leadership.clone(),
+            hub: Arc::clone(&self.hub),
+            members: Arc::clone(&self.members),
+            started: Contact::now(),
+            namespace: own_namespace(config, connection),
+        };
+        let log = DecisionLog::new(config.page_memory);
+        Page::new(Arc::new(log), Arc::new(host))
+    }
+
     /// A candidate that leaves the lease to others while it knows the hub only as it was.
     fn eligible_when_current(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
         let hub = Arc::clone(&self.hub);
@@ -288,6 +333,17 @@ fn metrics_access(
     }
 }
 
+/// The page, open to everyone if only this machine reaches it; else each reader sees what its rights allow.
+fn page_site(page: Arc<Page>, config: &Config, connection: &Connection, clock: &Clock) -> PageSite {
+    let site = PageSite::open(page);
+    if config.metrics_auth == MetricsAuth::Open && config.listen.ip().is_loopback() {
+        return site;
+    }
+    // People have tokens for the API server, whatever the audience of scrapers is.
+    let reviewer = KubeAccessReviewer::new(connection, None);
+    site.guarded(PageAccess::new(reviewer, clock.clone()))
+}
+
 async fn bind(addr: SocketAddr) -> Result<TcpListener, AppError> {
     let bound = TcpListener::bind(addr).await;
     bound.map_err(|source| AppError::Listen { addr, source })
@@ -305,11 +361,17 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
 /// The targets of the configuration, but none in the namespace of the controller, so that no object scales it to zero.
 fn target_rules(config: &Config, connection: &Connection) -> TargetRules {
     let mut rules = config.targets.clone();
-    if config.access == KubeAccess::InCluster {
-        let own = connection.namespace().to_owned();
-        rules.denied_namespaces.insert(own);
-    }
+    let own = own_namespace(config, connection);
+    rules.denied_namespaces.extend(own);
     rules
+}
+
+/// The namespace of this pod; absent outside the cluster.
+fn own_namespace(config: &Config, connection: &Connection) -> Option<String> {
+    match config.access {
+        KubeAccess::InCluster => Some(connection.namespace().to_owned()),
+        KubeAccess::Kubeconfig { .. } => None,
+    }
 }
 
 /// The members, if it is known where their Secrets are.
@@ -320,10 +382,7 @@ fn members(
     clock: &Clock,
 ) -> Option<MemberRegistry> {
     let asked = &config.members;
-    let own = || match config.access {
-        KubeAccess::InCluster => Some(connection.namespace().to_owned()),
-        KubeAccess::Kubeconfig { .. } => None,
-    };
+    let own = || own_namespace(config, &connection);
     let settings = MemberSettings {
         namespace: asked.namespace.clone().or_else(own)?,
         label: asked.secret_label.clone(),

@@ -17,7 +17,7 @@ use super::ownership::{ADOPT, OwnerKind};
 
 /// A managed autoscaler.
 #[derive(Debug, Clone)]
-pub(crate) enum Autoscaler {
+pub enum Autoscaler {
     /// Of one cluster.
     Effective(Arc<EffectiveHorizontalPodAutoscaler>),
     /// Of a fleet.
@@ -26,22 +26,22 @@ pub(crate) enum Autoscaler {
 
 /// A status: the fields that every autoscaler has, and those that only a fleet has.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Status {
+pub struct Status {
     /// The fields that every autoscaler has.
-    pub(crate) common: EffectiveHorizontalPodAutoscalerStatus,
+    pub common: EffectiveHorizontalPodAutoscalerStatus,
     /// The fields that only a fleet has.
-    pub(crate) fleet: FleetStatus,
+    pub fleet: FleetStatus,
 }
 
 /// The status fields that only a fleet has.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct FleetStatus {
+pub struct FleetStatus {
     /// Replicas that no member can take.
-    pub(crate) unassigned: Option<i32>,
+    pub unassigned: Option<i32>,
     /// A row for each member.
-    pub(crate) clusters: Option<Vec<foretide_crds::ClusterStatus>>,
+    pub clusters: Option<Vec<foretide_crds::ClusterStatus>>,
     /// What the rules remember, as text.
-    pub(crate) ledger: Option<String>,
+    pub ledger: Option<String>,
 }
 
 // === impl Autoscaler ===

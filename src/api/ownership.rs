@@ -55,6 +55,15 @@ impl OwnerKind {
         }
     }
 
+    /// The plural name of its resource, as in the paths of the API.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Effective => "effectivehorizontalpodautoscalers",
+            Self::Federated => "federatedhpas",
+        }
+    }
+
     /// `ehpa-<name>` or `fdhpa-<name>`; a name longer than the API server accepts is truncated, and a hash keeps it
     /// unique.
     #[must_use]

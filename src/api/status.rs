@@ -2,13 +2,14 @@
 //! forecaster and the command line.
 
 use foretide_crds::{
-    DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, SourceReplicas, WindowStatus,
+    ClusterStatus, DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, SourceReplicas,
+    WindowStatus,
 };
 use foretide_domain::{
     Replicas,
     autoscale::Decision,
     condition,
-    federate::Ledger,
+    federate::{self, Entry, Ledger, Member, MemberDecision},
     observation::Status,
     proposal::{ForecastDetails, Proposal, Source},
     words::excerpt,
@@ -120,6 +121,40 @@ pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
 pub(crate) fn ledger_status(ledger: &Ledger) -> String {
     // Serializing numbers and strings cannot fail.
     serde_json::to_string(ledger).unwrap_or_default()
+}
+
+/// `status.clusters` of a fleet: a member's share, and what was seen there.
+pub(crate) fn cluster_status(
+    decided: &MemberDecision,
+    observed: Option<&Member>,
+    entry: Option<&Entry>,
+    reason: String,
+) -> ClusterStatus {
+    let pods = observed.and_then(|member| member.pods);
+    let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
+    let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
+    ClusterStatus {
+        name: decided.name.clone(),
+        min: Some(decided.min.as_i32()),
+        max: Some(decided.max.as_i32()),
+        floor: (decided.floor > Replicas::ZERO).then(|| decided.floor.as_i32()),
+        current: count(|pods| pods.replicas),
+        ready: count(|pods| pods.ready),
+        pending: count(|pods| pods.unschedulable),
+        capacity: decided.capacity.map(Replicas::as_i32),
+        utilization: utilization(observed),
+        reason: Some(reason),
+        last_transfer: moved.map(Time),
+        observed: observed.and_then(|member| member.observed).map(Time),
+    }
+}
+
+/// Demand in percent of what the replicas are meant to carry.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+fn utilization(observed: Option<&Member>) -> Option<i32> {
+    let member = observed?;
+    let replicas = member.pods?.replicas.as_f64();
+    (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
 }
 
 /// The ledger of a status; `None` if the text cannot be read. Then the next decision assigns budgets again.

@@ -10,6 +10,8 @@ use super::{access::KubeArgs, servers::ServerSections};
 
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+/// The default of `--page-memory`, in MiB.
+const DEFAULT_PAGE_MEMORY: u32 = 64;
 
 /// Default of `--member-secret-label`: the convention of multicluster-runtime.
 pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
@@ -114,6 +116,15 @@ pub struct ControllerArgs {
     /// Publish no metrics of single autoscalers, for thousands of them.
     #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS", switch())]
     pub no_object_metrics: bool,
+    /// Memory for what the page shows of the last days, for all autoscalers together, in MiB. 0 keeps nothing.
+    #[arg(
+        long,
+        env = "FORETIDE_PAGE_MEMORY",
+        value_name = "MIB",
+        default_value_t = DEFAULT_PAGE_MEMORY,
+        value_parser = clap::value_parser!(u32).range(..=4096)
+    )]
+    pub page_memory: u32,
     /// Namespace in which nothing is scaled, besides the controller's own; repeatable, or comma-separated. An empty
     /// value allows all others.
     #[arg(

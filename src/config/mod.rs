@@ -121,6 +121,8 @@ pub struct Config {
     pub metrics_auth: MetricsAuth,
     /// Whether single autoscalers have metrics.
     pub object_metrics: bool,
+    /// What the page keeps of the last days, in bytes.
+    pub page_memory: usize,
     /// Which targets are scaled. In a cluster, the controller denies its own namespace too.
     pub targets: TargetRules,
     /// Time between two decisions about one object.
@@ -196,6 +198,7 @@ impl TryFrom<ControllerArgs> for Config {
             listen: args.listen,
             metrics_auth: metrics_auth(args.metrics, args.listen),
             object_metrics: !args.no_object_metrics,
+            page_memory: usize::try_from(args.page_memory).unwrap_or(0) << 20,
             targets: TargetRules {
                 denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
                 allowed_kinds: target_kinds(args.allow_target_kinds)?,

@@ -29,7 +29,7 @@ pub(super) fn record(
 }
 
 /// A sample per metric, by its identifier; of two metrics of one identifier the first.
-fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
+pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     let observation = &decided.observation.observation;
     let (pods, at) = (&observation.pods, decided.decision.at);
     let censored = is_at_its_limits(&decided.decision, pods);

@@ -45,6 +45,7 @@ use crate::{
     clock::Clock,
     forecaster::forecasts::Forecasts,
     leadership::Leadership,
+    page::DecisionLog,
     ports::{Cluster, Fleet},
     telemetry::Telemetry,
 };
@@ -75,6 +76,8 @@ pub struct Shared {
     pub forecasts: Arc<Forecasts>,
     /// The metrics.
     pub telemetry: Arc<Telemetry>,
+    /// What was decided, for the page.
+    pub page: Arc<DecisionLog>,
 }
 
 /// The controller of `EffectiveHorizontalPodAutoscaler`s.

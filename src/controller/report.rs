@@ -11,6 +11,7 @@ mod conditions;
 mod events;
 mod fingerprint;
 mod queue;
+mod record;
 mod status;
 mod written;
 
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(super) use conditions::INVALID_SPEC;
@@ -28,6 +29,7 @@ use self::{
     conditions::CACHE_STALE,
     events::Warning,
     fingerprint::StatusFingerprint,
+    record::PageInput,
     written::{NewStatus, WrittenStatus},
 };
 pub(super) use self::{queue::Reports, written::LedgerIntent};
@@ -38,6 +40,8 @@ use crate::{
         status::{condition, is_healthy, ledger_status},
         validation::Invalid,
     },
+    forecaster::forecasts::Forecasts,
+    page::{self, DecisionLog, Record},
     ports::{ClusterError, EventNote, StaleCopy},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
@@ -47,6 +51,10 @@ use crate::{
 pub(super) struct Reporter<'a> {
     /// Where counts are published.
     pub(super) telemetry: &'a Telemetry,
+    /// Where the page reads what was decided.
+    pub(super) page: &'a DecisionLog,
+    /// The forecasts in force.
+    pub(super) forecasts: &'a Forecasts,
     /// When it is reported.
     pub(super) now: Timestamp,
 }
@@ -86,6 +94,8 @@ pub(super) struct ReportInput<'a> {
     pub(super) target: &'a TargetState,
     /// Why its spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<&'a Invalid>,
+    /// How long its pods took to start, if that is measured.
+    pub(super) start_up: Option<SignedDuration>,
 }
 
 /// What the report of one kind has in addition to that of every autoscaler.
@@ -101,6 +111,8 @@ pub(super) struct Extras {
     pub(super) change: Option<String>,
     /// Whether the count is of other workloads than in the sync before.
     pub(super) is_recounted: bool,
+    /// Whether the demand of some members is missing, so that no total is known.
+    pub(super) is_partial: bool,
 }
 
 /// A condition that is False: its type, its reason, and what to do.
@@ -167,6 +179,7 @@ impl Reporter<'_> {
             state,
             target,
             invalid,
+            start_up,
         } = input;
         let autoscaler = &applied.decided.part.autoscaler;
         let decision = &applied.decided.decision;
@@ -193,6 +206,13 @@ impl Reporter<'_> {
             },
             fleet: extras.status,
         };
+        let input = PageInput {
+            forecasts: self.forecasts,
+            now: self.now,
+            start_up,
+            is_partial: extras.is_partial,
+        };
+        self.record(autoscaler, &status, Some(input.decided(applied)));
         Report {
             autoscaler: autoscaler.clone(),
             events,
@@ -200,6 +220,16 @@ impl Reporter<'_> {
                 .written
                 .unless_equal(status, applied.decided.publishes()),
         }
+    }
+
+    /// Records for the page what is reported.
+    fn record(&self, autoscaler: &Autoscaler, status: &Status, decided: Option<page::Decided<'_>>) {
+        self.page.record(Record {
+            at: self.now,
+            autoscaler,
+            status,
+            decided,
+        });
     }
 
     /// Publishes the conditions that are unhealthy. A bound or a policy that limits the count is none of them: that is what
@@ -260,6 +290,7 @@ impl Reporter<'_> {
         let known = conditions::since(known, autoscaler, self.now);
         self.publish_conditions(&state.labels, &known);
         status.common.conditions = Some(known);
+        self.record(autoscaler, &status, None);
         let status = state
             .written
             .unless_equal(status, state.written.publishes());

@@ -263,6 +263,8 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 labels, forecast, ..
             } = &gone.report;
             telemetry.forget(labels, forecast);
+            let page = &self.context.shared.page;
+            page.forget(K::KIND, &labels.namespace, &labels.name);
             self.context.kind.forget(gone);
         }
         let syncs = &mut self.syncs;

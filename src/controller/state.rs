@@ -228,6 +228,7 @@ impl<S, O> ObjectState<S, O> {
             state: &mut self.report,
             target: &self.target,
             invalid: self.invalid.as_ref(),
+            start_up: self.lead_times.measured(),
         }
     }
 }

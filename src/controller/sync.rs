@@ -168,6 +168,8 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
     fn reporter(&self, now: Timestamp) -> Reporter<'_> {
         Reporter {
             telemetry: &self.shared.telemetry,
+            page: &self.shared.page,
+            forecasts: &self.shared.forecasts,
             now,
         }
     }

@@ -229,6 +229,7 @@ impl<L: LeaseStore> Campaign<L> {
             return;
         }
         self.announced = holder.map(str::to_owned);
+        self.leadership.set_leader(self.announced.clone());
         match (token, holder) {
             (Some(token), _) => tracing::info!(epoch = token.epoch, "became the leader"),
             (None, Some(holder)) => tracing::info!(%holder, "standby: another replica leads"),

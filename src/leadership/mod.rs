@@ -49,6 +49,8 @@ pub fn identity() -> String {
 #[derive(Debug, Clone)]
 pub struct Leadership {
     right: Arc<RwLock<Right>>,
+    /// Who holds the lease, if that is known.
+    leader: Arc<RwLock<Option<String>>>,
     /// How many writes are in flight.
     writes: watch::Sender<usize>,
     clock: Clock,
@@ -79,6 +81,7 @@ impl Default for Leadership {
     fn default() -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Unlimited)),
+            leader: Arc::default(),
             writes: watch::Sender::new(0),
             clock: Clock::system(),
         }
@@ -91,6 +94,7 @@ impl Leadership {
     pub fn standby(clock: Clock) -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Elected(None))),
+            leader: Arc::default(),
             writes: watch::Sender::new(0),
             clock,
         }
@@ -102,6 +106,18 @@ impl Leadership {
         if !matches!(*right, Right::Closed) {
             *right = Right::Elected(token);
         }
+    }
+
+    /// Sets who holds the lease.
+    pub fn set_leader(&self, leader: Option<String>) {
+        *self.leader.write().unwrap_or_else(PoisonError::into_inner) = leader;
+    }
+
+    /// Who holds the lease, as it names them; absent if that is not known, or without an election.
+    #[must_use]
+    pub fn leader(&self) -> Option<String> {
+        let leader = self.leader.read().unwrap_or_else(PoisonError::into_inner);
+        leader.clone()
     }
 
     /// Ends the right to write for good, while the lease is still held.

@@ -27,6 +27,7 @@ mod isolation;
 mod keda;
 mod lost_status;
 mod metric_mode;
+mod page;
 mod stale_copies;
 mod stored_status;
 
@@ -59,6 +60,7 @@ impl World {
         forecasts: &Arc<Forecasts>,
     ) -> EffectiveController<FakeCluster> {
         let shared = Shared {
+            page: Arc::default(),
             forecasts: Arc::clone(forecasts),
             telemetry: Arc::<Telemetry>::default(),
         };
@@ -577,6 +579,7 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
     let leadership = Leadership::standby(world.clock.clone());
     let telemetry = Arc::<Telemetry>::default();
     let shared = Shared {
+        page: Arc::default(),
         forecasts: Arc::default(),
         telemetry: Arc::clone(&telemetry),
     };

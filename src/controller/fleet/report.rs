@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use foretide_crds::ClusterStatus;
 use foretide_domain::{
-    Replicas,
     autoscale::ConditionKind,
-    federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
+    federate::{self, Ledger, Member, MemberDecision, Reason},
     observation::Status,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
     apply::MemberApplied,
@@ -27,7 +25,7 @@ use crate::{
     api::{
         autoscaler::FleetStatus,
         ownership::ADOPT,
-        status::{condition, decided_condition, ledger_status},
+        status::{cluster_status, condition, decided_condition, ledger_status},
     },
     controller::{
         apply::{Applied, Effect},
@@ -52,6 +50,7 @@ pub(super) fn report<M>(
         events: events(&fleet, applied, &mut of_kind.members),
         change: change(&fleet, applied, &mut of_kind.desired),
         is_recounted: of_kind.is_recounted,
+        is_partial: fleet.whole.total.demand.is_none(),
     };
     let rows = extras.status.clusters.iter().flatten();
     let shares = rows.map(|row| {
@@ -175,7 +174,7 @@ fn status<M>(
         let view = fleet.observed.members.get(&decided.name);
         let of_secret = view.and_then(|member| member.view.secret_problem.as_deref());
         let reason = with_notes(reason, notes(decided, observed, record, of_secret));
-        cluster(decided, observed, ledger.members.get(&decided.name), reason)
+        cluster_status(decided, observed, ledger.members.get(&decided.name), reason)
     });
     FleetStatus {
         unassigned: Some(fleet.decision.unassigned.as_i32()),
@@ -212,37 +211,4 @@ fn notes(
         )
     });
     problems.chain(raised).collect()
-}
-
-fn cluster(
-    decided: &MemberDecision,
-    observed: Option<&Member>,
-    entry: Option<&Entry>,
-    reason: String,
-) -> ClusterStatus {
-    let pods = observed.and_then(|member| member.pods);
-    let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
-    let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
-    ClusterStatus {
-        name: decided.name.clone(),
-        min: Some(decided.min.as_i32()),
-        max: Some(decided.max.as_i32()),
-        floor: (decided.floor > Replicas::ZERO).then(|| decided.floor.as_i32()),
-        current: count(|pods| pods.replicas),
-        ready: count(|pods| pods.ready),
-        pending: count(|pods| pods.unschedulable),
-        capacity: decided.capacity.map(Replicas::as_i32),
-        utilization: utilization(observed),
-        reason: Some(reason),
-        last_transfer: moved.map(Time),
-        observed: observed.and_then(|member| member.observed).map(Time),
-    }
-}
-
-/// Demand in percent of what the replicas are meant to carry.
-#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-fn utilization(observed: Option<&Member>) -> Option<i32> {
-    let member = observed?;
-    let replicas = member.pods?.replicas.as_f64();
-    (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
 }

@@ -206,6 +206,7 @@ async fn an_object_that_is_deleted_while_its_sync_runs_leaves_no_metric_series()
     let mut world = World::new(fake);
     let telemetry = Arc::<Telemetry>::default();
     let shared = Shared {
+        page: Arc::default(),
         forecasts: Arc::default(),
         telemetry: Arc::clone(&telemetry),
     };

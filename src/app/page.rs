@@ -1,0 +1,138 @@
+//! The page of a controller: what it tells of its process, and the task that compares autoscalers with a plain HPA.
+
+use std::{fmt, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Fleets;
+use crate::{
+    adapters::{
+        kube::{KubeCluster, WatchReport},
+        members::{MemberRegistry, MemberReport},
+    },
+    clock::{Clock, Contact},
+    leadership::Leadership,
+    page::{Health, Host, MemberState, Page, api::SourceHealth},
+    ports::ServerHealth,
+    telemetry::Telemetry,
+};
+
+/// The longest that a watch that works receives nothing, in seconds.
+const WATCH_SILENCE: f64 = 60.0;
+/// The time between two comparisons with a plain HPA, so that they take little of a processor.
+const BETWEEN: SignedDuration = SignedDuration::from_millis(100);
+/// The time between two looks for one that is due.
+const IDLE: SignedDuration = SignedDuration::from_secs(30);
+
+/// This process, as the page tells of it.
+pub(super) struct PageHost {
+    pub(super) clock: Clock,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) leadership: Leadership,
+    pub(super) hub: Arc<KubeCluster>,
+    pub(super) members: Arc<Fleets>,
+    pub(super) started: Contact,
+    pub(super) namespace: Option<String>,
+}
+
+// === impl PageHost ===
+
+impl fmt::Debug for PageHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageHost").finish_non_exhaustive()
+    }
+}
+
+impl Host for PageHost {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn leads(&self) -> bool {
+        self.leadership.may_act()
+    }
+
+    fn namespace(&self) -> Option<String> {
+        self.namespace.clone()
+    }
+
+    fn leader(&self) -> Option<String> {
+        self.leadership.leader()
+    }
+
+    fn health(&self) -> Health {
+        let watches = self.hub.watches();
+        let watches = watches.iter().map(|watch| self.watch(watch));
+        let servers = self.telemetry.servers();
+        Health {
+            unready: self.telemetry.unready(),
+            lag_seconds: self.telemetry.lag_seconds(),
+            sources: watches.chain(servers.into_iter().map(server)).collect(),
+        }
+    }
+
+    fn members(&self) -> Vec<MemberState> {
+        let reports = self.members.members.as_ref().map(MemberRegistry::reports);
+        let reports = reports.into_iter().flatten();
+        reports.map(member).collect()
+    }
+}
+
+impl PageHost {
+    fn watch(&self, watch: &WatchReport) -> SourceHealth {
+        let age = watch.silent_since(self.started).age().as_secs_f64();
+        let silent = age > WATCH_SILENCE;
+        let problem = match &watch.failing {
+            Some(failure) => failure.clone(),
+            None if silent => format!("nothing received for {age:.0} s"),
+            None if watch.unreadable > 0 => {
+                format!("{} objects cannot be decoded", watch.unreadable)
+            }
+            None => String::new(),
+        };
+        SourceHealth {
+            name: format!("watch of {}", watch.kind),
+            healthy: problem.is_empty(),
+            age_seconds: Some(age),
+            errors: watch.errors,
+            problem,
+        }
+    }
+}
+
+fn server(server: ServerHealth) -> SourceHealth {
+    let hangs = "several queries in a row were not answered";
+    let hangs = server.is_circuit_open.then(|| hangs.to_owned());
+    let problem = hangs.or(server.credential_problem).unwrap_or_default();
+    SourceHealth {
+        name: format!("Prometheus {}", server.name),
+        healthy: problem.is_empty(),
+        age_seconds: None,
+        errors: 0,
+        problem,
+    }
+}
+
+fn member(report: MemberReport) -> MemberState {
+    let silence = report.silence.map(|silence| silence.as_secs_f64());
+    MemberState {
+        name: report.name,
+        ready: report.ready,
+        silent_seconds: silence.filter(|_| !report.ready),
+    }
+}
+
+/// Keeps what the page says about all autoscalers beside a plain HPA at most an hour old.
+pub(super) async fn compare(page: Arc<Page>, clock: Clock) {
+    loop {
+        let next = Arc::clone(&page);
+        // Simulates days, off the threads on which syncs run.
+        let found = tokio::task::spawn_blocking(move || next.refresh_worth()).await;
+        let pause = if found.unwrap_or(false) {
+            BETWEEN
+        } else {
+            IDLE
+        };
+        clock.sleep(pause).await;
+    }
+}

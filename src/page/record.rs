@@ -1,0 +1,208 @@
+//! What a sync, or a simulated run, tells of one autoscaler, and what is kept of the last time.
+
+use std::sync::Arc;
+
+use foretide_domain::{
+    Replicas,
+    autoscale::Decision,
+    lead_time::LeadTime,
+    proposal::{Source, Unit},
+    sim::PodTemplate,
+    workload::Workload,
+};
+use foretide_models::Forecast;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    api::{ObjectKey, Word},
+    block::{Column, Expected, MetricRow},
+    rows::Snapshot,
+};
+use crate::api::autoscaler::{Autoscaler, Status};
+
+/// A minute, in which a forecast is read at its end.
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// What was reported of one autoscaler, and what was decided, if anything was.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// The object.
+    pub autoscaler: &'a Autoscaler,
+    /// Its status as it is reported.
+    pub status: &'a Status,
+    /// Absent if nothing could be decided.
+    pub decided: Option<Decided<'a>>,
+}
+
+/// A decision, and what it was made from.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    /// What was decided about.
+    pub workload: &'a Arc<Workload>,
+    /// The decision.
+    pub decision: &'a Decision,
+    /// The count after it was carried out.
+    pub current: Replicas,
+    /// How many replicas serve.
+    pub ready: Replicas,
+    /// The demand of each metric, with its forecast.
+    pub metrics: Vec<MetricRecord>,
+    /// What a replica is like, if that is known.
+    pub template: Option<PodTemplate>,
+    /// How long a replica took to start, if that was measured.
+    pub start_up: Option<SignedDuration>,
+}
+
+/// The demand of one metric.
+#[derive(Clone, Debug)]
+pub struct MetricRecord {
+    /// Its identifier.
+    pub name: String,
+    /// The total, in its base unit; absent if it could not be measured.
+    pub demand: Option<f64>,
+    /// What one replica carries, in the same unit.
+    pub per_replica: Option<f64>,
+    /// The forecast in force, and the lead time that it is read at.
+    pub forecast: Option<(Arc<Forecast>, LeadTime)>,
+}
+
+/// What is known of an autoscaler now.
+#[derive(Debug)]
+pub(super) struct Latest {
+    pub(super) key: ObjectKey,
+    pub(super) at: Timestamp,
+    pub(super) autoscaler: Autoscaler,
+    pub(super) status: Status,
+    pub(super) word: Word,
+    /// The last decision; absent before the first.
+    pub(super) decided: Option<Arc<LastDecision>>,
+}
+
+/// The last decision about an autoscaler, as far as its status does not have it.
+#[derive(Debug)]
+pub(super) struct LastDecision {
+    pub(super) workload: Arc<Workload>,
+    pub(super) ready: Replicas,
+    pub(super) metrics: Vec<MetricRecord>,
+    /// Of each proposal, in the order of the status.
+    pub(super) units: Vec<Unit>,
+    pub(super) template: Option<PodTemplate>,
+    pub(super) start_up: Option<SignedDuration>,
+}
+
+/// Everything that is recorded of one autoscaler, to be read without a lock.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) latest: Arc<Latest>,
+    pub(super) minutes: Snapshot,
+    /// The first recorded minute and the end of the last one, in seconds since 1970.
+    pub(super) span: Option<(i64, i64)>,
+}
+
+/// How many replicas the demand needs, before rounding; of several metrics the one that needs the most.
+pub(super) fn needed(metrics: &[MetricRecord]) -> Option<f64> {
+    let needed = metrics.iter().filter_map(MetricRecord::needed);
+    needed.reduce(f64::max)
+}
+
+// === impl Decided ===
+
+impl Decided<'_> {
+    /// The known counts of its minute; `acted` if what was decided is what scales the workload.
+    pub(super) fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
+        let decision = self.decision;
+        let bounds = decision.bounds;
+        let known = [
+            (Column::Current, Some(self.current)),
+            (Column::Ready, Some(self.ready)),
+            (Column::Observed, decision.largest(Source::Observed)),
+            (Column::Forecast, decision.largest(Source::Forecast)),
+            (Column::Cron, decision.largest(Source::Cron)),
+            (Column::Highest, decision.maximum),
+            (Column::Stabilized, Some(decision.stabilized)),
+            (Column::Limited, Some(decision.limited)),
+            (Column::Desired, Some(decision.desired)),
+            (Column::Floor, decision.floor),
+            (Column::Min, Some(bounds.min)),
+            (Column::Max, Some(bounds.max)),
+            (Column::Acted, Some(Replicas::new(acted.into()))),
+        ];
+        let known = known.into_iter();
+        known
+            .filter_map(|(column, count)| Some((column, count?.get())))
+            .collect()
+    }
+
+    pub(super) fn rows(&self) -> Vec<MetricRow<'_>> {
+        let metrics = self.metrics.iter();
+        let row = |metric| {
+            let &MetricRecord {
+                ref name,
+                demand,
+                per_replica,
+                ..
+            } = metric;
+            MetricRow {
+                name,
+                demand,
+                per_replica,
+            }
+        };
+        metrics.map(row).collect()
+    }
+}
+
+// === impl MetricRecord ===
+
+impl MetricRecord {
+    fn needed(&self) -> Option<f64> {
+        Some(self.demand? / self.per_replica?)
+    }
+
+    /// What is forecast for the minute that begins a lead time after `at`, in replicas.
+    pub(super) fn expected(&self, at: Timestamp) -> Option<Expected> {
+        let (forecast, lead_time) = self.forecast.as_ref()?;
+        let target = self.per_replica?;
+        let begin = at
+            .checked_add(lead_time.span)
+            .ok()?
+            .as_second()
+            .div_euclid(60)
+            * 60;
+        let end = Timestamp::from_second(begin)
+            .ok()?
+            .checked_add(MINUTE)
+            .ok()?;
+        let made = forecast
+            .samples()
+            .take_while(|sample| sample.at <= end)
+            .last()?;
+        Some(Expected {
+            at: begin,
+            value: made.value / target,
+            upper: made.upper.map(|upper| upper / target),
+        })
+    }
+}
+
+// === impl LastDecision ===
+
+impl LastDecision {
+    pub(super) fn of(decided: Decided<'_>) -> Self {
+        Self {
+            workload: Arc::clone(decided.workload),
+            ready: decided.ready,
+            units: decided
+                .decision
+                .proposals
+                .iter()
+                .map(|proposal| proposal.unit)
+                .collect(),
+            metrics: decided.metrics,
+            template: decided.template,
+            start_up: decided.start_up,
+        }
+    }
+}
