@@ -7,6 +7,7 @@
 
 use std::{
     cmp::Reverse,
+    convert::Infallible,
     future::Future,
     net::IpAddr,
     pin::Pin,
@@ -17,9 +18,12 @@ use std::{
     task::{Context, Poll},
 };
 
+use axum::{BoxError, Router, body::Bytes};
 use futures::{Stream, StreamExt};
+use http::{Request, Response};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::task::{AbortHandle, JoinSet};
+use tower::ServiceExt as _;
 
 /// What one connection does.
 #[derive(Debug, Default)]
@@ -122,6 +126,21 @@ impl Activity {
         self.last_request.store(place, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(Arc::clone(self))
+    }
+
+    /// The router's answer to a request, which is in flight until its body has been sent.
+    pub(super) fn answer<B>(
+        self: &Arc<Self>,
+        router: Router,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<BodyInFlight<axum::body::Body>>, Infallible>> + use<B>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let in_flight = self.request();
+        let response = router.oneshot(request.map(axum::body::Body::new));
+        async { Ok(response.await?.map(|body| in_flight.until_sent(body))) }
     }
 
     fn rank(&self) -> (bool, u64) {

@@ -20,6 +20,7 @@ mod failure;
 mod identity;
 pub mod keda;
 pub mod metrics_api;
+pub mod page;
 mod probes;
 mod reviews;
 mod serve;

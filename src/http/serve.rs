@@ -1,29 +1,35 @@
-//! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request, and on how
-//! many are open at a time.
+//! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request and to take
+//! what is sent, and on how many are open at a time.
 
-use std::{io, net::IpAddr, time::Duration};
+mod patience;
+
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use futures::{Stream, StreamExt, stream};
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use http::Request;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
 };
 
-use super::connections::{ConnectionLimits, serve_connections};
+use self::patience::Patience;
+use super::connections::{Activity, ConnectionLimits, serve_connections};
 
-/// Probes and a few scrapers need less than ten; they may come from one address.
+/// Probes and a few scrapers need less than ten; they may come from one address. The streams of the page have half of them
+/// at most. A new connection is always served: at the limit, one that answers no request is closed for it.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 64,
     of_peer: 64,
 };
 /// How long the header of a request may take.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take none of an answer: meanwhile the answer is in memory.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of a request's header is kept of one connection, and of an answer that its reader is slow to take.
+const BUFFER_MAX: usize = 64 * 1024;
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,18 +68,21 @@ where
     S: Stream<Item = (IpAddr, I)> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let serve_one = |_peer, stream, _activity| serve_one(stream, router.clone());
+    let serve_one = |_peer, stream, activity| serve_one(stream, activity, router.clone());
     serve_connections(incoming, LIMITS, serve_one).await;
 }
 
-async fn serve_one<I>(stream: I, router: Router)
+async fn serve_one<I>(stream: I, activity: Arc<Activity>, router: Router)
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let service =
+        service_fn(move |request: Request<Incoming>| activity.answer(router.clone(), request));
     let served: Result<(), hyper::Error> = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .max_buf_size(BUFFER_MAX)
+        .serve_connection(TokioIo::new(Patience::new(stream, UNREAD_TIMEOUT)), service)
         .await;
     if let Err(error) = served {
         tracing::debug!(error = %io::Error::other(error), "connection of the HTTP port ended");
@@ -97,7 +106,10 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn router() -> Router {
-        Router::new().route("/", get(|| async { "ok\n" }))
+        let large = || async { "a".repeat(BUFFER_MAX * 4) };
+        Router::new()
+            .route("/", get(|| async { "ok\n" }))
+            .route("/large", get(large))
     }
 
     /// What the server sends until it closes the connection.
@@ -146,6 +158,52 @@ mod tests {
         let answer = received(second).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         drop((sender, idle));
+        served.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_an_answer_is_left() {
+        let (mut client, of_server) = duplex(1024);
+        let served = tokio::spawn(serve_plain(stream::iter([(PEER, of_server)]), router()));
+        let request = b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        // As long as it takes a little, it is served.
+        for _ in 0..3 {
+            tokio::time::sleep(UNREAD_TIMEOUT / 2).await;
+            client.read_exact(&mut [0; 1024]).await.unwrap();
+        }
+        assert!(!served.is_finished());
+        tokio::time::sleep(UNREAD_TIMEOUT * 2).await;
+        assert!(served.is_finished());
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_that_do_not_read_keep_no_probe_out() {
+        let (sender, incoming) = mpsc::unbounded();
+        let served = tokio::spawn(serve_plain(incoming, router()));
+        let open = |peer| {
+            let (client, of_server) = duplex(1024);
+            sender.unbounded_send((peer, of_server)).unwrap();
+            client
+        };
+        let mut slow = Vec::new();
+        for _ in 0..LIMITS.total {
+            let mut client = open(PEER);
+            let request = b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n";
+            client.write_all(request).await.unwrap();
+            // Its answer has begun.
+            client.read_exact(&mut [0; 8]).await.unwrap();
+            slow.push(client);
+        }
+        let kubelet = IpAddr::from([10, 0, 0, 1]);
+        for _ in 0..3 {
+            let mut probe = open(kubelet);
+            probe.write_all(REQUEST).await.unwrap();
+            let answer = timeout(Duration::from_secs(1), received(probe)).await;
+            assert!(answer.unwrap().starts_with("HTTP/1.1 200 OK"));
+        }
+        drop((sender, slow));
         served.await.unwrap();
     }
 }

@@ -27,7 +27,6 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tower::ServiceExt as _;
 
 use super::{
     connections::{Activity, ConnectionLimits, serve_connections},
@@ -229,14 +228,9 @@ impl Connection {
         } = opened;
         let builder = builder(is_http2, requests_max);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let in_flight = activity.request();
             request.extensions_mut().insert(certificates.clone());
             request.extensions_mut().insert(peer);
-            let response = router.clone().oneshot(request);
-            async move {
-                let response = response.await;
-                response.map(|response| response.map(|body| in_flight.until_sent(body)))
-            }
+            activity.answer(router.clone(), request)
         });
         let served = builder.serve_connection(TokioIo::new(stream), service);
         let mut served = std::pin::pin!(served);

@@ -1,0 +1,196 @@
+//! Which namespaces the bearer of a token may read on the page: those where the reader may list both kinds of autoscalers.
+//!
+//! Someone who may list them in all namespaces is asked about once; for others, each namespace that has autoscalers is
+//! asked about, or the one alone that the request names. There is a limit to how many are, and how long that takes; what
+//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and requests with the same token share reviews.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, pin::pin, time::Duration};
+
+use axum::http::HeaderMap;
+use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
+use tokio::time::sleep;
+
+use super::{Reader, Refusal};
+use crate::{
+    clock::Clock,
+    http::{
+        access::{Denied, bearer},
+        reviews::{Digest, Reviews},
+    },
+    page::Visible,
+    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
+};
+
+/// Group and resource of the kinds of autoscalers.
+const KINDS: [(&str, &str); 2] = [
+    ("autoscaling.crane.io", "effectivehorizontalpodautoscalers"),
+    ("autoscaling.foretide.io", "federatedhpas"),
+];
+/// How many readers' reviews are in flight.
+const READERS_AT_A_TIME: usize = 4;
+/// How many namespaces of one reader are reviewed at a time.
+const NAMESPACES_AT_A_TIME: usize = 4;
+/// How many namespaces are reviewed for one reader, the first ones by name: reviews of more would take too long.
+const NAMESPACES_MAX: usize = 500;
+/// How long that may take, which leaves time for the other reviews of the reader.
+const NAMESPACES_DEADLINE: Duration = Duration::from_secs(3);
+/// How many verdicts are kept: any client that reaches the port chooses tokens.
+const VERDICTS_MAX: usize = 256;
+
+/// The namespaces that have autoscalers now.
+pub(super) type Namespaces = dyn Fn() -> BTreeSet<String> + Send + Sync;
+
+/// Lets readers in.
+pub(super) trait Admission: Send + Sync + 'static {
+    fn admit<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        named: Option<&'a str>,
+        namespaces: &'a Namespaces,
+    ) -> BoxFuture<'a, Result<Reader, Refusal>>;
+}
+
+/// Readers as an API server reviews them.
+pub struct PageAccess<R> {
+    reviewer: R,
+    /// The reader of a token; none if it is of no user.
+    verdicts: Reviews<Option<Reader>>,
+}
+
+// === impl PageAccess ===
+
+impl<R> std::fmt::Debug for PageAccess<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageAccess").finish_non_exhaustive()
+    }
+}
+
+impl<R: AccessReviewer> PageAccess<R> {
+    /// Access as this reviewer decides.
+    #[must_use]
+    pub fn new(reviewer: R, clock: Clock) -> Self {
+        let verdicts = Reviews::new("reader of the page", clock, VERDICTS_MAX, READERS_AT_A_TIME);
+        Self { reviewer, verdicts }
+    }
+
+    async fn review(
+        &self,
+        token: &BearerToken,
+        namespaces: BTreeSet<String>,
+    ) -> Result<Option<Reader>, ClusterError> {
+        let Some(user) = self.reviewer.user(token).await? else {
+            return Ok(None);
+        };
+        if self.may_list(&user, "").await? {
+            return Ok(Some(Reader {
+                name: Some(user.name),
+                ..Reader::of_all()
+            }));
+        }
+        let (visible, unreviewed) = self.visible_to(&user, namespaces).await?;
+        Ok(Some(Reader {
+            name: Some(user.name),
+            visible: Visible::Namespaces(visible),
+            unreviewed,
+        }))
+    }
+
+    /// Which of these namespaces a user may see, and how many could not be asked about.
+    async fn visible_to(
+        &self,
+        user: &User,
+        namespaces: BTreeSet<String>,
+    ) -> Result<(BTreeSet<String>, usize), ClusterError> {
+        let all = namespaces.len();
+        let asked = namespaces.into_iter().take(NAMESPACES_MAX);
+        let reviews = stream::iter(asked).map(|namespace| async move {
+            let is_visible = self.may_list(user, &namespace).await?;
+            Ok::<_, ClusterError>((namespace, is_visible))
+        });
+        let reviews = reviews.buffer_unordered(NAMESPACES_AT_A_TIME);
+        let mut reviews = pin!(reviews.take_until(sleep(NAMESPACES_DEADLINE)));
+        let (mut visible, mut reviewed) = (BTreeSet::new(), 0);
+        while let Some((namespace, is_visible)) = reviews.try_next().await? {
+            reviewed += 1;
+            visible.extend(is_visible.then_some(namespace));
+        }
+        Ok((visible, all - reviewed))
+    }
+
+    /// Whether a user may list both kinds of autoscalers in a namespace; in all, if it is empty.
+    async fn may_list(&self, user: &User, namespace: &str) -> Result<bool, ClusterError> {
+        for (group, resource) in KINDS {
+            let access = Access::Resource(ResourceAccess {
+                verb: "list".to_owned(),
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                namespace: namespace.to_owned(),
+                ..ResourceAccess::default()
+            });
+            if !self.reviewer.is_allowed(user, &access).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<R: AccessReviewer> Admission for PageAccess<R> {
+    fn admit<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        named: Option<&'a str>,
+        namespaces: &'a Namespaces,
+    ) -> BoxFuture<'a, Result<Reader, Refusal>> {
+        Box::pin(async move {
+            let token = bearer(headers).ok_or(Denied::Unauthorized)?;
+            let mut asked = namespaces();
+            let about = format!("{} {}", named.unwrap_or_default(), token.expose());
+            if let Some(named) = named {
+                asked.retain(|namespace| namespace == named);
+            }
+            let is_empty = asked.is_empty();
+            let review = self.review(&token, asked);
+            let verdict = self.verdicts.get(Digest::of(&about), review).await;
+            let reader = verdict.map_err(|_| Denied::Unknown)?;
+            let reader = reader.ok_or(Denied::Unauthorized)?;
+            // Of a namespace that is named, nothing says whether it is there.
+            if named.is_none() && !is_empty && reader.sees_nothing() {
+                return Err(reader.refused());
+            }
+            Ok(reader)
+        })
+    }
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// One whom nobody asks for a name.
+    pub(super) fn of_all() -> Self {
+        Self {
+            name: None,
+            visible: Visible::All,
+            unreviewed: 0,
+        }
+    }
+
+    fn sees_nothing(&self) -> bool {
+        matches!(&self.visible, Visible::Namespaces(visible) if visible.is_empty())
+    }
+
+    fn refused(self) -> Refusal {
+        let user = self.name.unwrap_or_default();
+        if self.unreviewed == 0 {
+            return Denied::Forbidden { user }.into();
+        }
+        Refusal::forbidden(format!(
+            "user {user:?} cannot list effectivehorizontalpodautoscalers and federatedhpas in any namespace that could be \
+             asked about, but {} could not; open an autoscaler by its address, or bind the ClusterRole ehpa-viewer in all",
+            self.unreviewed
+        ))
+    }
+}

@@ -1,0 +1,237 @@
+//! Admission with a reviewer whose users have rights of their own.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use axum::http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+
+use super::*;
+
+/// What was asked: the user, and the namespace and the resource that the user would list.
+type Asked = (String, String, String);
+
+#[derive(Clone, Default)]
+struct FakeReviewer {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    /// Namespaces in which a user may list a resource; an empty one for all.
+    rights: BTreeMap<&'static str, Vec<(&'static str, &'static str)>>,
+}
+
+impl AccessReviewer for FakeReviewer {
+    async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
+        let name = token.expose().to_owned();
+        if name == "fails" {
+            return Err(ClusterError::Unreachable {
+                what: "the review".into(),
+                message: "HTTP 500".into(),
+            });
+        }
+        let is_known = self.rights.contains_key(&*name);
+        Ok(is_known.then(|| User {
+            name,
+            ..User::default()
+        }))
+    }
+
+    async fn is_allowed(&self, user: &User, access: &Access) -> Result<bool, ClusterError> {
+        let Access::Resource(access) = access else {
+            panic!("{access:?}");
+        };
+        assert_eq!(access.verb, "list");
+        let asked = (
+            user.name.clone(),
+            access.namespace.clone(),
+            access.resource.clone(),
+        );
+        self.asked.lock().unwrap().push(asked);
+        if access.namespace.starts_with("slow") {
+            sleep(Duration::from_secs(1)).await;
+        }
+        let wanted = (&*access.namespace, &*access.resource);
+        Ok(self.rights[&*user.name].contains(&wanted))
+    }
+}
+
+const EHPAS: &str = "effectivehorizontalpodautoscalers";
+const FLEETS: &str = "federatedhpas";
+
+/// Admission while autoscalers are in the namespaces `shop` and `bank`.
+struct Door {
+    reviewer: FakeReviewer,
+    clock: Clock,
+    access: PageAccess<FakeReviewer>,
+}
+
+impl Door {
+    fn new() -> Self {
+        let rights = BTreeMap::from([
+            ("root", vec![("", EHPAS), ("", FLEETS)]),
+            (
+                "shopkeeper",
+                vec![("shop", EHPAS), ("shop", FLEETS), ("garden", EHPAS)],
+            ),
+            // Of one kind alone.
+            ("half", vec![("", EHPAS), ("bank", FLEETS), ("shop", EHPAS)]),
+            ("nobody", vec![]),
+        ]);
+        let reviewer = FakeReviewer {
+            rights,
+            ..FakeReviewer::default()
+        };
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+        let access = PageAccess::new(reviewer.clone(), clock.clone());
+        Self {
+            reviewer,
+            clock,
+            access,
+        }
+    }
+
+    async fn admit(&self, authorization: &[&'static str]) -> Result<Visible, Refusal> {
+        self.admit_among(authorization, None, &["bank", "shop"])
+            .await
+    }
+
+    async fn admit_among(
+        &self,
+        authorization: &[&'static str],
+        named: Option<&str>,
+        namespaces: &[&str],
+    ) -> Result<Visible, Refusal> {
+        let mut headers = HeaderMap::new();
+        for value in authorization {
+            headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        let namespaces: BTreeSet<String> = namespaces.iter().map(ToString::to_string).collect();
+        let namespaces = move || namespaces.clone();
+        let reader = self.access.admit(&headers, named, &namespaces).await?;
+        Ok(reader.visible)
+    }
+
+    fn asked(&self) -> usize {
+        std::mem::take(&mut *self.reviewer.asked.lock().unwrap()).len()
+    }
+}
+
+fn only(namespaces: &[&str]) -> Visible {
+    Visible::Namespaces(namespaces.iter().map(ToString::to_string).collect())
+}
+
+#[tokio::test]
+async fn a_reader_sees_the_namespaces_where_both_kinds_may_be_listed() {
+    let door = Door::new();
+    assert_eq!(door.admit(&["Bearer root"]).await, Ok(Visible::All));
+    assert_eq!(door.asked(), 2, "no namespace is asked about");
+    assert_eq!(
+        door.admit(&["Bearer shopkeeper"]).await,
+        Ok(only(&["shop"]))
+    );
+    let refused = door.admit(&["Bearer half"]).await.unwrap_err();
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let refused = door.admit(&["Bearer nobody"]).await.unwrap_err();
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert!(
+        refused.message.starts_with("user \"nobody\" cannot list"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn where_there_is_nothing_to_see_nobody_is_refused() {
+    let door = Door::new();
+    assert_eq!(
+        door.admit_among(&["Bearer nobody"], None, &[]).await,
+        Ok(only(&[]))
+    );
+}
+
+#[tokio::test]
+async fn a_missing_or_wrong_token_is_401_and_an_unknown_verdict_503() {
+    let door = Door::new();
+    for (authorization, status) in [
+        (&[][..], StatusCode::UNAUTHORIZED),
+        (&["Bearer stranger"], StatusCode::UNAUTHORIZED),
+        (&["Basic cm9vdDo="], StatusCode::UNAUTHORIZED),
+        (&["Bearer root", "Bearer root"], StatusCode::UNAUTHORIZED),
+        (&["Bearer fails"], StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let refused = door.admit(authorization).await.unwrap_err();
+        assert_eq!(refused.status, status, "{authorization:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_is_used_for_ten_seconds() {
+    let door = Door::new();
+    let first = door.admit(&["Bearer shopkeeper"]).await;
+    assert!(door.asked() > 0);
+    door.clock.advance(std::time::Duration::from_secs(9));
+    assert_eq!(door.admit(&["Bearer shopkeeper"]).await, first);
+    assert_eq!(door.asked(), 0);
+    door.clock.advance(std::time::Duration::from_secs(1));
+    assert_eq!(door.admit(&["Bearer shopkeeper"]).await, first);
+    assert!(door.asked() > 0);
+}
+
+#[tokio::test]
+async fn of_a_request_that_names_a_namespace_only_that_one_is_asked_about() {
+    let door = Door::new();
+    let admit = async |token, named| {
+        let there = ["bank", "shop"];
+        door.admit_among(&[token], Some(named), &there).await
+    };
+    assert_eq!(
+        admit("Bearer shopkeeper", "shop").await,
+        Ok(only(&["shop"]))
+    );
+    assert_eq!(door.asked(), 1 + 2, "all, and shop");
+    // Nothing tells whether a namespace that one may not see is there.
+    for named in ["bank", "absent"] {
+        assert_eq!(admit("Bearer shopkeeper", named).await, Ok(only(&[])));
+    }
+    assert_eq!(admit("Bearer root", "shop").await, Ok(Visible::All));
+    let refused = admit("Bearer stranger", "shop").await.unwrap_err();
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reviewed_in_time_counts() {
+    let door = Door::new();
+    let slow = (0..20).map(|number| format!("slow-{number}"));
+    let mut there: Vec<String> = slow.collect();
+    there.insert(0, "shop".to_owned());
+    let there: Vec<&str> = there.iter().map(|name| &**name).collect();
+    let found = door.admit_among(&["Bearer shopkeeper"], None, &there).await;
+    assert_eq!(found, Ok(only(&["shop"])));
+    let refused = door.admit_among(&["Bearer nobody"], None, &there).await;
+    let message = refused.unwrap_err().message;
+    assert!(
+        message.contains(" could not; open an autoscaler"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn five_hundred_namespaces_are_asked_about_and_the_rest_is_said() {
+    let door = Door::new();
+    let there: Vec<String> = (0..NAMESPACES_MAX + 7)
+        .map(|it| format!("n{it:03}"))
+        .collect();
+    let there: Vec<&str> = there.iter().map(|name| &**name).collect();
+    let refused = door.admit_among(&["Bearer nobody"], None, &there).await;
+    let message = refused.unwrap_err().message;
+    assert!(message.contains("but 7 could not"), "{message}");
+}
+
+#[test]
+fn both_kinds_are_asked_about_by_their_names() {
+    let definitions = foretide_crds::definitions();
+    for (group, plural) in KINDS {
+        let mut specs = definitions.iter().map(|definition| &definition.spec);
+        let is_defined = specs.any(|spec| spec.group == group && spec.names.plural == plural);
+        assert!(is_defined, "{group} {plural}");
+    }
+}

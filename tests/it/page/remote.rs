@@ -1,0 +1,484 @@
+//! `foretide ui`: a page of a controller, read at its address and through the port-forward of a fake API server, with the
+//! token of a kubeconfig or of a service account.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get as on_get, post},
+};
+use foretide::{
+    adapters::remote_page::{
+        PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
+    },
+    clock::Clock,
+    http::page::{PageAccess, PageSite, proxy},
+    page::{Host, Page},
+};
+use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+};
+
+use super::{Answer, answer, attacks::Reviewer, get, request};
+
+const OVERVIEW: &str = "/api/v1/overview";
+
+/// A process of the controller that leads or stands by.
+#[derive(Debug)]
+struct Process {
+    leads: bool,
+}
+
+impl Host for Process {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn leads(&self) -> bool {
+        self.leads
+    }
+}
+
+/// Serves a router on this machine; returns its port, and what ends it.
+async fn serve(router: Router) -> (u16, AbortHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let served = tokio::spawn(async move { axum::serve(listener, router).await });
+    (port, served.abort_handle())
+}
+
+/// The controller's own router: readers need a token of [`Reviewer`].
+async fn controller(leads: bool) -> (u16, AbortHandle) {
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let page = Page::new(Arc::default(), Arc::new(Process { leads }));
+    let site = PageSite::open(Arc::new(page));
+    serve(site.guarded(PageAccess::new(Reviewer, clock)).router()).await
+}
+
+/// A kubeconfig whose user has these fields.
+fn kubeconfig(name: &str, server: u16, user: &Value) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("ui-{name}.kubeconfig"));
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
+        "clusters": [{ "name": "test", "cluster": { "server": format!("http://127.0.0.1:{server}") } }],
+        "users": [{ "name": "test", "user": user }],
+    });
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+fn address(kubeconfig: PathBuf, url: &str, account: Option<&str>) -> RemotePageSettings {
+    RemotePageSettings {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        location: PageLocation::Address {
+            url: url.parse().unwrap(),
+            ca_file: None,
+        },
+        account: account.map(|name| ServiceAccount {
+            namespace: "monitoring".to_owned(),
+            name: name.to_owned(),
+        }),
+    }
+}
+
+fn in_pods(kubeconfig: PathBuf) -> RemotePageSettings {
+    RemotePageSettings {
+        location: PageLocation::Pods {
+            namespace: "foretide-system".to_owned(),
+        },
+        ..address(kubeconfig, "http://localhost", None)
+    }
+}
+
+async fn open(settings: RemotePageSettings) -> Result<RemotePage, RemotePageError> {
+    RemotePage::open(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)).await
+}
+
+/// The page as `foretide ui` serves it.
+async fn ui(settings: RemotePageSettings) -> Router {
+    let page = Arc::new(open(settings).await.unwrap());
+    let fetch = move |request: foretide::http::page::RemoteRequest| {
+        let page = Arc::clone(&page);
+        async move {
+            let answer = page.get(&request.path, HeaderMap::new()).await?;
+            Ok(answer.map(Body::new))
+        }
+        .boxed()
+    };
+    proxy(fetch, Router::new())
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.text).unwrap()
+}
+
+#[tokio::test]
+async fn the_token_of_the_kubeconfig_reads_a_page_at_an_address() {
+    let (port, _controller) = controller(true).await;
+    let url = format!("http://127.0.0.1:{port}");
+    let file = kubeconfig("address", 1, &json!({ "token": "root" }));
+    let router = ui(address(file, &url, None)).await;
+    let overview = json_of(&get(&router, OVERVIEW).await);
+    assert_eq!(
+        (&overview["reader"], &overview["lab"]),
+        (&json!("root"), &json!(true))
+    );
+    // A browser's own headers reach nobody.
+    let other = request(OVERVIEW).header("authorization", "Bearer shopkeeper");
+    let other = answer(&router, other.body(Body::empty()).unwrap()).await;
+    assert_eq!(json_of(&other)["reader"], "root");
+    for (path, status) in [
+        ("/", 200),
+        ("/api/v1/autoscalers?limit=10", 200),
+        ("/api/v1/autoscalers?limit=x", 400),
+        ("/api/v1/stream", 200),
+        ("/metrics", 404),
+        ("/healthz", 404),
+        ("/api/v1/overview/../../metrics", 404),
+        ("/apis/apps/v1/deployments", 404),
+    ] {
+        assert_eq!(get(&router, path).await.status, status, "{path}");
+    }
+    let foreign = Request::get(OVERVIEW).header("host", "evil.example");
+    let foreign = answer(&router, foreign.body(Body::empty()).unwrap()).await;
+    assert_eq!(foreign.status, StatusCode::MISDIRECTED_REQUEST);
+
+    let file = kubeconfig("stranger", 1, &json!({ "token": "stranger" }));
+    let refused = get(&ui(address(file, &url, None)).await, OVERVIEW).await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert!(
+        json_of(&refused)["error"]
+            .as_str()
+            .unwrap()
+            .contains("token")
+    );
+}
+
+#[tokio::test]
+async fn of_an_answer_only_what_a_page_needs_passes() {
+    let answers = Router::new().fallback(|| async {
+        let headers = [
+            ("set-cookie", "a=b"),
+            ("access-control-allow-origin", "*"),
+            ("server", "x"),
+        ];
+        (
+            headers,
+            [(header::LOCATION, "https://evil.example")],
+            Json(json!({ "lab": false })),
+        )
+    });
+    let (port, _controller) = serve(answers).await;
+    let file = kubeconfig("headers", 1, &json!({ "token": "root" }));
+    let router = ui(address(file, &format!("http://localhost:{port}"), None)).await;
+    let found = get(&router, OVERVIEW).await;
+    assert_eq!(json_of(&found), json!({ "lab": true }));
+    for name in [
+        "set-cookie",
+        "access-control-allow-origin",
+        "server",
+        "location",
+    ] {
+        assert_eq!(found.header(name), "", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_would_show_a_token_or_have_none_are_refused() {
+    let file = || kubeconfig("no-token", 1, &json!({}));
+    let plain = open(address(file(), "http://foretide.example", None)).await;
+    assert!(
+        matches!(plain, Err(RemotePageError::Plaintext { .. })),
+        "{plain:?}"
+    );
+    let without = open(in_pods(file())).await;
+    assert!(
+        matches!(without, Err(RemotePageError::NoToken)),
+        "{without:?}"
+    );
+}
+
+/// A user whose plugin prints these credentials.
+fn plugin(status: &Value) -> Value {
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    });
+    json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "echo",
+        "args": [credential.to_string()],
+        "interactiveMode": "Never",
+    } })
+}
+
+#[tokio::test]
+async fn a_user_whose_rights_cannot_be_passed_on_is_refused() {
+    let identity = rcgen::generate_simple_self_signed(["person".to_owned()]).unwrap();
+    let certificate = plugin(&json!({
+        "clientCertificateData": identity.cert.pem(),
+        "clientKeyData": identity.signing_key.serialize_pem(),
+    }));
+    let impersonates = json!({ "token": "root", "as": "shopkeeper" });
+    let in_group = json!({ "token": "root", "as-groups": ["shopkeepers"] });
+    for (name, user, expected) in [
+        ("none", json!({}), "has no token"),
+        ("certificate", certificate, "has no token"),
+        ("as", impersonates, "impersonates"),
+        ("as-groups", in_group, "impersonates"),
+    ] {
+        let file = || kubeconfig(&format!("refused-{name}"), 1, &user);
+        let at_address = open(address(file(), "http://127.0.0.1:1", None)).await;
+        for opened in [at_address, open(in_pods(file())).await] {
+            let error = opened.unwrap_err().to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+            assert!(error.contains("--service-account"), "{name}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_checked_before_the_kubeconfig() {
+    for url in [
+        "http://foretide.example",
+        "ftp://localhost",
+        "localhost:8090",
+    ] {
+        let opened = open(address("absent.kubeconfig".into(), url, None)).await;
+        let error = opened.unwrap_err().to_string();
+        assert!(error.contains("expected https"), "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_controller_that_is_not_there_is_named() {
+    let file = kubeconfig("absent", 1, &json!({ "token": "root" }));
+    let router = ui(address(file, "http://127.0.0.1:1", None)).await;
+    let found = get(&router, OVERVIEW).await;
+    assert_eq!(found.status, StatusCode::BAD_GATEWAY);
+    let error = json_of(&found)["error"].as_str().unwrap().to_owned();
+    assert!(
+        error.starts_with("the controller cannot be reached: "),
+        "{error}"
+    );
+}
+
+/// What a fake API server forwards to, and which requests it got.
+#[derive(Default)]
+struct Cluster {
+    /// Pods by name, and the port of the process in each; the first ones are asked first.
+    pods: Vec<(&'static str, u16)>,
+    got: Mutex<Vec<String>>,
+}
+
+impl Cluster {
+    async fn serve(self) -> (Arc<Self>, u16) {
+        let cluster = Arc::new(self);
+        let base = "/api/v1/namespaces";
+        let router = Router::new()
+            .route(&format!("{base}/foretide-system/pods"), on_get(list))
+            .route(
+                &format!("{base}/foretide-system/pods/{{pod}}/portforward"),
+                on_get(forward),
+            )
+            .route(
+                &format!("{base}/monitoring/serviceaccounts/reader/token"),
+                post(token),
+            )
+            .with_state(Arc::clone(&cluster));
+        let (port, _) = serve(router).await;
+        (cluster, port)
+    }
+
+    fn got(&self) -> Vec<String> {
+        std::mem::take(&mut self.got.lock().unwrap())
+    }
+}
+
+async fn token(State(cluster): State<Arc<Cluster>>, headers: HeaderMap) -> Json<Value> {
+    let by = headers["authorization"].to_str().unwrap();
+    cluster.got.lock().unwrap().push(format!("token for {by}"));
+    Json(json!({ "status": { "token": "shopkeeper" } }))
+}
+
+async fn list(State(cluster): State<Arc<Cluster>>) -> Json<Value> {
+    let pods = cluster.pods.iter().map(|(name, _)| {
+        json!({
+            "metadata": { "name": name },
+            "spec": { "containers": [{ "name": "controller", "ports": [{ "name": "http", "containerPort": 9090 }] }] },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        })
+    });
+    let pods: Vec<Value> = pods.collect();
+    Json(json!({ "kind": "PodList", "metadata": { "resourceVersion": "1" }, "items": pods }))
+}
+
+/// Joins a websocket with a port, in the protocol `v4.channel.k8s.io`: channel 0 is data, 1 errors; each begins with the
+/// number of the port.
+async fn forward(State(cluster): State<Arc<Cluster>>, mut request: Request) -> Response {
+    let pod = request.uri().path().split('/').nth(6).unwrap().to_owned();
+    assert!(request.uri().query().unwrap().ends_with("ports=9090"));
+    cluster.got.lock().unwrap().push(pod.clone());
+    let port = cluster
+        .pods
+        .iter()
+        .find(|(name, _)| *name == pod)
+        .unwrap()
+        .1;
+    let accept = derive_accept_key(request.headers()["sec-websocket-key"].as_bytes());
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let stream = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+        let number = 9090_u16.to_le_bytes();
+        for channel in [0, 1] {
+            let begin = vec![channel, number[0], number[1]];
+            socket.send(Message::binary(begin)).await.unwrap();
+        }
+        let Ok(mut process) = TcpStream::connect(("127.0.0.1", port)).await else {
+            return;
+        };
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            tokio::select! {
+                message = socket.next() => match message {
+                    Some(Ok(Message::Binary(data))) if data.first() == Some(&0) => {
+                        process.write_all(&data[1..]).await.unwrap();
+                    }
+                    Some(Ok(_)) => {}
+                    _ => return,
+                },
+                read = process.read(&mut buffer) => match read {
+                    Ok(count) if count > 0 => {
+                        let mut data = vec![0];
+                        data.extend(&buffer[..count]);
+                        socket.send(Message::binary(data)).await.unwrap();
+                    }
+                    _ => return,
+                },
+            }
+        }
+    });
+    let headers = [
+        (header::CONNECTION, "Upgrade".to_owned()),
+        (header::UPGRADE, "websocket".to_owned()),
+        (header::SEC_WEBSOCKET_ACCEPT, accept),
+        (
+            header::SEC_WEBSOCKET_PROTOCOL,
+            "v4.channel.k8s.io".to_owned(),
+        ),
+    ];
+    (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+}
+
+#[tokio::test]
+async fn a_service_account_reads_with_tokens_that_are_requested_for_it() {
+    let (port, _controller) = controller(true).await;
+    let (cluster, server) = Cluster::default().serve().await;
+    let file = kubeconfig("account", server, &json!({ "token": "person" }));
+    let router = ui(address(
+        file,
+        &format!("http://127.0.0.1:{port}"),
+        Some("reader"),
+    ))
+    .await;
+    for _ in 0..2 {
+        assert_eq!(
+            json_of(&get(&router, OVERVIEW).await)["reader"],
+            "shopkeeper"
+        );
+    }
+    assert_eq!(cluster.got(), ["token for Bearer person"]);
+    let file = kubeconfig("no-account", server, &json!({ "token": "person" }));
+    let router = ui(address(
+        file,
+        &format!("http://127.0.0.1:{port}"),
+        Some("absent"),
+    ))
+    .await;
+    let refused = get(&router, OVERVIEW).await;
+    assert_eq!(refused.status, StatusCode::BAD_GATEWAY);
+    assert!(
+        refused.text.contains("serviceaccounts/token"),
+        "{}",
+        refused.text
+    );
+}
+
+#[tokio::test]
+async fn the_pod_that_leads_is_read_through_the_api_server() {
+    let (standby, _standby) = controller(false).await;
+    let (leader, _leader) = controller(true).await;
+    let pods = vec![("foretide-a", standby), ("foretide-b", leader)];
+    let cluster = Cluster {
+        pods,
+        ..Cluster::default()
+    };
+    let (cluster, server) = cluster.serve().await;
+    let file = kubeconfig("pods", server, &json!({ "token": "root" }));
+    let router = ui(in_pods(file)).await;
+    let overview = json_of(&get(&router, OVERVIEW).await);
+    assert_eq!(
+        (&overview["leads"], &overview["reader"]),
+        (&json!(true), &json!("root"))
+    );
+    let mut asked = cluster.got();
+    asked.sort();
+    assert_eq!(asked, ["foretide-a", "foretide-b"]);
+    assert_eq!(get(&router, "/api/v1/autoscalers").await.status, 200);
+    assert_eq!(
+        cluster.got(),
+        [] as [&str; 0],
+        "the connection is used again"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_answer_holds_up_nobody() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let (leader, _leader) = controller(true).await;
+    let cluster = Cluster {
+        pods: vec![("foretide-a", port), ("foretide-b", leader)],
+        ..Cluster::default()
+    };
+    let (_cluster, server) = cluster.serve().await;
+    let file = kubeconfig("silent", server, &json!({ "token": "root" }));
+    let overview = get(&ui(in_pods(file)).await, OVERVIEW).await;
+    assert_eq!(json_of(&overview)["leads"], true);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn no_ready_pod_is_a_sentence_that_says_what_to_do() {
+    let (_cluster, server) = Cluster::default().serve().await;
+    let file = kubeconfig("no-pods", server, &json!({ "token": "root" }));
+    let found = get(&ui(in_pods(file)).await, OVERVIEW).await;
+    assert_eq!(found.status, StatusCode::BAD_GATEWAY);
+    let sentence = "no pod with the label app.kubernetes.io/name=foretide is ready in namespace foretide-system; name the \
+                    namespace of the controller with --namespace, or its address with --url";
+    assert_eq!(json_of(&found)["error"], sentence);
+}
