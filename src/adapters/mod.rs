@@ -12,4 +12,5 @@ pub mod members;
 mod metrics_api;
 pub mod prometheus;
 mod redact;
+pub mod remote_page;
 pub mod upstream;

@@ -11,10 +11,12 @@ mod fleet;
 mod scenario;
 #[cfg(test)]
 mod tests;
+pub mod web;
 
 use std::io::{self, Write};
 use std::time::Duration;
 
+use foretide_chart::Chart;
 use jiff::Timestamp;
 
 use self::{animation::BacktestAnimation, fleet::FleetAnimation, scenario::Scenario};
@@ -23,11 +25,14 @@ use super::{
     context::CommandContext,
     decision::clock,
     output::{CommandOutput, Failure, Paint, Screen, Size, wrapped},
+    web::{self as pages, ListenArgs},
 };
-use crate::chart::Chart;
+use crate::http::page::PageSite;
 
 /// How long a frame is shown at speed 1.
 const FRAME: Duration = Duration::from_millis(80);
+/// How many simulated seconds of the page pass per second at speed 1.
+const PAGE_SPEED: f64 = 60.0;
 /// The smallest terminal that the animation plays in.
 const LEAST: Size = Size {
     columns: 80,
@@ -53,6 +58,8 @@ pub struct DemoArgs {
     /// spare, one is unreachable for a while
     #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub fleet: bool,
+    #[command(flatten)]
+    page: PageArgs,
     /// Playback speed: 2 is twice as fast; 1 takes about half a minute
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
     pub speed: f64,
@@ -65,6 +72,16 @@ pub struct DemoArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PictureFormat,
+}
+
+/// The page instead of the animation.
+#[derive(Debug, Clone, clap::Args)]
+struct PageArgs {
+    /// Serve the page with a simulated fleet until Ctrl-C, instead of playing
+    #[arg(long, conflicts_with_all = ["scenario", "fleet", "output", "no_animation", "ascii"])]
+    web: bool,
+    #[command(flatten)]
+    at: ListenArgs,
 }
 
 /// Output format.
@@ -114,6 +131,18 @@ trait Animation {
     fn chart(&self) -> Option<Chart>;
 }
 
+/// Serves the page of a simulated cluster until a signal; at speed 1, one of its minutes takes a second.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub(super) fn serve(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    pages::run(async {
+        let (page, simulation) = web::start(context, args.speed * PAGE_SPEED)?;
+        let router = PageSite::open(page).with_lab(pages::lab(context)).router();
+        pages::serve(args.page.at.listen, router, simulation, context.screen).await
+    })
+}
+
 /// The final picture and the totals, without animation; as large as the screen.
 ///
 /// # Errors
@@ -135,6 +164,11 @@ pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOu
         notes: too_small(args, screen).unwrap_or_default(),
         ..CommandOutput::text(still(&*animation, screen))
     })
+}
+
+/// Whether the page is served instead.
+pub(super) fn serves(args: &DemoArgs) -> bool {
+    args.page.web
 }
 
 /// Whether the demo moves on this screen.

@@ -33,6 +33,7 @@ use crate::{
         status::is_healthy,
         validation::{self, Invalid},
     },
+    page::remedy,
     printable,
 };
 
@@ -410,7 +411,7 @@ fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
         if !message.is_empty() {
             let _infallible = writeln!(text, "{}", indented(message, screen));
         }
-        if let Some(advice) = advice(reason) {
+        if let Some(advice) = remedy::advice(reason) {
             let advice = format!("Suggested action: {advice}");
             let _infallible = writeln!(text, "{}", indented(&advice, screen));
         }
@@ -423,62 +424,14 @@ fn indented(text: &str, screen: Screen) -> String {
     format!("  {}", wrapped(text, screen.width() - 2, "  "))
 }
 
-/// The suggested action for a reason, where the message does not contain it.
-fn advice(reason: &str) -> Option<&'static str> {
-    Some(match reason {
-        "MissingRequest" => "set resources.requests of every container, or target an averageValue",
-        "MetricNotRead" | "FailedGetResourceMetric" => {
-            "check that metrics-server (or the metrics adapter) runs: kubectl get apiservices"
-        }
-        "NoPods" => "check that the workload's selector selects its pods",
-        "Pending" => {
-            "wait some seconds; if it lasts, check that the controller's Prometheus (--prometheus) is reachable"
-        }
-        "InsufficientHistory" => {
-            "wait for more history: `auto` needs two hours, `dsp` two days; until then Foretide scales without a forecast"
-        }
-        "StaleHistory" | "NoData" => "check in Prometheus that the metric is still being collected",
-        "SeriesChanged" => {
-            "wait two hours for history in the new unit; if the change was not intended, check the query"
-        }
-        "QueryError" => {
-            "check that the controller's Prometheus (--prometheus, or the configuration file) is right and reachable"
-        }
-        "CredentialsUnreadable" => {
-            "check the files that the controller's configuration file names; they are read again with the next query"
-        }
-        "Unauthorized" => {
-            "check the credentials for this endpoint in the controller's configuration file"
-        }
-        "Forbidden" => "permit the account of this endpoint to query the series",
-        "TlsFailed" => {
-            "check certificates and their dates; tls.caFile in the controller's configuration file names who is trusted"
-        }
-        "QueryRefused" => "restrict the query to the object's own namespace",
-        "TooManyReplicas" => "raise maxReplicas if the workload needs more",
-        "TooFewReplicas" => "lower minReplicas if fewer are enough",
-        "ScalingDisabled" => "scale the workload to 1 or more to resume autoscaling",
-        "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
-        CONFLICT => {
-            "delete one of the two, adopt the HPA, or add the KEDA trigger that the message names"
-        }
-        "NeverFires" | "ZeroLength" => {
-            "correct start and end; `foretide cron next --expr START --end END` shows when a window is open"
-        }
-        "InvalidSpec" | "InvalidExpression" | "InvalidTimeZone" | "InvalidCron" => {
-            "correct the field; `foretide validate -f FILE` checks it before it is applied"
-        }
-        _ => return fleet::advice(reason),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_forecast_that_is_being_computed_does_not_wait_for_history() {
-        let [pending, short] = ["Pending", "InsufficientHistory"].map(|it| advice(it).unwrap());
+        let [pending, short] =
+            ["Pending", "InsufficientHistory"].map(|it| remedy::advice(it).unwrap());
         assert!(pending.starts_with("wait some seconds"), "{pending}");
         assert!(short.starts_with("wait for more history"), "{short}");
     }

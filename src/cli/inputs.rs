@@ -14,7 +14,7 @@ use foretide_domain::{
 };
 use tokio::runtime::Runtime;
 
-pub(super) use self::source::{Histories, Source};
+pub(super) use self::source::{Source, convert};
 use super::{
     cluster::ClusterArgs,
     context::CommandContext,
@@ -94,7 +94,17 @@ impl History {
     /// That of a file.
     pub(super) fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<Self, Failure> {
         let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
-        let read = recording::parse(file, &text, zone).map_err(Failure::invalid)?;
+        Self::parse(metric, file, &text, zone)
+    }
+
+    /// That of the text of a file.
+    pub(super) fn parse(
+        metric: &str,
+        file: &str,
+        text: &str,
+        zone: Option<&Zone>,
+    ) -> Result<Self, Failure> {
+        let read = recording::parse(file, text, zone).map_err(Failure::invalid)?;
         Ok(Self {
             metric: metric.to_owned(),
             file: file.to_owned(),
@@ -120,39 +130,61 @@ impl Inputs {
     /// # Errors
     /// A history is missing, given twice, or cannot be read.
     fn recorded(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
-        let known: Vec<String> = workload
-            .metrics
-            .iter()
-            .map(MetricSpec::identifier)
-            .collect();
-        let mut histories: Vec<History> = Vec::new();
-        for flag in &self.csv {
-            let named = flag
-                .split_once('=')
-                .filter(|(metric, _)| known.iter().any(|k| k == metric));
-            let (metric, file) = match (named, known.first()) {
-                (Some((metric, file)), _) => (metric, file),
-                (None, Some(first)) => (first.as_str(), flag.as_str()),
-                (None, None) => return Err(Failure::usage("--csv: the autoscaler has no metrics")),
-            };
-            if histories.iter().any(|history| history.metric == metric) {
-                let known = known.join(", ");
-                let message = format!(
-                    "--csv: two histories of {metric}; use --csv METRIC=FILE, where METRIC is one of {known}"
-                );
-                return Err(Failure::usage(message));
-            }
-            histories.push(History::read(metric, file, self.time_zone.as_ref())?);
-        }
-        if histories.is_empty() && !known.is_empty() {
-            let message = format!(
-                "--csv FILE or --prometheus URL is required: the history of {}",
-                known.join(" or ")
-            );
-            return Err(Failure::usage(message));
-        }
-        Ok(histories)
+        let known = identifiers(workload);
+        let given = self.csv.iter().map(|flag| {
+            let named = flag.split_once('=');
+            let named = named.filter(|(metric, _)| known.iter().any(|k| k == metric));
+            named.map_or((None, flag.as_str()), |(metric, file)| (Some(metric), file))
+        });
+        let zone = self.time_zone.as_ref();
+        recorded(workload, given, |metric, file| {
+            History::read(metric, file, zone)
+        })
     }
+}
+
+/// The histories that were given, each of the metric that it names, else of the first one.
+///
+/// # Errors
+/// A history is missing, given twice, of no metric of the workload, or cannot be read.
+pub(super) fn recorded<'a, T>(
+    workload: &Workload,
+    given: impl IntoIterator<Item = (Option<&'a str>, T)>,
+    read: impl Fn(&str, T) -> Result<History, Failure>,
+) -> Result<Vec<History>, Failure> {
+    let known = identifiers(workload);
+    let mut histories: Vec<History> = Vec::new();
+    for (named, file) in given {
+        let first = known.first().map(String::as_str);
+        let metric = named.or(first);
+        let metric =
+            metric.ok_or_else(|| Failure::usage("--csv: the autoscaler has no metrics"))?;
+        let problem = if !known.iter().any(|known| known == metric) {
+            "a history"
+        } else if histories.iter().any(|history| history.metric == metric) {
+            "two histories"
+        } else {
+            histories.push(read(metric, file)?);
+            continue;
+        };
+        let known = known.join(", ");
+        return Err(Failure::usage(format!(
+            "--csv: {problem} of {metric}; use --csv METRIC=FILE, where METRIC is one of {known}"
+        )));
+    }
+    if histories.is_empty() && !known.is_empty() {
+        let message = format!(
+            "--csv FILE or --prometheus URL is required: the history of {}",
+            known.join(" or ")
+        );
+        return Err(Failure::usage(message));
+    }
+    Ok(histories)
+}
+
+fn identifiers(workload: &Workload) -> Vec<String> {
+    let metrics = workload.metrics.iter();
+    metrics.map(MetricSpec::identifier).collect()
 }
 
 /// All objects of some manifests.

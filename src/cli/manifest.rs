@@ -4,16 +4,25 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, ScaleStrategy};
 use foretide_domain::api_group;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use crate::error::yaml;
+use super::output::Failure;
+use crate::{
+    api::autoscaler::Autoscaler,
+    error::{chain, yaml},
+};
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
+/// What `kubectl apply` keeps of the last manifest.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// One object of a file.
 #[derive(Clone, Debug)]
@@ -274,6 +283,44 @@ fn expanded(document: Document) -> Vec<Document> {
             items.iter().map(item).collect()
         }
         _ => vec![document],
+    }
+}
+
+/// An autoscaler as a manifest to be applied: without its status, and without what the API server sets.
+///
+/// # Errors
+/// It cannot be written as YAML.
+pub(super) fn written(autoscaler: &Autoscaler) -> Result<String, Failure> {
+    let cleaned = |metadata: &ObjectMeta| ObjectMeta {
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        labels: metadata.labels.clone(),
+        annotations: metadata.annotations.clone().map(|mut annotations| {
+            annotations.remove(LAST_APPLIED);
+            annotations
+        }),
+        ..ObjectMeta::default()
+    };
+    let text = match autoscaler {
+        Autoscaler::Effective(ehpa) => serde_saphyr::to_string(&EffectiveHorizontalPodAutoscaler {
+            metadata: cleaned(&ehpa.metadata),
+            spec: ehpa.spec.clone(),
+            status: None,
+        }),
+        Autoscaler::Federated(fdhpa) => serde_saphyr::to_string(&FederatedHPA {
+            metadata: cleaned(&fdhpa.metadata),
+            spec: fdhpa.spec.clone(),
+            status: None,
+        }),
+    };
+    text.map_err(|error| Failure::invalid(chain(&error)))
+}
+
+/// Makes an autoscaler only show what it would do, as `foretide convert` writes one: whoever applies the manifest of a
+/// report switches it on on purpose.
+pub(super) fn preview(autoscaler: &mut Autoscaler) {
+    if let Autoscaler::Effective(ehpa) = autoscaler {
+        Arc::make_mut(ehpa).spec.scale_strategy = Some(ScaleStrategy::Preview);
     }
 }
 

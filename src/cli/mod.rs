@@ -1,6 +1,6 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller`, `adapter` and `keda-scaler` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
+//! Every command but `controller`, `adapter`, `keda-scaler` and `ui` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
 //! [`run`] detects the context and prints the output.
 
 mod adapter;
@@ -26,11 +26,14 @@ mod output;
 pub mod plan;
 mod plot;
 mod recording;
+mod report;
 mod service;
 pub mod shell;
 mod template;
 mod terminal;
+pub mod ui;
 pub mod validate;
+mod web;
 
 use std::process::ExitCode;
 
@@ -76,6 +79,8 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Print the next times of cron windows
     Cron(cron::CronArgs),
+    /// Open the page of a cluster's controller on this machine, with your rights
+    Ui(Box<ui::UiArgs>),
     /// Add, list and check the member clusters of fleets
     Members(members::MembersArgs),
     /// Print the custom resource definitions
@@ -93,6 +98,14 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Controller(args) => controller::run(*args),
         Command::Adapter(args) => adapter::run(*args),
         Command::KedaScaler(args) => keda_scaler::run(*args),
+        Command::Demo(args) if demo::serves(&args) => {
+            let context = CommandContext::detect();
+            output::print(demo::serve(&args, &context), context.screen)
+        }
+        Command::Ui(args) => {
+            let context = CommandContext::detect();
+            output::print(ui::run(*args, &context), context.screen)
+        }
         Command::Demo(args) => terminal::demo(&args, &CommandContext::detect()),
         Command::Explain(args) if args.watch => {
             let context = CommandContext::detect();
@@ -110,10 +123,10 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Executes a command line other than `controller`, `adapter` and `keda-scaler`.
+/// Executes a command line other than `controller`, `adapter`, `keda-scaler` and `ui`.
 ///
 /// # Errors
-/// The command fails, or is one of those three.
+/// The command fails, or is one of those four.
 pub fn execute(cli: &Cli, context: &CommandContext) -> Result<CommandOutput, Failure> {
     execute_with(cli, context, &mut |_| {})
 }
@@ -124,7 +137,7 @@ fn execute_with(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
     match &cli.command {
-        Command::Controller(_) | Command::Adapter(_) | Command::KedaScaler(_) => {
+        Command::Controller(_) | Command::Adapter(_) | Command::KedaScaler(_) | Command::Ui(_) => {
             Err(Failure::usage("this command runs until it is stopped"))
         }
         Command::Plan(args) => plan::run(args, context, progress),

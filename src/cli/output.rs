@@ -56,6 +56,22 @@ pub enum OutputFormat {
     Json,
 }
 
+/// `--output` of commands whose report has charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ReportFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// One row per minute
+    Csv,
+    /// The chart
+    Svg,
+    /// A page with everything, in one file
+    Html,
+}
+
 /// `--output` of commands whose report is text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum TextFormat {

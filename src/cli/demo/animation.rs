@@ -2,17 +2,16 @@
 
 use std::fmt::Write as _;
 
+use foretide_chart::{Chart, Headline};
 use foretide_domain::sim::Run;
 use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Animation, digits, heading, scenario::Scenario, sentence_lines};
-use crate::{
-    chart::{Chart, Headline},
-    cli::{
-        backtest::{BacktestSetup, Panel, RunResult, chart_legend, legend, verdict},
-        output::{Paint, Screen, Size, wrapped},
-    },
+use crate::cli::{
+    backtest::{BacktestSetup, Panel, RunResult, legend},
+    output::{Paint, Screen, Size, wrapped},
+    web::ADDRESS,
 };
 
 /// What each picture leaves of the width for its scale.
@@ -140,32 +139,37 @@ impl Animation for BacktestAnimation<'_> {
     }
 
     fn summary(&self, size: Size, screen: Screen) -> String {
-        let words = verdict(&self.ours.1.score, &self.plain.1.score);
+        let words = self.ours.1.score.verdict(&self.plain.1.score);
         let words = screen.paint(Paint::Strong, &wrapped(&words, size.columns, ""));
         if size.rows < super::LEAST.rows {
             return format!("{words}\n");
         }
-        let more = "Next: foretide demo --fleet, and foretide backtest over your own history.";
-        let more = wrapped(more, size.columns, "");
+        let more =
+            format!("Next: foretide demo --web, at http://{ADDRESS}/; demo --fleet; backtest.");
+        let more = wrapped(&more, size.columns, "");
         format!("{words}\n{}\n", screen.paint(Paint::Dim, &more))
     }
 
     fn chart(&self) -> Option<Chart> {
-        let panel = |result: &RunResult, forecast| crate::chart::Panel {
+        let panel = |id: &str, result: &RunResult, forecast| foretide_chart::Panel {
+            id: id.to_owned(),
             name: result.name.to_owned(),
             note: totals(result).join("; "),
             headline: Some(Headline {
                 text: format!("{} {UNIT}", result.score.under),
                 good: result.score.under == 0,
             }),
-            ..self.panel(result, forecast).chart()
+            ..self.panel(result, forecast).chart(result)
         };
         let (ours, plain) = (&self.ours.1, &self.plain.1);
         Some(Chart {
             title: format!("foretide demo: {}", self.scenario.about()),
             span: (self.setup.from, self.setup.until),
-            panels: vec![panel(ours, &ours.forecasts), panel(plain, &[])],
-            legend: chart_legend(ours),
+            panels: vec![
+                panel("foretide", ours, &ours.forecasts),
+                panel("plain-hpa", plain, &[]),
+            ],
+            ..Chart::default()
         })
     }
 }

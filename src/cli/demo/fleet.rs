@@ -1,10 +1,11 @@
 //! The frames of a fleet of three clusters, one per quarter of a minute: demand, serving pods and share of each
 //! cluster.
 
-mod simulation;
+pub(super) mod simulation;
 
 use std::fmt::Write as _;
 
+use foretide_chart::Chart;
 use foretide_domain::{
     ReplicaBounds,
     federate::{FleetDecision, Reason},
@@ -15,12 +16,9 @@ use jiff::Timestamp;
 
 use self::simulation::{BOUNDS, Cluster, FleetSimulation, STEPS};
 use super::{Animation, heading, sentence_lines};
-use crate::{
-    chart::Chart,
-    cli::{
-        output::{Paint, Screen, Size, flowed, wrapped},
-        plot::Plot,
-    },
+use crate::cli::{
+    output::{Paint, Screen, Size, flowed, wrapped},
+    plot::Plot,
 };
 
 /// What each picture leaves of the width for its scale.

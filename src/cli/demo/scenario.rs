@@ -30,7 +30,7 @@ const SHOWN: i64 = 9;
 const SHOWN_FROM: i64 = 360;
 const SHOWN_UNTIL: i64 = 1080;
 /// What each pod requests, in milli-cores.
-const REQUEST: i64 = 200;
+pub(super) const REQUEST: i64 = 200;
 
 /// What happens on the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -91,9 +91,14 @@ impl Scenario {
     fn samples(self) -> Vec<Sample> {
         let sample = |index: i64| Sample {
             at: minute(index),
-            value: (self.demand(index) * (1.0 + 0.03 * noise(index)) * 1000.0).round() / 1000.0,
+            value: self.noisy_demand(index),
         };
         (0..=(SHOWN + 1) * DAY).map(sample).collect()
+    }
+
+    /// Cores in use in a minute as they are measured, in whole thousandths.
+    pub(super) fn noisy_demand(self, index: i64) -> f64 {
+        (self.demand(index) * (1.0 + 0.03 * noise(index)) * 1000.0).round() / 1000.0
     }
 
     /// Cores in use in a minute.
@@ -147,7 +152,8 @@ fn noise(index: i64) -> f64 {
     f64::from(parts) / f64::from(u32::MAX) * 2.0 - 1.0
 }
 
-fn minute(index: i64) -> Timestamp {
+/// The beginning of a minute, counted from the first one.
+pub(super) fn minute(index: i64) -> Timestamp {
     Timestamp::from_second(BEGIN + index * 60).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 

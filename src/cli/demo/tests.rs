@@ -25,6 +25,12 @@ fn args() -> DemoArgs {
     DemoArgs {
         scenario: Scenario::default(),
         fleet: false,
+        page: PageArgs {
+            web: false,
+            at: ListenArgs {
+                listen: ([127, 0, 0, 1], 0).into(),
+            },
+        },
         speed: 1.0,
         no_animation: false,
         ascii: false,

@@ -118,24 +118,3 @@ fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
     }
     text
 }
-
-/// The suggested action for a reason that only fleets have.
-pub(super) fn advice(reason: &str) -> Option<&'static str> {
-    Some(match reason {
-        "NoCandidate" => {
-            "check spec.clusterAffinity, the taints of the clusters, and that the workload exists there"
-        }
-        "NoPriority" => {
-            "set a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference"
-        }
-        "NoCapacityAnywhere" | "FloorUnmet" => {
-            "add nodes or clusters, or mark clusters with node autoscaling as elastic"
-        }
-        "BudgetHeldByLost" => "restore the lost cluster, or set failurePolicy: Reassign",
-        "Unreachable" => "check the cluster and the kubeconfig in its Secret",
-        "ForeignWriter" => {
-            "stop the other writer: configure Argo CD or Flux to ignore spec.replicas, or Karmada to retain it"
-        }
-        _ => return None,
-    })
-}

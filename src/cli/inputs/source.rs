@@ -50,7 +50,7 @@ impl<'a> Source<'a> {
         } else {
             None
         };
-        let documents = match (&inputs.object, &cluster) {
+        let mut documents = match (&inputs.object, &cluster) {
             (Some(object), Some(cluster)) => {
                 let namespace = inputs.namespace.as_deref();
                 let default = namespace.unwrap_or_else(|| cluster.namespace());
@@ -59,39 +59,14 @@ impl<'a> Source<'a> {
             }
             _ => documents(&inputs.files)?,
         };
-        let mut source = Self {
+        let converted = convert(&mut documents, inputs.name.as_deref())?;
+        Ok(Self {
             inputs,
             runtime,
             cluster,
             documents,
-            converted: Vec::new(),
-        };
-        source.convert()?;
-        Ok(source)
-    }
-
-    /// Converts the autoscalers of other kinds, if there is none of ours.
-    fn convert(&mut self) -> Result<(), Failure> {
-        let named = |document: &&Document| {
-            let name = self.inputs.name.as_deref();
-            name.is_none_or(|name| document.name() == name)
-        };
-        let mut wanted = self.documents.iter().filter(named);
-        if wanted.any(|document| AutoscalerKind::Any.matches(document)) {
-            return Ok(());
-        }
-        let others = self.documents.iter().filter(named);
-        let others: Vec<_> = others.filter(|it| conversion::is_convertible(it)).collect();
-        let document = match others[..] {
-            [document] => document,
-            [] => return Ok(()),
-            ref all => return Err(several(all)),
-        };
-        let made = conversion::converted(document)?;
-        let object = Document::of(document.place().file, &made.object);
-        self.documents.push(object);
-        self.converted = made.notes;
-        Ok(())
+            converted,
+        })
     }
 
     /// The history of each metric, up to `reading.until` if it is read from Prometheus. Metrics without one are removed
@@ -180,4 +155,31 @@ impl<'a> Source<'a> {
             )
         })
     }
+}
+
+/// Adds the autoscaler that one of another kind is converted to, if there is none of ours; returns what is different
+/// about it.
+///
+/// # Errors
+/// There are several, or the one cannot be converted.
+pub(in crate::cli) fn convert(
+    documents: &mut Vec<Document>,
+    name: Option<&str>,
+) -> Result<Vec<String>, Failure> {
+    let named = |document: &&Document| name.is_none_or(|name| document.name() == name);
+    let mut wanted = documents.iter().filter(named);
+    if wanted.any(|document| AutoscalerKind::Any.matches(document)) {
+        return Ok(Vec::new());
+    }
+    let others = documents.iter().filter(named);
+    let others: Vec<_> = others.filter(|it| conversion::is_convertible(it)).collect();
+    let document = match others[..] {
+        [document] => document,
+        [] => return Ok(Vec::new()),
+        ref all => return Err(several(all)),
+    };
+    let made = conversion::converted(document)?;
+    let object = Document::of(document.place().file, &made.object);
+    documents.push(object);
+    Ok(made.notes)
 }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Namespace of the controller, and of the hub's account in a member.
-const NAMESPACE: &str = "foretide-system";
+pub(super) const NAMESPACE: &str = "foretide-system";
 
 /// Arguments of `foretide members`.
 #[derive(Debug, Clone, clap::Args)]

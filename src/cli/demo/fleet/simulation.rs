@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 const BEGIN: Timestamp = Timestamp::constant(1_773_133_200, 0);
 /// The length of one step.
 const STEP: SignedDuration = SignedDuration::from_secs(15);
-const STEPS_PER_MINUTE: u32 = 4;
+pub(in crate::cli::demo) const STEPS_PER_MINUTE: u32 = 4;
 /// The length of the simulation, in steps: an hour and a half.
 pub(super) const STEPS: u32 = 90 * STEPS_PER_MINUTE;
 /// How many steps a pod takes to start.
@@ -81,21 +81,25 @@ const CLUSTERS: [ClusterScript; 3] = [
 
 /// The clusters and their current state.
 #[derive(Debug)]
-pub(super) struct FleetSimulation {
+pub(in crate::cli::demo) struct FleetSimulation {
     pub(super) step: u32,
+    /// After how many steps the course begins anew; between its end and then it stands still.
+    period: u32,
+    /// When its first step was.
+    begin: Timestamp,
     policy: Policy,
     ledger: Ledger,
-    pub(super) clusters: Vec<Cluster>,
+    pub(in crate::cli::demo) clusters: Vec<Cluster>,
     /// Replica-minutes of demand that no cluster could serve.
     pub(super) missing: f64,
 }
 
 /// One cluster.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(in crate::cli::demo) struct Cluster {
     script: &'static ClusterScript,
     replicas: u32,
-    pub(super) ready: u32,
+    pub(in crate::cli::demo) ready: u32,
     /// Pods that start, and how many steps they still need.
     starting: VecDeque<(u32, u32)>,
     /// Bounds of its autoscaler.
@@ -128,6 +132,8 @@ impl FleetSimulation {
         };
         Self {
             step: 0,
+            period: STEPS,
+            begin: BEGIN,
             policy: policy(moves),
             ledger: Ledger::default(),
             clusters: CLUSTERS.iter().map(cluster).collect(),
@@ -135,13 +141,64 @@ impl FleetSimulation {
         }
     }
 
+    /// One that begins at another time, this many minutes into its course, which repeats every twelve hours.
+    pub(in crate::cli::demo) fn beginning(at: Timestamp, minute: u32) -> Self {
+        let step = minute * STEPS_PER_MINUTE;
+        let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
+        Self {
+            step,
+            period: 12 * 60 * STEPS_PER_MINUTE,
+            begin: at.saturating_sub(passed).unwrap_or(at),
+            ..Self::new(true)
+        }
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         let passed = STEP * i32::try_from(self.step).unwrap_or(i32::MAX);
-        BEGIN.saturating_add(passed).unwrap_or(BEGIN)
+        self.begin.saturating_add(passed).unwrap_or(self.begin)
     }
 
     pub(super) fn minute(&self) -> u32 {
-        self.step / STEPS_PER_MINUTE
+        self.course() / STEPS_PER_MINUTE
+    }
+
+    /// The step within its course.
+    fn course(&self) -> u32 {
+        match self.step {
+            0 => 0,
+            step => ((step - 1) % self.period + 1).min(STEPS),
+        }
+    }
+
+    /// The replicas of all clusters, as far as the hub knows them.
+    pub(in crate::cli::demo) fn replicas(&self) -> u32 {
+        let seen = self
+            .clusters
+            .iter()
+            .filter_map(|cluster| cluster.seen.as_ref());
+        let pods = seen.filter_map(|member| member.pods);
+        pods.map(|pods| pods.replicas.get()).sum()
+    }
+
+    /// The demand of all clusters in replicas, while the hub can measure that.
+    pub(in crate::cli::demo) fn total_demand(&self) -> Option<f64> {
+        let seen = self.clusters.iter().map(|cluster| cluster.seen.as_ref());
+        let demand = seen.map(|seen| {
+            let ready = seen.filter(|member| member.health == Health::Ready);
+            ready?.demand
+        });
+        demand.sum()
+    }
+
+    /// The last observation of a cluster.
+    pub(in crate::cli::demo) fn seen(&self, name: &str) -> Option<&Member> {
+        let cluster = self.clusters.iter().find(|cluster| cluster.name() == name);
+        cluster?.seen.as_ref()
+    }
+
+    /// What the rules remember.
+    pub(in crate::cli::demo) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// When the simulation begins and ends.
@@ -151,10 +208,10 @@ impl FleetSimulation {
     }
 
     /// One step: users come, pods start, autoscalers scale, the hub decides.
-    pub(super) fn advance(&mut self) -> FleetDecision {
+    pub(in crate::cli::demo) fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
-        self.route(f64::from(self.step) / f64::from(STEPS_PER_MINUTE));
+        self.route(f64::from(self.course()) / f64::from(STEPS_PER_MINUTE));
         for cluster in &mut self.clusters {
             cluster.run(now);
         }
@@ -206,7 +263,7 @@ impl FleetSimulation {
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn name(&self) -> &'static str {
+    pub(in crate::cli::demo) fn name(&self) -> &'static str {
         self.script.name
     }
 

@@ -1,0 +1,211 @@
+//! The simulated cluster of `foretide demo --web`: autoscalers of four namespaces, and a fleet of clusters.
+//!
+//! ```text
+//! generated demand -> sim::Run, FleetSimulation -> Record, minute by minute -> DecisionLog -> Page
+//! ```
+//!
+//! The last days are replayed at once; from then on a simulated minute takes a second, or another time. Every decision and
+//! forecast is the controller's own, and so are the texts of the statuses.
+
+mod fleet;
+mod workloads;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use foretide_crds::{EffectiveHorizontalPodAutoscalerStatus, ReplicaChangeStatus};
+use foretide_domain::{Replicas, autoscale::Decision, sim::MINUTE};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use self::{fleet::FleetRun, workloads::Workloads};
+use crate::{
+    api::status::{decided_condition, decision_status, window_status, with_transition_times},
+    cli::{context::CommandContext, output::Failure},
+    clock::Clock,
+    page::api::SourceHealth,
+    page::{DecisionLog, Health, Host, MemberState, Page},
+};
+
+/// When the replay ends and the simulation goes on: a Tuesday, 10 March 2026, 08:50 UTC.
+const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);
+/// How much is replayed: enough for a back-test, which learns from two days before it evaluates.
+const REPLAYED: SignedDuration = SignedDuration::from_hours(96);
+/// For how long the demand is generated: then the demo begins anew.
+const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How many changes of the replicas a status lists.
+const CHANGES: usize = 10;
+
+/// The simulation as the page tells of it.
+#[derive(Debug)]
+struct DemoHost {
+    clock: Clock,
+    speed: f64,
+    members: Mutex<Vec<MemberState>>,
+}
+
+/// The page of a simulated cluster, and what drives it until it is dropped; `speed` is how many simulated seconds pass per
+/// second once the last days are replayed.
+///
+/// # Errors
+/// An example cannot be used, which a test rules out.
+pub fn start(
+    context: &CommandContext,
+    speed: f64,
+) -> Result<(Arc<Page>, impl Future<Output = ()> + Send + use<>), Failure> {
+    let log = Arc::new(DecisionLog::default());
+    let host = Arc::new(DemoHost {
+        clock: Clock::starting_at(PRESENT, 0.0),
+        speed,
+        members: Mutex::default(),
+    });
+    let workloads = Workloads::new(context)?;
+    let fleet = || FleetRun::new(context);
+    drop(fleet()?);
+    let page = Arc::new(Page::new(
+        Arc::clone(&log),
+        Arc::clone(&host) as Arc<dyn Host>,
+    ));
+    let context = context.clone();
+    let served = Arc::clone(&page);
+    let run = async move {
+        loop {
+            let Ok(mut fleet) = FleetRun::new(&context) else {
+                return;
+            };
+            drive(&workloads, &mut fleet, &served, &host).await;
+        }
+    };
+    Ok((page, run))
+}
+
+/// From the beginning of the replay to the end of the generated demand.
+async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &DemoHost) {
+    let mut runs = workloads.runs();
+    let begin = PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT);
+    let end = PRESENT.checked_add(LENGTH).unwrap_or(PRESENT);
+    let mut now = begin;
+    while now < end {
+        let is_live = now >= PRESENT;
+        host.clock.set(now, if is_live { host.speed } else { 0.0 });
+        for run in &mut runs {
+            run.minute(now, page.log());
+            // Each may make a forecast, which takes some milliseconds: what is served has its turn in between.
+            tokio::task::yield_now().await;
+        }
+        let members = fleet.minute(now, page.log());
+        *host.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        now = now.checked_add(MINUTE).unwrap_or(end);
+        if is_live {
+            page.refresh_worth();
+            host.clock.sleep(now.duration_since(host.clock.now())).await;
+        }
+    }
+}
+
+// === impl DemoHost ===
+
+impl Host for DemoHost {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    fn source(&self) -> &'static str {
+        "demo"
+    }
+
+    fn leader(&self) -> Option<String> {
+        Some("the demo".to_owned())
+    }
+
+    fn health(&self) -> Health {
+        let source = |name: &str| SourceHealth {
+            name: name.to_owned(),
+            healthy: true,
+            age_seconds: Some(0.0),
+            errors: 0,
+            problem: String::new(),
+        };
+        let replays = self.clock.now() < PRESENT;
+        Health {
+            unready: replays.then(|| "replaying the last four days".to_owned()),
+            sources: ["simulated demand", "simulated clusters"]
+                .map(source)
+                .into(),
+            ..Health::default()
+        }
+    }
+
+    fn members(&self) -> Vec<MemberState> {
+        self.members
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// The status of one simulated autoscaler, from minute to minute.
+#[derive(Debug, Default)]
+struct StatusTrack {
+    conditions: Option<Vec<Condition>>,
+    changes: VecDeque<ReplicaChangeStatus>,
+}
+
+// === impl StatusTrack ===
+
+impl StatusTrack {
+    /// The status after a decision; `from` and `to` are the counts before and after it was carried out.
+    fn status(
+        &mut self,
+        decision: &Decision,
+        (from, to): (Replicas, Replicas),
+        more: impl IntoIterator<Item = Condition>,
+    ) -> EffectiveHorizontalPodAutoscalerStatus {
+        let own = decision.conditions.iter();
+        let own = own.map(|own| decided_condition(own.kind.as_str(), own));
+        let mut conditions: Vec<Condition> = own.collect();
+        for condition in more {
+            conditions.retain(|known| known.type_ != condition.type_);
+            conditions.insert(0, condition);
+        }
+        let conditions = with_transition_times(conditions, self.conditions.as_deref(), decision.at);
+        self.conditions = Some(conditions.clone());
+        if from != to {
+            self.changes.push_back(ReplicaChangeStatus {
+                time: Time(decision.at),
+                from: from.as_i32(),
+                to: to.as_i32(),
+                message: decision.message(),
+            });
+            if self.changes.len() > CHANGES {
+                self.changes.pop_front();
+            }
+        }
+        EffectiveHorizontalPodAutoscalerStatus {
+            expect_replicas: Some(decision.desired.as_i32()),
+            current_replicas: Some(to.as_i32()),
+            last_scale_time: self.changes.back().map(|change| change.time.clone()),
+            conditions: Some(conditions),
+            decision: Some(decision_status(decision)),
+            windows: (!decision.windows.is_empty()).then(|| window_status(decision)),
+            changes: Some(self.changes.iter().cloned().collect()),
+            ..EffectiveHorizontalPodAutoscalerStatus::default()
+        }
+    }
+}
+
+/// An example that cannot be used.
+fn unusable(error: impl fmt::Display) -> Failure {
+    Failure::invalid(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

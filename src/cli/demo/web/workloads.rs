@@ -1,0 +1,339 @@
+//! The simulated autoscalers of one cluster, each with a demand that shows something: a rush, a surge, a bound that is too
+//! low, a short history.
+
+use std::sync::Arc;
+
+use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
+use foretide_domain::{
+    Replicas,
+    autoscale::{ConditionKind, Decision},
+    lead_time::LeadTime,
+    sim::{Environment, MINUTE, Minute, Recording, Run},
+    workload::{Strategy, Workload},
+};
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::{LENGTH, PRESENT, REPLAYED, StatusTrack};
+use crate::{
+    api::{
+        autoscaler::{FleetStatus, Status},
+        status::condition,
+    },
+    cli::{
+        backtest::{BacktestSetup, EvaluationOptions},
+        context::CommandContext,
+        demo::scenario::{REQUEST, Scenario, minute},
+        inputs::{self, History},
+        manifest::{self, Document},
+        output::Failure,
+        template::TemplateSource,
+    },
+    error::chain,
+    page::{Decided, DecisionLog, MetricRecord, Record},
+};
+
+/// The autoscalers.
+const AUTOSCALERS: &str = include_str!("autoscalers.yaml");
+/// How far ahead forecasts are shown.
+const AHEAD: SignedDuration = SignedDuration::from_hours(4);
+/// Minutes of a day.
+const DAY: i64 = 1440;
+/// The day of the present, as scenarios count days.
+const TODAY: i64 = 9;
+
+/// A workload's demand, and what scales it.
+#[derive(Clone, Copy, Debug)]
+struct Script {
+    /// The autoscaler.
+    name: &'static str,
+    /// The metric that its demand is of.
+    metric: &'static str,
+    scenario: Scenario,
+    /// Its demand is the scenario's, times this, so many minutes later in the scenario.
+    times: f64,
+    later: i64,
+    /// How many days of history there are before the present.
+    days: i64,
+    scaled_by: ScaledBy,
+}
+
+/// What scales a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScaledBy {
+    /// Foretide.
+    Foretide,
+    /// A plain HPA; Foretide only previews.
+    Hpa,
+    /// A plain HPA, although Foretide is asked to act.
+    ForeignHpa,
+}
+
+const CPU: &str = "resource.cpu";
+
+const fn script(name: &'static str, scenario: Scenario, times: f64, later: i64) -> Script {
+    Script {
+        name,
+        metric: CPU,
+        scenario,
+        times,
+        later,
+        days: TODAY,
+        scaled_by: ScaledBy::Foretide,
+    }
+}
+
+const SCRIPTS: [Script; 11] = [
+    // A rush at nine that is foreseen.
+    script("web", Scenario::Shop, 1.0, 0),
+    // A surge that is not, just before the present.
+    script("checkout", Scenario::Surge, 1.2, 450),
+    // A window for a campaign, in the zone of London.
+    script("search", Scenario::Shop, 1.1, 0),
+    // Neither forecasts nor crons.
+    script("images", Scenario::Shop, 0.5, -90),
+    script("reports", Scenario::Batch, 1.0, 0),
+    // Jobs of every hour that are foreseen, and two windows, in the zone of Berlin.
+    script("etl", Scenario::Batch, 0.4, 20),
+    // Too short a history for its algorithm.
+    Script {
+        metric: "external.queue_length",
+        days: 1,
+        ..script("ingest", Scenario::Shop, 250.0, 30)
+    },
+    // A window in the zone of New York.
+    script("transcode", Scenario::Shop, 0.4, -240),
+    Script {
+        scaled_by: ScaledBy::Hpa,
+        ..script("thumbnails", Scenario::Shop, 0.8, 0)
+    },
+    Script {
+        scaled_by: ScaledBy::ForeignHpa,
+        ..script("api", Scenario::Shop, 1.1, 15)
+    },
+    // Pods that take long to start, and a maxReplicas that is too low for the rush at nine.
+    script("auth", Scenario::Shop, 1.0, 0),
+];
+
+/// Everything that the runs borrow.
+#[derive(Debug)]
+pub(super) struct Workloads(Vec<(Script, BacktestSetup)>);
+
+/// One workload, as far as it is simulated.
+#[derive(Debug)]
+pub(super) struct WorkloadRun<'a> {
+    script: Script,
+    setup: &'a BacktestSetup,
+    workload: Arc<Workload>,
+    ours: Run<'a>,
+    /// The HPA that scales it instead, if one does.
+    other: Option<Run<'a>>,
+    targets: Vec<Option<f64>>,
+    lead_time: LeadTime,
+    before: Option<Replicas>,
+    track: StatusTrack,
+}
+
+// === impl Workloads ===
+
+impl Workloads {
+    /// The examples with their demand.
+    pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
+        let documents = manifest::parse("demo", AUTOSCALERS);
+        let documents = documents.map_err(|error| Failure::invalid(chain(&error)))?;
+        let setups = SCRIPTS
+            .iter()
+            .map(|script| Ok((*script, script.setup(&documents, context)?)));
+        setups.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The runs at the beginning of the replay.
+    pub(super) fn runs(&self) -> Vec<WorkloadRun<'_>> {
+        self.0
+            .iter()
+            .map(|(script, setup)| WorkloadRun::new(*script, setup))
+            .collect()
+    }
+}
+
+// === impl Script ===
+
+impl Script {
+    fn setup(
+        &self,
+        documents: &[Document],
+        context: &CommandContext,
+    ) -> Result<BacktestSetup, Failure> {
+        let chosen = inputs::chosen_one(documents, Some(self.name), context)?;
+        let history = History {
+            metric: self.metric.to_owned(),
+            file: "demo".to_owned(),
+            recording: Recording::new(self.samples()),
+            notes: Vec::new(),
+        };
+        let options = EvaluationOptions {
+            from: Some(self.begin()),
+            // Where to begin is set: nothing depends on how much there is to learn from.
+            warm_up: Some(SignedDuration::ZERO),
+            ..EvaluationOptions::default()
+        };
+        let requests = [("cpu".to_owned(), REQUEST)];
+        let template = TemplateSource {
+            documents,
+            requests: &requests,
+        };
+        BacktestSetup::of(chosen, &[history], template, options)
+    }
+
+    /// The first minute of its run.
+    fn begin(&self) -> Timestamp {
+        let replayed = PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT);
+        replayed.max(minute(self.first()))
+    }
+
+    /// The first minute of its demand, as scenarios count them.
+    fn first(&self) -> i64 {
+        (TODAY - self.days) * DAY
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let last = TODAY * DAY + LENGTH.as_hours() * 60;
+        let sample = |index: i64| Sample {
+            at: minute(index),
+            value: self.times * self.scenario.noisy_demand(index + self.later),
+        };
+        (self.first()..=last).map(sample).collect()
+    }
+}
+
+// === impl WorkloadRun ===
+
+impl<'a> WorkloadRun<'a> {
+    fn new(script: Script, setup: &'a BacktestSetup) -> Self {
+        let mut run = Self::of(script, setup);
+        for _ in 0..setup.lead_in() {
+            run.ours.minute();
+            if let Some(other) = &mut run.other {
+                other.minute();
+            }
+        }
+        run
+    }
+
+    /// A run of a set-up by itself, from its first minute on.
+    #[cfg(test)]
+    pub(super) fn from_the_beginning(setup: &'a BacktestSetup) -> Self {
+        Self::of(script("web", Scenario::Shop, 1.0, 0), setup)
+    }
+
+    fn of(script: Script, setup: &'a BacktestSetup) -> Self {
+        let prediction = setup.autoscaler.spec().prediction.as_ref();
+        let written = prediction.and_then(|prediction| prediction.lead_time_seconds);
+        let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        Self {
+            script,
+            setup,
+            workload: Arc::new(setup.workload.clone()),
+            ours: setup.ours().with_forecast_span(AHEAD),
+            other: (script.scaled_by != ScaledBy::Foretide).then(|| setup.plain()),
+            targets: setup.environment.targets(),
+            lead_time: LeadTime::of(written, Some(setup.environment.start_up)),
+            before: None,
+            track: StatusTrack::default(),
+        }
+    }
+
+    /// Simulates and records the minute that begins now, unless its workload is younger.
+    pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
+        if now >= self.script.begin() {
+            self.record(log);
+        }
+    }
+
+    /// Simulates and records the next minute; returns what was in it.
+    pub(super) fn record(&mut self, log: &DecisionLog) -> Minute {
+        let (ours, mut decision) = self.ours.minute();
+        let actual = match &mut self.other {
+            Some(other) => other.minute().0,
+            None => ours,
+        };
+        let from = self.before.replace(actual.asked).unwrap_or(actual.asked);
+        decision.current = from;
+        if self.workload.strategy == Strategy::Preview {
+            preview(&mut decision);
+        }
+        let status = Status {
+            common: self.status(&decision, (from, actual.asked)),
+            fleet: FleetStatus::default(),
+        };
+        log.record(Record {
+            at: actual.at,
+            autoscaler: &self.setup.autoscaler,
+            status: &status,
+            decided: Some(self.decided(&decision, &actual)),
+        });
+        actual
+    }
+
+    fn status(
+        &mut self,
+        decision: &Decision,
+        counts: (Replicas, Replicas),
+    ) -> EffectiveHorizontalPodAutoscalerStatus {
+        let foreign = self.script.scaled_by == ScaledBy::ForeignHpa;
+        let conflict = foreign.then(|| conflict(self.script.name));
+        self.track.status(decision, counts, conflict)
+    }
+
+    fn decided<'d>(&'d self, decision: &'d Decision, actual: &Minute) -> Decided<'d> {
+        let environment = &self.setup.environment;
+        Decided {
+            workload: &self.workload,
+            decision,
+            current: actual.asked,
+            ready: actual.ready,
+            metrics: self.metrics(environment, actual.at),
+            template: Some(environment.template.clone()),
+            start_up: Some(environment.start_up),
+        }
+    }
+
+    fn metrics(&self, environment: &Environment, at: Timestamp) -> Vec<MetricRecord> {
+        let end = at.checked_add(MINUTE).unwrap_or(at);
+        let forecast = self.ours.forecast();
+        let forecast = forecast.filter(|forecast| at <= forecast.valid_until());
+        let all = environment.metrics.iter().zip(&self.targets);
+        let metrics = all.map(|(recorded, target)| MetricRecord {
+            name: recorded.metric.identifier(),
+            demand: recorded.recording.minute_to(end),
+            per_replica: *target,
+            forecast: forecast.map(|forecast| (Arc::new(forecast.clone()), self.lead_time)),
+        });
+        metrics.collect()
+    }
+}
+
+/// The decision as it is reported of an autoscaler that does not act: simulations always do.
+fn preview(decision: &mut Decision) {
+    for condition in &mut decision.conditions {
+        if condition.kind == ConditionKind::Ready {
+            condition.reason = "Preview";
+        }
+    }
+}
+
+/// The condition of an autoscaler whose target another HPA scales.
+fn conflict(name: &str) -> Condition {
+    let message = format!(
+        "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate this \
+         object with {}: \"true\" to take it over (mode Delegated or Metric)",
+        crate::api::ownership::ADOPT
+    );
+    condition(
+        ConditionKind::Ready.as_str(),
+        "False",
+        "TargetConflict",
+        &message,
+    )
+}

@@ -1,0 +1,418 @@
+//! The Lab of a page: back-tests that run on the machine of the reader, one at a time, and their results in bounded memory.
+//!
+//! ```text
+//! POST /lab/v1/experiments         an Experiment -> 201 and its id
+//! GET  /lab/v1/experiments/{id}    the JSON of `foretide backtest`; 409 while it runs, 422 if it failed
+//!          {id}/events             server-sent events: progress, then finished
+//!          {id}/report.html, {id}/manifest.yaml
+//!          {id}/chart.svg, {id}/sweep.svg     drawings for the page, `?width`; 404 without a sweep
+//! DELETE /lab/v1/experiments/{id}  cancels and forgets it
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    ops::ControlFlow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{
+    Json, Router,
+    extract::{
+        DefaultBodyLimit, FromRequestParts, Path, Query, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
+    http::{StatusCode, header, request::Parts},
+    response::{IntoResponse, Response, Sse, sse::Event},
+    routing::{MethodRouter, get, post},
+};
+use foretide_chart::{Chart, Scatter};
+use futures::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    cli::{
+        backtest::lab::{Experiment, LabReport},
+        context::CommandContext,
+        output::Failure,
+    },
+    http::page::Refusal,
+    page::api::WidthQuery,
+};
+
+/// The largest body of a request: a month of minutes of a metric has about 2 MiB.
+const BODY_MAX: usize = 32 << 20;
+/// How many experiments are kept, and how many bytes of results.
+const KEPT_MAX: usize = 8;
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// How wide drawings are made, in pixels: for a phone, a tablet and a desktop.
+const WIDTHS: [u32; 3] = [300, 640, 1160];
+
+/// What a report contains is text and drawings; its styles are in it.
+const REPORT_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox";
+
+/// The experiments of a page.
+struct Lab {
+    context: CommandContext,
+    kept: Mutex<Kept>,
+    /// A back-test uses a whole core.
+    turn: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// The oldest first.
+    runs: VecDeque<Arc<Run>>,
+    last_id: u64,
+}
+
+/// An experiment that waits, runs or has ended.
+struct Run {
+    id: u64,
+    /// Ended from outside when it is cancelled.
+    state: watch::Sender<RunState>,
+}
+
+#[derive(Clone)]
+enum RunState {
+    /// This part is done.
+    Running {
+        percent: u8,
+    },
+    Finished(Arc<Result<Results, String>>),
+}
+
+/// What an experiment came to, as it is served.
+struct Results {
+    json: String,
+    html: String,
+    manifest: String,
+    /// What is missing or doubtful in the histories.
+    notes: Vec<String>,
+    /// One drawing per width, as a chart holds every minute.
+    charts: [String; WIDTHS.len()],
+    sweeps: Option<[String; WIDTHS.len()]>,
+}
+
+/// The experiment that a path names.
+struct Id(String);
+
+/// The routes of a Lab that holds no experiment yet.
+pub(super) fn routes(context: &CommandContext) -> Router {
+    let lab = Arc::new(Lab {
+        context: context.clone(),
+        kept: Mutex::default(),
+        turn: Arc::new(Semaphore::new(1)),
+    });
+    let one = "/lab/v1/experiments/{id}";
+    let json = |results: &Results| as_media("application/json", &results.json);
+    let manifest = |results: &Results| as_media("application/yaml", &results.manifest);
+    Router::new()
+        .route("/lab/v1/experiments", post(begin))
+        .route(one, served(json).delete(cancel))
+        .route(&format!("{one}/events"), get(events))
+        .route(&format!("{one}/report.html"), served(report))
+        .route(&format!("{one}/manifest.yaml"), served(manifest))
+        .route(&format!("{one}/chart.svg"), get(chart))
+        .route(&format!("{one}/sweep.svg"), get(sweep))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(lab)
+}
+
+async fn begin(
+    State(lab): State<Arc<Lab>>,
+    experiment: Result<Json<Experiment>, JsonRejection>,
+) -> Result<(StatusCode, Json<Value>), Refusal> {
+    let Json(experiment) = experiment.map_err(|rejection| unreadable(&rejection))?;
+    let run = lab.kept().begin()?;
+    let id = run.id;
+    tokio::spawn(lab.run(experiment, run));
+    Ok((StatusCode::CREATED, Json(json!({ "id": id.to_string() }))))
+}
+
+fn unreadable(rejection: &JsonRejection) -> Refusal {
+    let text = rejection.body_text();
+    let cause = match rejection {
+        JsonRejection::JsonDataError(_) | JsonRejection::JsonSyntaxError(_) => {
+            text.split_once(": ").map_or(&*text, |(_, cause)| cause)
+        }
+        JsonRejection::MissingJsonContentType(_) => "expected the content type application/json",
+        _ => &text,
+    };
+    Refusal::new(rejection.status(), format!("invalid experiment: {cause}"))
+}
+
+async fn cancel(State(lab): State<Arc<Lab>>, Id(id): Id) -> Result<StatusCode, Refusal> {
+    let run = lab.find(&id)?;
+    run.end(Err("the experiment was cancelled".to_owned()));
+    lab.kept().runs.retain(|kept| kept.id != run.id);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn events(State(lab): State<Arc<Lab>>, Id(id): Id) -> Result<impl IntoResponse, Refusal> {
+    Ok(Sse::new(lab.find(&id)?.events()))
+}
+
+/// A handler of what a finished experiment came to.
+fn served(
+    render: impl Fn(&Results) -> Response + Clone + Send + Sync + 'static,
+) -> MethodRouter<Arc<Lab>> {
+    get(async move |State(lab): State<Arc<Lab>>, Id(id): Id| {
+        lab.results(&id, |results| Ok(render(results)))
+    })
+}
+
+async fn chart(
+    State(lab): State<Arc<Lab>>,
+    Id(id): Id,
+    query: Result<Query<WidthQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query?;
+    lab.results(&id, |results| Ok(drawing(&results.charts, query)))
+}
+
+async fn sweep(
+    State(lab): State<Arc<Lab>>,
+    Id(id): Id,
+    query: Result<Query<WidthQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query?;
+    lab.results(&id, |results| {
+        let none = || Refusal::not_found("the experiment has no sweep");
+        let sweeps = results.sweeps.as_ref().ok_or_else(none)?;
+        Ok(drawing(sweeps, query))
+    })
+}
+
+/// The widest drawing that is not wider than asked for.
+fn drawing(drawings: &[String; WIDTHS.len()], query: WidthQuery) -> Response {
+    let fits = |(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked);
+    let fitting = WIDTHS.iter().zip(drawings).take_while(fits).last();
+    as_media(
+        "image/svg+xml",
+        fitting.map_or(&*drawings[0], |(_, drawing)| drawing),
+    )
+}
+
+fn as_media(media: &'static str, text: &str) -> Response {
+    ([(header::CONTENT_TYPE, media)], text.to_owned()).into_response()
+}
+
+fn report(results: &Results) -> Response {
+    let policy = [(header::CONTENT_SECURITY_POLICY, REPORT_POLICY)];
+    let page = as_media("text/html; charset=utf-8", &results.html);
+    (policy, page).into_response()
+}
+
+// === impl Id ===
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Path(id) = Path::from_request_parts(parts, state).await?;
+        Ok(Self(id))
+    }
+}
+
+// === impl Lab ===
+
+impl Lab {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Run>, Refusal> {
+        let kept = self.kept();
+        let found = kept.runs.iter().find(|run| run.id.to_string() == id);
+        found
+            .cloned()
+            .ok_or_else(|| Refusal::not_found("no such experiment; only the last eight are kept"))
+    }
+
+    /// What a finished experiment came to, rendered.
+    fn results(
+        &self,
+        id: &str,
+        render: impl FnOnce(&Results) -> Result<Response, Refusal>,
+    ) -> Result<Response, Refusal> {
+        let state = self.find(id)?.state.borrow().clone();
+        match state {
+            RunState::Running { .. } => Err(Refusal::new(
+                StatusCode::CONFLICT,
+                "the experiment has not ended yet; its events tell when",
+            )),
+            RunState::Finished(outcome) => match &*outcome {
+                Ok(results) => render(results),
+                Err(message) => Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message)),
+            },
+        }
+    }
+
+    async fn run(self: Arc<Self>, experiment: Experiment, run: Arc<Run>) {
+        // A run that is cancelled while it waits does not keep its histories until its turn.
+        let turn = tokio::select! {
+            biased;
+            () = run.ended() => return,
+            turn = Arc::clone(&self.turn).acquire_owned() => turn,
+        };
+        let (context, running) = (self.context.clone(), Arc::clone(&run));
+        let computed = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let report = experiment.run(&context, &mut |part| running.advance(part))?;
+            Results::of(&report)
+        });
+        let outcome = computed.await.unwrap_or_else(|error| {
+            Err(Failure::runtime(format!(
+                "the back-test broke off: {error}"
+            )))
+        });
+        run.end(outcome.map_err(|failure| failure.message));
+        self.kept().shrink();
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// A place for a new experiment: that of the oldest one that has ended, if there is no other.
+    fn begin(&mut self) -> Result<Arc<Run>, Refusal> {
+        if self.runs.len() >= KEPT_MAX && !self.forget_oldest() {
+            let message =
+                "too many experiments are waiting; cancel one, or try again when one has ended";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
+        }
+        self.last_id += 1;
+        let run = Arc::new(Run {
+            id: self.last_id,
+            state: watch::Sender::new(RunState::Running { percent: 0 }),
+        });
+        self.runs.push_back(Arc::clone(&run));
+        Ok(run)
+    }
+
+    /// Forgets the oldest results while all are larger than they may be; the newest ones stay.
+    fn shrink(&mut self) {
+        let bytes = |kept: &Self| kept.runs.iter().map(|run| run.bytes()).sum::<usize>();
+        while self.runs.len() > 1 && bytes(self) > KEPT_BYTES_MAX && self.forget_oldest() {}
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let ended = self.runs.iter().position(|run| run.bytes() > 0);
+        ended.and_then(|ended| self.runs.remove(ended)).is_some()
+    }
+}
+
+// === impl Run ===
+
+impl Run {
+    fn advance(&self, part: f64) -> ControlFlow<()> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the cast saturates"
+        )]
+        let percent = (part * 100.0) as u8;
+        let mut goes_on = ControlFlow::Continue(());
+        self.state.send_if_modified(|state| match state {
+            RunState::Running { percent: last } => std::mem::replace(last, percent) != percent,
+            RunState::Finished(_) => {
+                goes_on = ControlFlow::Break(());
+                false
+            }
+        });
+        goes_on
+    }
+
+    /// Ends it, unless it has ended.
+    fn end(&self, outcome: Result<Results, String>) {
+        self.state.send_if_modified(|state| {
+            let runs = matches!(state, RunState::Running { .. });
+            if runs {
+                *state = RunState::Finished(Arc::new(outcome));
+            }
+            runs
+        });
+    }
+
+    async fn ended(&self) {
+        let mut states = self.state.subscribe();
+        let has_ended = |state: &RunState| matches!(state, RunState::Finished(_));
+        let _state = states.wait_for(has_ended).await.is_ok();
+    }
+
+    /// The size of its results; 0 until it has ended.
+    fn bytes(&self) -> usize {
+        match &*self.state.borrow() {
+            RunState::Running { .. } => 0,
+            RunState::Finished(outcome) => match &**outcome {
+                Ok(results) => results.bytes(),
+                Err(message) => message.len() + 1,
+            },
+        }
+    }
+
+    /// How far it is, whenever that changes, until it has ended.
+    fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+        let mut states = self.state.subscribe();
+        states.mark_changed();
+        stream::unfold(Some(states), |states| async {
+            let mut states = states?;
+            states.changed().await.ok()?;
+            let state = states.borrow_and_update().clone();
+            let (event, data, is_last) = match state {
+                RunState::Running { percent } => (
+                    "progress",
+                    json!({ "fraction": f64::from(percent) / 100.0 }),
+                    false,
+                ),
+                RunState::Finished(outcome) => match &*outcome {
+                    Ok(results) => ("finished", json!({ "notes": results.notes }), true),
+                    Err(message) => ("finished", json!({ "error": message }), true),
+                },
+            };
+            let event = Event::default().event(event).data(data.to_string());
+            Some((Ok(event), (!is_last).then_some(states)))
+        })
+    }
+}
+
+// === impl Results ===
+
+impl Results {
+    fn bytes(&self) -> usize {
+        let texts = [&self.json, &self.html, &self.manifest];
+        let drawings = self.charts.iter().chain(self.sweeps.iter().flatten());
+        texts.into_iter().chain(drawings).map(String::len).sum()
+    }
+
+    fn of(report: &LabReport) -> Result<Self, Failure> {
+        Ok(Self {
+            json: report.json(),
+            html: report.html()?,
+            manifest: report.manifest()?,
+            notes: report.notes().to_vec(),
+            charts: WIDTHS.map(|width| {
+                Chart {
+                    width,
+                    ..report.chart()
+                }
+                .fragment()
+            }),
+            sweeps: report.sweep_chart().map(|prices| {
+                WIDTHS.map(|width| {
+                    Scatter {
+                        width,
+                        ..prices.clone()
+                    }
+                    .fragment()
+                })
+            }),
+        })
+    }
+}
