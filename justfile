@@ -28,6 +28,10 @@ nightly: && sabotage image image-arm64
 unit word:
     cargo test --workspace --lib {{ word }}
 
+# The page in Debian's Chromium; `cargo test` leaves it out. UPDATE=1 renews the pictures of the docs. Needs Node.
+browser *words:
+    tests/browser/run {{ words }}
+
 # One scenario on a real control plane, with its log.
 scenario name:
     cargo test -p foretide --test cluster -- --nocapture {{ name }}
@@ -62,6 +66,7 @@ check-each:
     cargo check -p foretide-models
     cargo check -p foretide-domain
     cargo check -p foretide-crds
+    cargo check -p foretide-chart
 
 # After `test`: the README's two commands share one build.
 one-build:
@@ -84,10 +89,11 @@ deny:
 generate:
     UPDATE=1 cargo test -p foretide-crds
 
-# What decisions and forecasts cost.
+# What decisions, forecasts and the page cost.
 bench:
     cargo bench -p foretide --bench decide
     cargo bench -p foretide --bench federate
+    cargo bench -p foretide --bench page
     cargo bench -p foretide-models
 
 # How much later decisions come while something hangs that other autoscalers use. Half an hour on a real control plane.
