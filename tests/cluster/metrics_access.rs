@@ -1,6 +1,7 @@
-//! Who may read `/metrics` of a controller, as a real API server decides: also of a standby, which writes nothing.
+//! Who may read `/metrics` and the page of a controller, as a real API server decides: the metrics also of a standby,
+//! which writes nothing.
 
-use std::{net::SocketAddr, path::Path};
+use std::{net::SocketAddr, path::Path, process::Stdio};
 
 use foretide::{
     clock::Clock,
@@ -12,8 +13,9 @@ use kube::{Api, api::PostParams};
 use rig::{ClusterOptions, eventually};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
+    process::{Child, Command},
 };
 
 use crate::{
@@ -23,7 +25,8 @@ use crate::{
 
 const RIGHTS: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
 
-/// `scraper` may read the metrics, and `other` may not. Another process leads, for longer than the scenario.
+/// `scraper` may read the metrics, and `other` may not; `viewer` may view the namespace default, which has one of the two
+/// autoscalers. Another process leads, for longer than the scenario.
 const OBJECTS: &str = r"
 apiVersion: v1
 kind: ServiceAccount
@@ -38,6 +41,30 @@ kind: ClusterRoleBinding
 metadata: {name: foretide-metrics-reader}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: foretide-metrics-reader}
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: viewer, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: viewer, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ehpa-viewer}
+subjects: [{kind: ServiceAccount, name: viewer, namespace: default}]
+---
+apiVersion: autoscaling.crane.io/v1alpha1
+kind: EffectiveHorizontalPodAutoscaler
+metadata: {name: seen, namespace: default}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: seen}, maxReplicas: 3}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: elsewhere}
+---
+apiVersion: autoscaling.crane.io/v1alpha1
+kind: EffectiveHorizontalPodAutoscaler
+metadata: {name: hidden, namespace: elsewhere}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: hidden}, maxReplicas: 3}
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease
@@ -65,7 +92,7 @@ pub(crate) fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], rig::free_port().unwrap()))
 }
 
-/// The status and the text of a response.
+/// The status and the text of a response. HTTP/1.0 has no chunks.
 pub(crate) async fn get(
     address: SocketAddr,
     path: &str,
@@ -73,7 +100,7 @@ pub(crate) async fn get(
 ) -> Result<(u16, String), String> {
     let header = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
     let header = header.unwrap_or_default();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{header}Connection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{header}\r\n");
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(request.as_bytes()).await?;
@@ -86,6 +113,12 @@ pub(crate) async fn get(
     Ok((status.ok_or("no status")?, text))
 }
 
+/// The answer of the page's API, where no token is needed.
+pub(crate) async fn of_page(address: SocketAddr, path: &str) -> Result<Value, String> {
+    let (status, text) = get(address, &format!("/api/v1/{path}"), None).await?;
+    (status == 200).then(|| json_of(&text)).ok_or(text)
+}
+
 /// Waits until the controller at an address is ready.
 pub(crate) async fn ready(address: SocketAddr) {
     eventually(TIMEOUT, "the controller is ready", || async {
@@ -95,6 +128,86 @@ pub(crate) async fn ready(address: SocketAddr) {
         }
     })
     .await;
+}
+
+/// The JSON of an answer.
+fn json_of(text: &str) -> Value {
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body);
+    serde_json::from_str(body.unwrap_or_default()).unwrap_or_default()
+}
+
+/// `foretide ui` as the user of a kubeconfig, with the rights of `viewer`, and where it listens.
+async fn ui(world: &World, controller: SocketAddr) -> (Child, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+    command
+        .args([
+            "ui",
+            "--listen",
+            "127.0.0.1:0",
+            "--service-account",
+            "default/viewer",
+        ])
+        .arg(format!("--url=http://{controller}"))
+        .arg("--kubeconfig")
+        .arg(world.cluster.kubeconfig_path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = printed.next_line().await.unwrap().unwrap();
+    let address = first
+        .trim()
+        .trim_start_matches("http://")
+        .trim_end_matches('/');
+    (child, address.parse().unwrap())
+}
+
+/// Who may list the autoscalers of one namespace sees those on the page, with a token or through `foretide ui`; others
+/// see nothing.
+async fn the_page_shows_its_readers_their_namespaces(world: &World) {
+    let config = Config {
+        listen: free_address(),
+        metrics_auth: MetricsAuth::Token { audience: None },
+        ..world.config()
+    };
+    let controller = config.listen;
+    let _running = world.run(config, Clock::system());
+    ready(controller).await;
+    let list = "/api/v1/autoscalers";
+    let viewer = token(world, "viewer", None).await;
+    let seen = async |address: SocketAddr, token: Option<&str>| {
+        eventually(
+            TIMEOUT,
+            "only the autoscaler of the namespace is shown",
+            || async {
+                let (status, text) = get(address, list, token).await?;
+                let shown = json_of(&text);
+                let is_so =
+                    status == 200 && shown["matching"] == 1 && shown["rows"][0]["name"] == "seen";
+                is_so.then_some(()).ok_or(text)
+            },
+        )
+        .await;
+    };
+    seen(controller, Some(&viewer)).await;
+    let hidden = format!("{list}/effectivehorizontalpodautoscalers/elsewhere/hidden");
+    assert_eq!(
+        get(controller, &hidden, Some(&viewer)).await.unwrap().0,
+        404
+    );
+    let other = token(world, "other", None).await;
+    for (token, expected) in [(Some(&*other), 403), (Some("forged"), 401), (None, 401)] {
+        eventually(TIMEOUT, "the token is reviewed", || async {
+            let (status, text) = get(controller, list, token).await?;
+            (status == expected).then_some(()).ok_or(text)
+        })
+        .await;
+    }
+    let (_ui, address) = ui(world, controller).await;
+    seen(address, None).await;
+    assert_eq!(get(address, &hidden, None).await.unwrap().0, 404);
+    assert_eq!(get(address, "/metrics", None).await.unwrap().0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,6 +269,8 @@ async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_audience() {
     assert_eq!(metrics(of_audience, &of_controller).await.0, 200);
     assert_eq!(metrics(of_audience, &scraper).await.0, 401);
     assert_eq!(metrics(standby, &of_controller).await.0, 401);
+
+    the_page_shows_its_readers_their_namespaces(&world).await;
 
     // Every granted permission was used, and the standby wrote nothing.
     world.assert_nothing_forbidden();

@@ -362,6 +362,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     Config {
         targets: TargetRules::default(),
         object_metrics: true,
+        page_memory: 16 << 20,
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
         access: KubeAccess::Kubeconfig {

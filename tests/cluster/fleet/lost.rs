@@ -1,8 +1,9 @@
 //! A member is lost and returns, is tainted, or gets other credentials; the hub's controller is killed. Running pods
 //! stay, and recovery causes no dip.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
+use foretide::{clock::Clock, config::Config};
 use foretide_crds::FederatedHPA;
 use k8s_openapi::{
     ByteString,
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{
     manual_changes::{condition, delete, edit},
+    metrics_access::{free_address, of_page},
     world::{Controller, Counts, LARGE, NAMESPACE, TIMEOUT, create_large},
 };
 
@@ -74,7 +76,12 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
     let more = json!({ "federatedHPAAssignment": weights() });
     world.load.evenly(9.0);
     world.ask("StaticWeighted", (3, 24), &more).await;
-    let controller = world.run();
+    let page = free_address();
+    let config = Config {
+        listen: page,
+        ..world.config()
+    };
+    let controller = Controller::run(config, Clock::system());
     let thirds = [("member1", 8), ("member2", 8), ("member3", 8)];
     world.capped("a third each", &thirds).await;
     world
@@ -91,6 +98,10 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
         .condition("MembersReachable", "False/Unreachable")
         .await;
     world.reason("member2", "Unknown").await;
+    of_clusters(page, "member2 is lost", |member| {
+        member["ready"] == false && reason(member).starts_with("Unknown")
+    })
+    .await;
     world.load.evenly(18.0);
     // Each HPA sees what the others leave, so any of them may have one more.
     world
@@ -100,6 +111,7 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
             (17..=20).contains(&all) && found.values().all(settled)
         })
         .await;
+    the_surge_is_shown(page).await;
     world
         .edit(json!({ "minReplicas": 12, "maxReplicas": 27 }))
         .await;
@@ -119,6 +131,7 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
     let watched = watch_all(&world).await;
     world.fleet.member("member2").unblock();
     world.condition("MembersReachable", "True/Reachable").await;
+    of_clusters(page, "member2 is back", |member| member["ready"] == true).await;
     world.capped("a third each of the new", &ninths).await;
     controller.further_syncs(4).await;
     let lowest: i32 = watched.values().map(Counts::lowest).sum();
@@ -201,6 +214,38 @@ async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_r
         .await;
     drop(controller);
     world.assert_nothing_forbidden();
+}
+
+/// Waits until the page's view of the clusters shows the second member so.
+async fn of_clusters(page: SocketAddr, what: &str, wanted: impl Fn(&Value) -> bool) {
+    eventually(TIMEOUT, what, || async {
+        let shown = of_page(page, "clusters").await?;
+        let all = shown["clusters"].as_array().unwrap();
+        let member = all.iter().find(|one| one["name"] == "member2");
+        let is_so = member.is_some_and(&wanted);
+        is_so.then_some(()).ok_or(shown.to_string())
+    })
+    .await;
+}
+
+/// The reason for the share of a member's only fleet, as the page shows it.
+fn reason(member: &Value) -> &str {
+    let reason = member["shares"][0]["status"]["reason"].as_str();
+    reason.unwrap_or_default()
+}
+
+/// Waits until the page has recorded that nine replicas became some fifteen, of which it cannot see the lost member's.
+async fn the_surge_is_shown(page: SocketAddr) {
+    let path = format!("autoscalers/federatedhpas/{NAMESPACE}/{SHOP}");
+    eventually(TIMEOUT, "the page shows the surge", || async {
+        let shown = of_page(page, &path).await?;
+        let history = of_page(page, &format!("{path}/history")).await?;
+        let last = history["desired"].as_array().unwrap().last();
+        let decided = last.and_then(Value::as_i64).unwrap_or(0);
+        let is_so = decided >= 13 && shown["decision"]["desired"].as_i64() >= Some(13);
+        is_so.then_some(()).ok_or(format!("{shown}\n{history}"))
+    })
+    .await;
 }
 
 /// 1 where status reports a problem of the third member that its credentials can cause, else 0. On a busy machine any

@@ -1,7 +1,7 @@
 //! From an HPA to a forecast, as the README and `docs/from-my-hpa.md` say it: only the definitions are
 //! installed, and the controller runs on the machine of the reader.
 
-use std::f64::consts::TAU;
+use std::{f64::consts::TAU, net::SocketAddr};
 
 use foretide::clock::Clock;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::site::{Helm, Site};
 use crate::{
     credentials::{four_days, seconds},
+    metrics_access::of_page,
     world::TIMEOUT,
 };
 
@@ -82,6 +83,41 @@ async fn forecast(site: &Site) -> Value {
     found.unwrap()["forecast"].take()
 }
 
+/// Where the controller says that it listens.
+fn page(site: &Site) -> SocketAddr {
+    let log = site.terminal.read("running.log");
+    let address = log.split_once("listen=").map(|(_, rest)| rest);
+    let address = address.and_then(|rest| rest.split_whitespace().next());
+    address.unwrap().parse().unwrap()
+}
+
+/// Waits until the page has the decision of the object's status, and the forecast of the hours ahead.
+async fn the_page_shows_the_forecast(site: &Site) {
+    let ehpas: Api<EffectiveHorizontalPodAutoscaler> =
+        Api::namespaced(site.cluster.client(), "shop");
+    let (page, path) = (
+        page(site),
+        "autoscalers/effectivehorizontalpodautoscalers/shop/web",
+    );
+    eventually(TIMEOUT, "the page shows what was decided", || async {
+        let shown = of_page(page, path).await?;
+        let status = ehpas.get("web").await.unwrap().status;
+        let decided = serde_json::to_value(status.unwrap().decision).unwrap();
+        let counts = ["desired", "maximum", "stabilized", "limited", "winner"];
+        let is_same = counts
+            .iter()
+            .all(|count| shown["decision"][count] == decided[count]);
+        let history = of_page(page, &format!("{path}/history")).await?;
+        let ahead = history["ahead"]["expected"].as_array();
+        let is_forecast = ahead.is_some_and(|ahead| ahead.len() > 30);
+        let is_so = is_same && is_forecast && shown["row"]["winner"] == "forecast";
+        is_so
+            .then_some(())
+            .ok_or(format!("{shown}\n{decided}\n{history}"))
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_lead_from_a_plain_autoscaler_to_a_forecast_and_back() {
     let options = ClusterOptions::named("trial").with(Component::MetricsServer);
@@ -127,6 +163,8 @@ async fn the_pages_lead_from_a_plain_autoscaler_to_a_forecast_and_back() {
     let mut metric = prediction.prediction_metrics.unwrap().remove(0);
     let samples = metric.prediction.take().unwrap().remove(0).samples.unwrap();
     assert!(metric.ready && samples.len() > 60, "{metric:?}");
+
+    the_page_shows_the_forecast(&site).await;
 
     let back =
         r#"kubectl patch ehpa web -n shop --type merge -p '{"spec":{"scaleStrategy":"Preview"}}'"#;
