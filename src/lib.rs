@@ -16,16 +16,17 @@
 pub mod adapters;
 pub mod api;
 pub mod app;
-pub mod chart;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod controller;
 mod error;
 pub mod forecaster;
+mod html;
 pub mod http;
 pub mod leadership;
 mod open_files;
+pub mod page;
 pub mod ports;
 mod printable;
 mod shared_map;

@@ -114,6 +114,14 @@ impl Telemetry {
         progress.lag_seconds = lag_seconds;
     }
 
+    /// How long the most overdue autoscaler of any kind has been due, in seconds.
+    #[must_use]
+    pub fn lag_seconds(&self) -> f64 {
+        let known = self.progress.known();
+        let lags = known.loops.values().map(|progress| progress.lag_seconds);
+        lags.fold(0.0, f64::max)
+    }
+
     /// Counts a sync that panicked.
     pub fn panicked(&self, kind: &'static str) {
         self.progress

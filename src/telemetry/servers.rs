@@ -41,6 +41,8 @@ pub(super) struct Servers {
     slow: Family<NamespaceLabels, Gauge>,
     /// The credentials that have series, and whether each expires soon.
     published: Mutex<BTreeMap<CredentialLabels, bool>>,
+    /// As they were published last.
+    known: Mutex<Vec<ServerHealth>>,
 }
 
 // === impl Servers ===
@@ -86,6 +88,15 @@ impl Telemetry {
             unusable.set(server.credential_problem.is_some().into());
         }
         self.publish_expiries(servers, now);
+        let known = &self.servers.known;
+        *known.lock().unwrap_or_else(PoisonError::into_inner) = servers.to_vec();
+    }
+
+    /// The Prometheus servers as they were published last.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerHealth> {
+        let known = &self.servers.known;
+        known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Publishes the namespaces whose history queries are slow; the others have no series.

@@ -41,7 +41,7 @@ const RULES: &[Rule] = &[
             "domain/src",
             "models/src",
             "src/leadership/elector.rs",
-            "src/chart",
+            "chart/src",
         ],
         except: &[],
         modules: &[],
@@ -90,6 +90,8 @@ const RULES: &[Rule] = &[
             "src/adapters/api_server/client.rs",
             "src/adapters/api_server/response.rs",
             "src/adapters/kube/watch.rs",
+            // A port-forward, over which pages are read.
+            "src/adapters/remote_page/pods.rs",
         ],
         modules: &[],
         text: &[
@@ -114,9 +116,12 @@ const RULES: &[Rule] = &[
             // What only reads.
             "src/adapters/kube/pod_list.rs",
             "src/adapters/members/inventory.rs",
+            "src/adapters/remote_page/pods.rs",
             "src/adapters/upstream.rs",
             // What a person writes, with `foretide members`.
             "src/adapters/members/admin.rs",
+            // What a person asks for, with `foretide ui`.
+            "src/adapters/remote_page/account.rs",
             "src/adapters/members/registry.rs",
             "src/adapters/kube/tests",
             "src/adapters/certificates/tests.rs",
@@ -134,6 +139,7 @@ const RULES: &[Rule] = &[
             "src/cli/cluster.rs",
             "src/cli/explain/live.rs",
             "src/cli/members",
+            "src/cli/ui.rs",
             // The JSON of Prometheus in files.
             "src/cli/recording/prometheus.rs",
         ],
@@ -175,6 +181,24 @@ const RULES: &[Rule] = &[
         modules: &["adapters", "app", "controller", "cli", "forecaster"],
         text: &["kube::"],
         reason: "pages and probes render the state passed to them, and ask a port who may read them",
+    },
+    Rule {
+        places: &["src/page"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "app",
+            "clock",
+            "controller",
+            "cli",
+            "config",
+            "forecaster",
+            "http",
+            "ports",
+            "telemetry",
+        ],
+        text: EFFECTS,
+        reason: "what the page shows is computed from what was recorded, and from the state of the process as a trait",
     },
     Rule {
         places: &["src/api"],

@@ -3,10 +3,12 @@
 //! Commands run as functions: text in, text and exit code out. Long answers are compared with files
 //! under `snapshots/`; `UPDATE=1` writes them.
 
+mod ahead;
 mod bad_input;
 mod config;
 mod fleet;
 mod prometheus;
+mod report;
 
 use std::{path::Path, sync::Arc};
 
@@ -550,6 +552,8 @@ fn invalid_flags_are_a_usage_error() {
         "validate --all",
         "backtest -f x --fail-if under<1%",
         "backtest -f x --warm-up 1d --from 2026-03-02T12:00:00Z",
+        "backtest -f x --sweep=0.4",
+        "plan -f x --at 2026-03-02T12:00:00Z --from 2026-03-02T12:00:00Z",
         "demo --speed 0",
     ] {
         let words = ["foretide"].into_iter().chain(line.split_whitespace());

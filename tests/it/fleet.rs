@@ -82,6 +82,7 @@ impl World {
     ) -> FleetController<FakeCluster, Members> {
         let setup = setup(targets());
         let shared = Shared {
+            page: Arc::default(),
             forecasts: Arc::clone(forecasts),
             telemetry: Arc::clone(telemetry),
         };
@@ -979,6 +980,7 @@ async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
         own.put("web", 3, &spec);
         let setup = setup(Arc::default());
         let shared = Shared {
+            page: Arc::default(),
             forecasts: Arc::default(),
             telemetry: Arc::default(),
         };

@@ -32,6 +32,8 @@ mod members;
 #[cfg(test)]
 mod monitoring;
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod pages;
 #[cfg(test)]
 mod pictures;

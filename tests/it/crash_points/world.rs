@@ -221,6 +221,7 @@ impl World {
     pub(super) fn controller(&self, process: &Process) -> Controller {
         let setup = setup(Arc::default());
         let shared = Shared {
+            page: Arc::default(),
             forecasts: Arc::default(),
             telemetry: Arc::default(),
         };
