@@ -40,6 +40,11 @@ const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How many changes of the replicas a status lists.
 const CHANGES: usize = 10;
 
+/// The first moment that is replayed.
+fn replay_begin() -> Timestamp {
+    PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT)
+}
+
 /// The simulation as the page tells of it.
 #[derive(Debug)]
 struct DemoHost {
@@ -59,7 +64,7 @@ pub fn start(
 ) -> Result<(Arc<Page>, impl Future<Output = ()> + Send + use<>), Failure> {
     let log = Arc::new(DecisionLog::default());
     let host = Arc::new(DemoHost {
-        clock: Clock::starting_at(PRESENT, 0.0),
+        clock: Clock::starting_at(replay_begin(), 0.0),
         speed,
         members: Mutex::default(),
     });
@@ -86,7 +91,7 @@ pub fn start(
 /// From the beginning of the replay to the end of the generated demand.
 async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &DemoHost) {
     let mut runs = workloads.runs();
-    let begin = PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT);
+    let begin = replay_begin();
     let end = PRESENT.checked_add(LENGTH).unwrap_or(PRESENT);
     let mut now = begin;
     while now < end {
@@ -109,13 +114,20 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
 
 // === impl DemoHost ===
 
+impl DemoHost {
+    /// Whether the last days are still replayed, as fast as they can be.
+    fn replays(&self) -> bool {
+        self.clock.now() < PRESENT
+    }
+}
+
 impl Host for DemoHost {
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     fn speed(&self) -> f64 {
-        self.speed
+        if self.replays() { 0.0 } else { self.speed }
     }
 
     fn source(&self) -> &'static str {
@@ -134,9 +146,10 @@ impl Host for DemoHost {
             errors: 0,
             problem: String::new(),
         };
-        let replays = self.clock.now() < PRESENT;
         Health {
-            unready: replays.then(|| "replaying the last four days".to_owned()),
+            unready: self
+                .replays()
+                .then(|| "replaying the last four days".to_owned()),
             sources: ["simulated demand", "simulated clusters"]
                 .map(source)
                 .into(),

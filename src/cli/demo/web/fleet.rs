@@ -14,7 +14,7 @@ use foretide_domain::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{PRESENT, REPLAYED, StatusTrack, unusable};
+use super::{StatusTrack, replay_begin, unusable};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
@@ -57,11 +57,10 @@ impl FleetRun {
         let period = SignedDuration::from_secs(15);
         let spec = validation::fleet(&object, &context.local, period, &settings);
         let spec = spec.map_err(unusable)?;
-        let begin = PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT);
         Ok(Self {
             autoscaler: Autoscaler::Federated(Arc::new(object)),
             workload: Arc::new(spec.workload),
-            simulation: FleetSimulation::beginning(begin, COURSE),
+            simulation: FleetSimulation::beginning(replay_begin(), COURSE),
             history: History::default(),
             track: StatusTrack::default(),
             before: None,

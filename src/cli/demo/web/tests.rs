@@ -201,3 +201,19 @@ fn a_workload_of_the_page_is_back_tested_as_it_is() {
         assert!(ours * 3 < plain, "{name}: {ours} and {plain} in {report:#}");
     }
 }
+
+#[test]
+fn the_clock_of_the_demo_stands_at_the_beginning_until_the_replay_goes_on() {
+    let (page, _run) = start(&context(), 60.0).unwrap();
+    let view = page.overview(&Visible::All, None).unwrap();
+    let begin = "2026-03-06T08:50:00Z".to_owned();
+    assert_eq!((view.now, view.speed), (begin, 0.0));
+    let health = page.health(&Visible::All).unwrap();
+    assert_eq!(
+        health.unready.as_deref(),
+        Some("replaying the last four days")
+    );
+    let view = AT_PRESENT.overview(&Visible::All, None).unwrap();
+    assert_eq!((&*view.source, view.speed), ("demo", 60.0));
+    assert_eq!(AT_PRESENT.health(&Visible::All).unwrap().unready, None);
+}

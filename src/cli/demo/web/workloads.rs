@@ -15,7 +15,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{LENGTH, PRESENT, REPLAYED, StatusTrack};
+use super::{LENGTH, StatusTrack, replay_begin};
 use crate::{
     api::{
         autoscaler::{FleetStatus, Status},
@@ -188,8 +188,7 @@ impl Script {
 
     /// The first minute of its run.
     fn begin(&self) -> Timestamp {
-        let replayed = PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT);
-        replayed.max(minute(self.first()))
+        replay_begin().max(minute(self.first()))
     }
 
     /// The first minute of its demand, as scenarios count them.
