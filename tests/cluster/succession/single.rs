@@ -1,6 +1,6 @@
 //! Leaders that stop while they write about autoscalers of one cluster.
 
-use std::path::PathBuf;
+use std::{ops::Range, path::PathBuf};
 
 use futures::future::join_all;
 use kube::Client;
@@ -68,9 +68,13 @@ async fn replicas(world: &World, leader: PathBuf, standby: PathBuf) -> Pair {
 
 /// Changes the count of every object, so that the leader writes scales, statuses and HPAs.
 async fn change(client: &Client, count: i32) {
+    change_some(client, 0..OBJECTS, count).await;
+}
+
+async fn change_some(client: &Client, some: Range<usize>, count: i32) {
     let autoscalers = objects(client, &Write::Status.kind());
     let spec = json!({ "spec": { "minReplicas": count, "maxReplicas": count } });
-    patch_all(&autoscalers, (0..OBJECTS).map(name), &spec).await;
+    patch_all(&autoscalers, some.map(name), &spec).await;
 }
 
 /// Two replicas and autoscalers in these modes; everything is decided.
@@ -142,9 +146,11 @@ async fn a_leader_that_is_cut_off_from_the_api_server_loses_the_lease_and_writes
     let cut_off = async {
         happens(first).await;
         relay.block();
+        // However fast it wrote until then, there is more to write.
+        change_some(client, OBJECTS / 2..OBJECTS, 2).await;
         next_holder(client, TIMEOUT, &before).await;
     };
-    tokio::join!(change(client, 2), cut_off);
+    tokio::join!(change_some(client, 0..OBJECTS / 2, 2), cut_off);
     all_are(client, 2).await;
     pair.leader.ends().await;
     // What it had sent arrives now.
