@@ -347,6 +347,7 @@ mod tests {
         let quality = foretide_models::Quality {
             coverage: None,
             skill: None,
+            raw: 0.0,
             learnt_from: ago(9000),
             known_until: ago(3),
         };

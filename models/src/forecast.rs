@@ -72,6 +72,22 @@ pub struct Peak {
     pub value: f64,
     /// The quantile in use, in `(0, 1)`.
     pub quantile: f64,
+    /// The bounds that a count is held against.
+    pub bounds: DemandBounds,
+}
+
+/// The two bounds of the demand that a count is held against. A count that carries `raise` to `hold` stays.
+///
+/// # Units
+/// That of the history. `raise <= hold`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DemandBounds {
+    /// What a replica that is asked for now can serve: the peak demand about when it becomes ready. A count that carries
+    /// less is raised.
+    pub raise: f64,
+    /// What a replica that is removed now may be missed for: the peak demand until one that is asked for later could
+    /// replace it. A count that carries more is lowered.
+    pub hold: f64,
 }
 
 /// The out-of-sample accuracy of a forecaster over the last three days.
@@ -83,10 +99,24 @@ pub struct Quality {
     /// One minus the ratio of its pinball loss to that of persistence (repeating the current level) with the same
     /// calibration: 0 is no better than persistence, 1 is perfect.
     pub skill: Option<f64>,
+    /// The share of the last day's outcomes that were learned from raw values ([`Series::raw`](crate::Series::raw)), in
+    /// `[0, 1]`; the others are those of the values of the history, which may be smoothed.
+    pub raw: f64,
     /// The first sample that it learned from.
     pub learnt_from: Timestamp,
     /// The end of the newest sample that it knows.
     pub known_until: Timestamp,
+}
+
+// === impl DemandBounds ===
+
+impl DemandBounds {
+    /// The same value for both.
+    #[must_use]
+    pub fn both(demand: f64) -> Self {
+        let (raise, hold) = (demand, demand);
+        Self { raise, hold }
+    }
 }
 
 /// One predicted value.
@@ -226,7 +256,7 @@ impl Forecast {
     /// # Errors
     /// [`ForecastError::NotFinite`] if the value is not finite or is negative.
     pub fn with_peak(mut self, peak: Peak) -> Result<Self, ForecastError> {
-        check(&[peak.value])?;
+        check(&[peak.value, peak.bounds.raise, peak.bounds.hold])?;
         self.peak = Some(peak);
         Ok(self)
     }
@@ -315,6 +345,15 @@ impl Forecast {
             Some(peak) => (now <= self.valid_until).then_some(peak.value),
             None => self.peak(now, window),
         }
+    }
+
+    /// The bounds that a count is held against at `now`: those of the forecaster's direct estimate if it has one, else
+    /// [`demand`](Self::demand) for both.
+    #[must_use]
+    pub fn bounds(&self, now: Timestamp, window: SignedDuration) -> Option<DemandBounds> {
+        let demand = self.demand(now, window)?;
+        let direct = self.direct().map(|peak| peak.bounds);
+        Some(direct.unwrap_or_else(|| DemandBounds::both(demand)))
     }
 
     /// The forecaster's direct estimate of the peak in its decision window, if it has one.

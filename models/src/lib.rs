@@ -27,7 +27,9 @@ mod spectrum;
 pub use algorithm::Algorithm;
 pub use config::ConfigError;
 pub use error::ForecastError;
-pub use forecast::{CEILING_RATIO, FORECAST_VALIDITY, Forecast, Note, Peak, Prediction, Quality};
+pub use forecast::{
+    CEILING_RATIO, DemandBounds, FORECAST_VALIDITY, Forecast, Note, Peak, Prediction, Quality,
+};
 pub use forecaster::{Forecaster, REFRESH_PERIOD};
 pub use gaps::outlier_runs;
 pub use series::{MAX_SLOTS, Sample, Series};

@@ -27,6 +27,11 @@ pub struct Sample {
 /// # Units
 /// The unit of the samples.
 ///
+/// # Raw values
+/// The values may be smoothed, as those of `rate(...[3m])` read every minute. What pods had in each slot alone is then
+/// in [`raw`](Self::raw), where it is known: forecasters find their features in the values, and learn what to expect and
+/// how far they are off from the raw ones.
+///
 /// # Guarantees
 /// - No value is infinite or negative.
 /// - Never longer than [`MAX_SLOTS`].
@@ -52,6 +57,8 @@ pub struct Series {
     start: Timestamp,
     step: SignedDuration,
     values: Vec<f64>,
+    /// As long as `values`, NaN where unknown; `None` where none is known.
+    raw: Option<Vec<f64>>,
 }
 
 // === impl Series ===
@@ -75,6 +82,7 @@ impl Series {
             start,
             step,
             values: Vec::new(),
+            raw: None,
         };
         series.advance_to(end);
         let within = samples
@@ -109,6 +117,7 @@ impl Series {
             start,
             step,
             values,
+            raw: None,
         };
         if !step.is_positive() {
             series.values.clear();
@@ -118,6 +127,24 @@ impl Series {
             *value = admissible(*value).unwrap_or(f64::NAN);
         }
         series
+    }
+
+    /// Adds the raw values of the slots; see [`raw`](Self::raw).
+    ///
+    /// # Shape
+    /// A sample belongs to the slot whose span holds it; those outside the grid, not finite or negative are ignored.
+    #[must_use]
+    pub fn with_raw(mut self, samples: &[Sample]) -> Self {
+        let mut raw = vec![f64::NAN; self.values.len()];
+        for sample in samples {
+            let slot = self.slot(sample.at).and_then(|slot| raw.get_mut(slot));
+            if let (Some(slot), Some(value)) = (slot, admissible(sample.value)) {
+                *slot = value;
+            }
+        }
+        let is_known = raw.iter().any(|value| !value.is_nan());
+        self.raw = is_known.then_some(raw);
+        self
     }
 
     /// Adds one sample: overwrites its slot, or grows the grid up to it. Samples before the start are ignored.
@@ -148,15 +175,19 @@ impl Series {
         }
         let dropped = (slot + 1).saturating_sub(MAX_SLOTS);
         self.start = self.time_at(dropped);
-        self.values.drain(..dropped.min(self.values.len()));
-        self.values.resize(slot + 1 - dropped, f64::NAN);
+        for values in std::iter::once(&mut self.values).chain(&mut self.raw) {
+            values.drain(..dropped.min(values.len()));
+            values.resize(slot + 1 - dropped, f64::NAN);
+        }
     }
 
     /// Keeps the newest `keep` slots.
     pub fn truncate_front(&mut self, keep: usize) {
         let dropped = self.values.len().saturating_sub(keep);
         self.start = self.time_at(dropped);
-        self.values.drain(..dropped);
+        for values in std::iter::once(&mut self.values).chain(&mut self.raw) {
+            values.drain(..dropped);
+        }
     }
 
     /// The instant of the first slot.
@@ -187,6 +218,13 @@ impl Series {
     #[must_use]
     pub fn values(&self) -> &[f64] {
         &self.values
+    }
+
+    /// What pods had in each slot alone, where the values are means over a longer time; NaN is unknown. `None` if none is
+    /// known, as for values that are not smoothed.
+    #[must_use]
+    pub fn raw(&self) -> Option<&[f64]> {
+        self.raw.as_deref()
     }
 
     /// The instant of slot `index`, also beyond the last one. Saturates at the end of time.
@@ -227,10 +265,12 @@ impl Series {
         let end = self.values.len().saturating_sub(age);
         let kept = slots(length, self.step).unwrap_or(usize::MAX);
         let start = end.saturating_sub(kept);
+        let part = |values: &Vec<f64>| values.get(start..end).unwrap_or_default().to_vec();
         Self {
             start: self.time_at(start),
             step: self.step,
-            values: self.values.get(start..end).unwrap_or_default().to_vec(),
+            values: part(&self.values),
+            raw: self.raw.as_ref().map(part),
         }
     }
 
@@ -251,11 +291,16 @@ impl Series {
 /// Equal grids with equal values, where missing equals missing.
 impl PartialEq for Series {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
+        let bits = |values: &[f64]| {
+            values
+                .iter()
+                .map(|value| value.to_bits())
+                .collect::<Vec<_>>()
+        };
         self.start == other.start
             && self.step == other.step
-            && self.values.len() == other.values.len()
-            && self.values.iter().zip(&other.values).all(same)
+            && bits(&self.values) == bits(&other.values)
+            && self.raw().map(bits) == other.raw().map(bits)
     }
 }
 
@@ -316,6 +361,7 @@ mod tests {
             start: at(600),
             step: MINUTE,
             values: values.to_vec(),
+            raw: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foretide_models::{
-    ForecastError, Forecaster, Peak, Sample, Series,
+    DemandBounds, ForecastError, Forecaster, Peak, Sample, Series,
     auto::{self, Auto},
 };
 
@@ -380,6 +380,7 @@ impl Forecaster for Oracle {
             window: MINUTE,
             value: self.value,
             quantile: 0.9,
+            bounds: DemandBounds::both(self.value),
         };
         Forecast::new("oracle", seen.end(), MINUTE, path, until)?.with_peak(peak)
     }

@@ -36,7 +36,7 @@ use self::preprocess::Preprocessor;
 pub use self::service_level::ServiceLevel;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;
-use crate::forecast::{Forecast, Note, Peak, Quality};
+use crate::forecast::{DemandBounds, Forecast, Note, Peak, Quality};
 use crate::forecaster::{Forecaster, path_length};
 use crate::gaps::MAX_MISSING;
 use crate::grid::Grid;
@@ -231,10 +231,12 @@ impl Forecaster for Auto {
                 window,
                 value,
                 quantile,
+                bounds: DemandBounds::both(value),
             })?
             .with_quality(Quality {
                 coverage: online.coverage(),
                 skill: online.skill(),
+                raw: 0.0,
                 learnt_from: preprocessor.learnt_from(),
                 known_until: preprocessor.next(),
             })

@@ -17,7 +17,7 @@ use self::backcast::Backcast;
 use self::outcomes::Outcomes;
 use crate::config::ConfigError;
 use crate::error::ForecastError;
-use crate::forecast::{Forecast, Note, Peak, Quality, clamp_to_ceiling};
+use crate::forecast::{DemandBounds, Forecast, Note, Peak, Quality, clamp_to_ceiling};
 use crate::forecaster::{Forecaster, path_length};
 use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::grid::Grid;
@@ -247,6 +247,7 @@ impl Calibrated {
                 let quality = Quality {
                     coverage,
                     skill,
+                    raw: 0.0,
                     learnt_from: learned.start,
                     known_until: learned.end,
                 };
@@ -329,6 +330,7 @@ impl Forecaster for Calibrated {
             window: self.decision_window(),
             value: *value,
             quantile: self.quantile,
+            bounds: DemandBounds::both(*value),
         })
     }
 }
