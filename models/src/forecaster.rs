@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
+use crate::auto::TradeOffs;
 use crate::error::ForecastError;
 use crate::forecast::Forecast;
 use crate::series::{MAX_SLOTS, Series, slots};
@@ -63,6 +64,16 @@ pub trait Forecaster: fmt::Debug + Send {
     /// For how long a forecast is as good as a new one; backcasts are made at this interval.
     fn refit_interval(&self) -> SignedDuration {
         REFIT_INTERVAL
+    }
+
+    /// Changes the price at which it buys replicas, if it was configured with one.
+    fn set_price(&mut self, price: f64) {
+        let _ = price;
+    }
+
+    /// What each quantile would have had for this series so far, if the forecaster measures it.
+    fn trade_offs(&self) -> Option<TradeOffs> {
+        None
     }
 
     /// Predicts at least `horizon` beyond the end of the history.

@@ -28,7 +28,8 @@ pub use algorithm::Algorithm;
 pub use config::ConfigError;
 pub use error::ForecastError;
 pub use forecast::{
-    CEILING_RATIO, DemandBounds, FORECAST_VALIDITY, Forecast, Note, Peak, Prediction, Quality,
+    CARRIED, CEILING_RATIO, DemandBounds, FORECAST_VALIDITY, Forecast, KEPT_ABOVE, KEPT_BELOW,
+    Note, Peak, Prediction, Quality,
 };
 pub use forecaster::{Forecaster, REFRESH_PERIOD};
 pub use gaps::outlier_runs;

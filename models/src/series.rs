@@ -28,9 +28,9 @@ pub struct Sample {
 /// The unit of the samples.
 ///
 /// # Raw values
-/// The values may be smoothed, as those of `rate(...[3m])` read every minute. What pods had in each slot alone is then
-/// in [`raw`](Self::raw), where it is known: forecasters find their features in the values, and learn what to expect and
-/// how far they are off from the raw ones.
+/// Values may be smoothed, as those of `rate(...[3m])` read every minute. Pods live through each minute alone, and a
+/// forecast that was calibrated on smoothed values is exceeded more often than it says. Slots whose values are known not
+/// to be smoothed are marked as [raw](Self::is_raw).
 ///
 /// # Guarantees
 /// - No value is infinite or negative.
@@ -57,8 +57,8 @@ pub struct Series {
     start: Timestamp,
     step: SignedDuration,
     values: Vec<f64>,
-    /// As long as `values`, NaN where unknown; `None` where none is known.
-    raw: Option<Vec<f64>>,
+    /// As long as `values`; empty while no slot is raw.
+    raw: Vec<bool>,
 }
 
 // === impl Series ===
@@ -82,7 +82,7 @@ impl Series {
             start,
             step,
             values: Vec::new(),
-            raw: None,
+            raw: Vec::new(),
         };
         series.advance_to(end);
         let within = samples
@@ -117,7 +117,7 @@ impl Series {
             start,
             step,
             values,
-            raw: None,
+            raw: Vec::new(),
         };
         if !step.is_positive() {
             series.values.clear();
@@ -129,21 +129,18 @@ impl Series {
         series
     }
 
-    /// Adds the raw values of the slots; see [`raw`](Self::raw).
+    /// Replaces the values of the slots that hold these samples, and marks the slots as raw.
     ///
     /// # Shape
-    /// A sample belongs to the slot whose span holds it; those outside the grid, not finite or negative are ignored.
+    /// Samples outside the grid, and values that are not finite or are negative, are ignored.
     #[must_use]
     pub fn with_raw(mut self, samples: &[Sample]) -> Self {
-        let mut raw = vec![f64::NAN; self.values.len()];
+        self.raw.resize(self.values.len(), false);
         for sample in samples {
-            let slot = self.slot(sample.at).and_then(|slot| raw.get_mut(slot));
-            if let (Some(slot), Some(value)) = (slot, admissible(sample.value)) {
-                *slot = value;
+            if let Some(slot) = self.place(*sample) {
+                self.raw[slot] = true;
             }
         }
-        let is_known = raw.iter().any(|value| !value.is_nan());
-        self.raw = is_known.then_some(raw);
         self
     }
 
@@ -175,19 +172,17 @@ impl Series {
         }
         let dropped = (slot + 1).saturating_sub(MAX_SLOTS);
         self.start = self.time_at(dropped);
-        for values in std::iter::once(&mut self.values).chain(&mut self.raw) {
-            values.drain(..dropped.min(values.len()));
-            values.resize(slot + 1 - dropped, f64::NAN);
-        }
+        self.values.drain(..dropped.min(self.values.len()));
+        self.values.resize(slot + 1 - dropped, f64::NAN);
+        self.raw.drain(..dropped.min(self.raw.len()));
     }
 
     /// Keeps the newest `keep` slots.
     pub fn truncate_front(&mut self, keep: usize) {
         let dropped = self.values.len().saturating_sub(keep);
         self.start = self.time_at(dropped);
-        for values in std::iter::once(&mut self.values).chain(&mut self.raw) {
-            values.drain(..dropped);
-        }
+        self.values.drain(..dropped);
+        self.raw.drain(..dropped.min(self.raw.len()));
     }
 
     /// The instant of the first slot.
@@ -220,11 +215,10 @@ impl Series {
         &self.values
     }
 
-    /// What pods had in each slot alone, where the values are means over a longer time; NaN is unknown. `None` if none is
-    /// known, as for values that are not smoothed.
+    /// Whether slot `index` holds what pods had in this slot alone, and not a mean over a longer time.
     #[must_use]
-    pub fn raw(&self) -> Option<&[f64]> {
-        self.raw.as_deref()
+    pub fn is_raw(&self, index: usize) -> bool {
+        self.raw.get(index).copied().unwrap_or(false)
     }
 
     /// The instant of slot `index`, also beyond the last one. Saturates at the end of time.
@@ -265,12 +259,12 @@ impl Series {
         let end = self.values.len().saturating_sub(age);
         let kept = slots(length, self.step).unwrap_or(usize::MAX);
         let start = end.saturating_sub(kept);
-        let part = |values: &Vec<f64>| values.get(start..end).unwrap_or_default().to_vec();
+        let raw = start.min(self.raw.len())..end.min(self.raw.len());
         Self {
             start: self.time_at(start),
             step: self.step,
-            values: part(&self.values),
-            raw: self.raw.as_ref().map(part),
+            values: self.values.get(start..end).unwrap_or_default().to_vec(),
+            raw: self.raw.get(raw).unwrap_or_default().to_vec(),
         }
     }
 
@@ -278,29 +272,24 @@ impl Series {
         slots(at.duration_since(self.start), self.step)
     }
 
-    fn place(&mut self, sample: Sample) {
-        let slot = self
-            .slot(sample.at)
-            .and_then(|slot| self.values.get_mut(slot));
-        if let (Some(slot), Some(value)) = (slot, admissible(sample.value)) {
-            *slot = value;
-        }
+    /// Writes a sample to its slot, which is returned; `None` if it has none, or its value is not one.
+    fn place(&mut self, sample: Sample) -> Option<usize> {
+        let value = admissible(sample.value)?;
+        let slot = self.slot(sample.at)?;
+        *self.values.get_mut(slot)? = value;
+        Some(slot)
     }
 }
 
 /// Equal grids with equal values, where missing equals missing.
 impl PartialEq for Series {
     fn eq(&self, other: &Self) -> bool {
-        let bits = |values: &[f64]| {
-            values
-                .iter()
-                .map(|value| value.to_bits())
-                .collect::<Vec<_>>()
-        };
+        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
         self.start == other.start
             && self.step == other.step
-            && bits(&self.values) == bits(&other.values)
-            && self.raw().map(bits) == other.raw().map(bits)
+            && self.values.len() == other.values.len()
+            && self.values.iter().zip(&other.values).all(same)
+            && (0..self.len()).all(|slot| self.is_raw(slot) == other.is_raw(slot))
     }
 }
 
@@ -361,7 +350,7 @@ mod tests {
             start: at(600),
             step: MINUTE,
             values: values.to_vec(),
-            raw: None,
+            raw: Vec::new(),
         }
     }
 

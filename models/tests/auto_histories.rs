@@ -300,14 +300,14 @@ proptest! {
         offset in prop::option::of(any::<f64>()), seconds in 1_i64..4000, quantile in any::<f64>(),
         demand in prop::collection::vec((any::<f64>(), any::<bool>()), 0..200), usual in 100_usize..800,
     ) {
-        let settings = OnlineSettings { lead_minutes, remember_minutes, offset, fall_back: true, path: true };
+        let settings = OnlineSettings { remember_minutes, offset, path: true, ..OnlineSettings::new(lead_minutes) };
         let step = SignedDuration::from_secs(seconds);
         let mut online = OnlineModel::new(settings, step, ServiceLevel::Quantile(quantile));
         for slot in 0..usual {
             online.push(5.0 + noise(slot));
         }
         for (slot, (value, imputed)) in demand.into_iter().enumerate() {
-            online.take(if slot % 3 == 0 { value } else { 5.0 }, if imputed { SampleOrigin::Imputed } else { SampleOrigin::Measured });
+            online.take(if slot % 3 == 0 { value } else { 5.0 }, if imputed { SampleOrigin::Imputed } else { SampleOrigin::Measured { raw: slot % 5 > 0 } });
             online.calibrate();
             let _answer = (online.upper(quantile), online.point(), online.quantile());
         }

@@ -1,5 +1,5 @@
 //! [`DemandBuffer`]: the demand so far, by step, with prefix sums: means in constant time, maxima in the length of
-//! their window. It records which steps were imputed.
+//! their window. It records which steps were imputed, and which are raw.
 
 use std::collections::VecDeque;
 
@@ -20,6 +20,8 @@ pub(super) struct DemandBuffer {
     sums: Vec<f64>,
     /// The steps whose demand was imputed, oldest first.
     imputed: VecDeque<usize>,
+    /// Whether each of `values` is raw: measured in its step alone.
+    raw: Vec<bool>,
 }
 
 // === impl DemandBuffer ===
@@ -36,22 +38,31 @@ impl DemandBuffer {
             values: Vec::with_capacity(room),
             sums,
             imputed: VecDeque::new(),
+            raw: Vec::with_capacity(room),
         }
     }
 
-    /// Adds the next step's demand.
-    pub(super) fn push(&mut self, value: f64) {
+    /// Adds the next step's demand, and whether it is raw.
+    pub(super) fn push(&mut self, value: f64, raw: bool) {
         if self.values.len() > self.keep.saturating_add(FORGOTTEN_AT_ONCE) {
             self.drop_oldest(self.values.len() - self.keep);
         }
         self.values.push(value);
+        self.raw.push(raw);
         self.sums.push(self.sums.last().unwrap_or(&0.0) + value);
     }
 
     /// Adds the imputed demand of the next step.
     pub(super) fn push_imputed(&mut self, value: f64) {
         self.imputed.push_back(self.end());
-        self.push(value);
+        self.push(value, false);
+    }
+
+    /// How many of the steps from `from` up to before `to` are raw.
+    pub(super) fn raw(&self, from: usize, to: usize) -> usize {
+        let at = |step: usize| step.saturating_sub(self.first).min(self.raw.len());
+        let steps = self.raw.get(at(from)..at(to)).unwrap_or_default();
+        steps.iter().filter(|raw| **raw).count()
     }
 
     /// How many of the steps from `from` up to before `to` were imputed.
@@ -62,6 +73,7 @@ impl DemandBuffer {
 
     fn drop_oldest(&mut self, gone: usize) {
         self.values.drain(..gone);
+        self.raw.drain(..gone);
         // The sums are recomputed, so that dropped values, however large, leave no rounding error.
         let mut sum = 0.0;
         self.sums.truncate(1);
@@ -78,6 +90,7 @@ impl DemandBuffer {
     pub(super) fn bytes(&self) -> usize {
         size_of::<f64>() * (self.values.capacity() + self.sums.capacity())
             + size_of::<usize>() * self.imputed.capacity()
+            + self.raw.capacity()
     }
 
     /// The oldest step in the buffer.
@@ -151,7 +164,7 @@ mod tests {
     fn buffer(values: &[f64], keep: usize) -> DemandBuffer {
         let mut buffer = DemandBuffer::new(keep);
         for value in values {
-            buffer.push(*value);
+            buffer.push(*value, false);
         }
         buffer
     }
@@ -173,7 +186,7 @@ mod tests {
     fn dropped_values_leave_no_rounding_error() {
         let mut buffer = buffer(&[1e300; 6], 100);
         for _ in 0..400 {
-            buffer.push(3.0);
+            buffer.push(3.0, false);
         }
         assert!(buffer.first() > 6);
         let mean = buffer.mean_before(buffer.end(), 60);

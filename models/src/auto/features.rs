@@ -9,9 +9,12 @@ use super::view::{Levels, View, Window};
 use crate::series::count;
 
 /// The number of features.
-pub(super) const FEATURES: usize = 20;
+pub(super) const FEATURES: usize = 22;
 /// The feature of the growth on similar days, which the model's prior uses.
 pub(super) const GROWTH_OF_SIMILAR_DAYS: usize = 15;
+/// The first of the features of the minutes before the last one, up to the end of the row. They matter where demand is
+/// smoothed: what a moving mean takes in and what it loses is in them.
+pub(super) const MINUTES_BEFORE: usize = 20;
 /// The number of past days used.
 pub(super) const DAYS: usize = 7;
 /// The number of past hours used.
@@ -180,6 +183,10 @@ impl View<'_> {
         row[3] = context.now.hour - level;
         row[4] = level - before;
         row[5] = self.scale.of(crest) - level;
+        for (feature, ago) in row.iter_mut().skip(MINUTES_BEFORE).zip(2..) {
+            let earlier = self.buffer.at(step.wrapping_sub(ago));
+            *feature = self.scale.of(earlier.unwrap_or(0.0)) - level;
+        }
     }
 
     fn add_days(&self, context: &FeatureContext, window: Window, row: &mut Row) {

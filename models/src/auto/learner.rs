@@ -1,52 +1,45 @@
-//! [`Learner`]: the model on one scale. At every step it predicts the decision window, and it learns from each
-//! prediction once the outcome is known. It is rebuilt when the scale changes.
+//! [`Learner`]: what was learned on one scale. It has a model of each of the two windows that a count is held against,
+//! and what they share: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
 
-use std::collections::VecDeque;
-
-use super::features::{Distances, FeatureContext, Row};
-use super::margins::{Margins, REFRESHED_EVERY};
+use super::features::{Distances, FeatureContext};
+use super::margins::REFRESHED_EVERY;
 use super::path::{ForecastPath, PathModel};
 use super::quantile_selector::QUANTILE_LEVELS;
-use super::ridge::Ridge;
-use super::service_level::Quantile;
-use super::skill::{Bounds, Outcome, SkillTracker};
+use super::service_level::{Quantile, TradeOffs};
 use super::view::{LookupCache, Scale, View, Window};
-use crate::forecast::CEILING_RATIO;
-use crate::grid::Grid;
-use crate::series::count;
+use super::window_model::{PredictorState, WindowModel};
+use crate::forecast::{CEILING_RATIO, DemandBounds};
 
 /// Minutes of demand before anything is predicted.
 pub(super) const LEAST_MINUTES: i64 = 120;
 /// Minutes of demand before the model learns from a step.
 pub(super) const FEATURES_FROM: i64 = 60;
-/// The weight of a prediction that was too low in the model's loss; one that was too high has the rest to 1.
-const TAU: f64 = 0.8;
-/// Minutes between two solutions of the model, and between two scans of the whole history for extremes.
-const SOLVE_EVERY: i64 = 10;
+/// Minutes between two scans of the whole history for extremes.
 const EXTREMES_EVERY: i64 = 360;
-/// Minutes between two comparisons with persistence.
-const COMPARE_EVERY: i64 = 240;
 
-/// A model on one scale, and its measured accuracy.
+/// The models on one scale.
 #[derive(Debug, Clone)]
 pub(super) struct Learner {
     fit: ScaleFit,
-    window: Window,
-    ridge: Ridge,
-    /// Whether the last attempt to solve the equations succeeded.
-    sound: bool,
-    /// Whether the model was no better than persistence at the last comparison.
-    unskilled: bool,
+    models: Models,
     distances: Distances,
     /// The context of the last step.
     context: Option<FeatureContext>,
-    pending: VecDeque<PendingPrediction>,
-    margins: Margins,
-    skill_tracker: SkillTracker,
     quantile: Quantile,
     /// The highest and the lowest demand in the buffer.
     extremes: (f64, f64),
     path: Option<PathModel>,
+}
+
+/// The models of the windows.
+#[derive(Debug, Clone)]
+pub(super) struct Models {
+    /// From now on until a replica that is asked for in a minute is ready: what a removal now would hurt.
+    pub(super) hold: WindowModel,
+    /// When a replica that is asked for now is ready. Absent if one window is used for both.
+    pub(super) raise: Option<WindowModel>,
+    /// Whether persistence is used while a model is no better.
+    pub(super) fall_back: bool,
 }
 
 /// A scale, the mean demand it was chosen for, and the step it was chosen at.
@@ -57,29 +50,35 @@ pub(super) struct ScaleFit {
     pub(super) made_at: usize,
 }
 
-/// A prediction whose outcome is not known yet.
-#[derive(Debug, Clone)]
-struct PendingPrediction {
-    step: usize,
-    row: Row,
-    level: f64,
-    /// `None` while the model warms up.
-    point: Option<f64>,
-    /// The recorded upper bounds.
-    bounds: Option<Bounds>,
-}
+// === impl Models ===
 
-/// Which predictor gives the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PredictorState {
-    /// The calibrated model.
-    Model,
-    /// Calibrated persistence, because too few errors of the model are known.
-    WarmingUp,
-    /// Calibrated persistence, because the model is no better.
-    NoSkill,
-    /// Calibrated persistence, because the equations of the model have no solution.
-    Numerical,
+impl Models {
+    /// The windows, that of `raise` last.
+    pub(super) fn windows(&self) -> Vec<Window> {
+        let each = std::iter::once(&self.hold).chain(&self.raise);
+        each.map(WindowModel::window).collect()
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut WindowModel> {
+        std::iter::once(&mut self.hold).chain(&mut self.raise)
+    }
+
+    /// The upper bounds of both windows, scaled, such that a count within them is too low with a probability of about
+    /// one minus the quantile.
+    ///
+    /// Demand exceeds `raise` in some of the minutes in which it stays below `hold`, so each is a bound at the quantile
+    /// `1 - (1 - q) / 2`.
+    fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
+        let Some(raise) = &self.raise else {
+            return Some(DemandBounds::both(
+                self.hold.bound(quantile, self.fall_back)?,
+            ));
+        };
+        let each = 1.0 - (1.0 - quantile) / 2.0;
+        let raise = raise.bound(each, self.fall_back)?;
+        let hold = self.hold.bound(each, self.fall_back)?.max(raise);
+        Some(DemandBounds { raise, hold })
+    }
 }
 
 // === impl Learner ===
@@ -88,23 +87,15 @@ impl Learner {
     /// A learner without data.
     pub(super) fn new(
         fit: ScaleFit,
+        models: Models,
         quantile: Quantile,
-        grid: Grid,
-        window: Window,
         path: Option<PathModel>,
     ) -> Self {
-        let day = count(grid.day());
         Self {
             fit,
-            window,
-            ridge: Ridge::new(TAU, day),
-            sound: true,
-            unskilled: false,
+            models,
             distances: Distances::default(),
             context: None,
-            pending: VecDeque::with_capacity(window.to + 2),
-            margins: Margins::new(grid, window.to, COMPARE_EVERY),
-            skill_tracker: SkillTracker::new(day),
             quantile,
             extremes: (0.0, f64::INFINITY),
             path,
@@ -122,7 +113,7 @@ impl Learner {
 
     /// Updates the margins to their values at step `at`.
     pub(super) fn calibrate(&mut self, at: usize) {
-        self.margins.refresh(at, self.fallen_back());
+        self.models.each().for_each(|model| model.calibrate(at));
         let quantile = self.quantile();
         if let Some(path) = &mut self.path {
             path.calibrate(at, quantile);
@@ -134,38 +125,38 @@ impl Learner {
         self.quantile.get()
     }
 
-    /// The level of the last five minutes and the prediction relative to it, both scaled.
+    pub(super) fn set_price(&mut self, price: f64) {
+        self.quantile.set_price(price);
+    }
+
+    /// What each quantile would have had, if it is measured.
+    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+        self.quantile.trade_offs()
+    }
+
+    /// The level of the last five minutes and the prediction of the whole window relative to it, both scaled.
     pub(super) fn point(&self) -> Option<(f64, f64)> {
-        let newest = self.pending.back()?;
-        Some((newest.level, newest.point?))
+        self.models.hold.point()
     }
 
-    /// The predictor in use; `None` while there is none. Without `fall_back` it is always the model.
-    pub(super) fn predictor_state(&self, fall_back: bool) -> Option<PredictorState> {
-        let instead = fall_back && self.margins.has_persistence();
-        match self.margins.has_model() {
-            true if instead && !self.sound => Some(PredictorState::Numerical),
-            true if instead && self.unskilled => Some(PredictorState::NoSkill),
-            true => Some(PredictorState::Model),
-            false => instead.then_some(PredictorState::WarmingUp),
-        }
+    /// The predictor in use for the whole window; `None` while there is none.
+    pub(super) fn predictor_state(&self) -> Option<PredictorState> {
+        self.models.hold.predictor_state(self.models.fall_back)
     }
 
-    /// The upper bound of the newest decision window, by this predictor.
-    pub(super) fn bound(&self, quantile: f64, predictor_state: PredictorState) -> Option<f64> {
-        let (level, point) = self.point()?;
-        let scaled = match predictor_state {
-            PredictorState::Model => level + point + self.margins.model(quantile),
-            PredictorState::WarmingUp | PredictorState::NoSkill | PredictorState::Numerical => {
-                level + self.margins.persistence(quantile)
-            }
-        };
-        match predictor_state {
-            PredictorState::Model if !scaled.is_finite() => {
-                self.bound(quantile, PredictorState::Numerical)
-            }
-            _ => scaled.is_finite().then(|| self.demand(scaled)),
-        }
+    /// The upper bound of the whole window, in demand.
+    pub(super) fn upper(&self, quantile: f64) -> Option<f64> {
+        let scaled = self.models.hold.bound(quantile, self.models.fall_back)?;
+        Some(self.demand(scaled))
+    }
+
+    /// The bounds that a count is held against, in demand.
+    pub(super) fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
+        let DemandBounds { raise, hold } = self.models.bounds(quantile)?;
+        Some(DemandBounds {
+            raise: self.demand(raise),
+            hold: self.demand(hold),
+        })
     }
 
     /// The path over the next `steps` steps with its upper bounds, in demand; `None` if the path is disabled.
@@ -184,19 +175,14 @@ impl Learner {
         self.fit
     }
 
-    /// The coverage of this predictor.
-    pub(super) fn coverage(&self, predictor_state: PredictorState) -> Option<f64> {
-        match predictor_state {
-            PredictorState::Model => self.skill_tracker.coverage(),
-            PredictorState::WarmingUp | PredictorState::NoSkill | PredictorState::Numerical => {
-                self.skill_tracker.coverage_of_persistence()
-            }
-        }
+    /// The coverage of the predictor in use for the whole window.
+    pub(super) fn coverage(&self) -> Option<f64> {
+        self.models.hold.coverage(self.models.fall_back)
     }
 
-    /// The skill of the model against persistence.
+    /// The skill of the model of the whole window against persistence.
     pub(super) fn skill(&self) -> Option<f64> {
-        self.skill_tracker.skill()
+        self.models.hold.skill()
     }
 
     /// The highest and the lowest demand in the buffer.
@@ -206,25 +192,28 @@ impl Learner {
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        self.margins.bytes()
+        let raise = self.models.raise.as_ref().map_or(0, WindowModel::bytes);
+        self.models.hold.bytes()
+            + raise
             + self.quantile.bytes()
-            + size_of::<PendingPrediction>() * self.pending.capacity()
             + self.path.as_ref().map_or(0, PathModel::bytes)
     }
 
-    /// Learns from the demand before `now`, and predicts the window that begins there.
+    /// Learns from the demand before `now`, and predicts the windows after it.
     fn step(&mut self, view: &View<'_>, now: usize) {
         self.update_extremes(view, now);
-        if let Some(made_at) = now.checked_sub(self.window.to + 1) {
-            self.learn(view, made_at);
-        }
-        if now.is_multiple_of(view.grid.minutes(SOLVE_EVERY)) {
-            self.sound = self.ridge.solve();
-        }
         let context = view.context(now, &mut self.distances);
-        self.predict(view, &context);
-        self.compare(view.grid, now);
-        self.record_bounds(view, now);
+        let age = now - view.buffer.first();
+        let ready = age >= view.grid.minutes(LEAST_MINUTES);
+        let quantile = self.quantile();
+        let (scale, ceiling) = (self.fit.scale, self.ceiling());
+        for model in self.models.each() {
+            model.learn(view, now);
+            model.predict(view, &context, ready);
+            model.compare(view.grid, now, quantile);
+            model.record_bounds(|scaled| scale.inverse(scaled).min(ceiling));
+        }
+        self.select_quantile(view, now);
         if let Some(path) = &mut self.path {
             path.step(view, &context);
         }
@@ -234,101 +223,37 @@ impl Learner {
     /// Keeps the highest and the lowest demand up to date.
     fn update_extremes(&mut self, view: &View<'_>, now: usize) {
         let (from, last) = (view.buffer.first(), now.saturating_sub(1));
-        if now.is_multiple_of(view.grid.minutes(EXTREMES_EVERY)) || self.extremes.1.is_infinite() {
-            self.extremes = view.buffer.extremes(from, last);
-        } else if let Some(demand) = view.buffer.at(last) {
-            let (highest, lowest) = self.extremes;
-            self.extremes = (highest.max(demand), lowest.min(demand));
-        }
-    }
-
-    /// Learns from the prediction made at `made_at`, whose outcome has become known.
-    fn learn(&mut self, view: &View<'_>, made_at: usize) {
-        let Some(pending) = self.pending.pop_front_if(|pending| pending.step <= made_at) else {
-            return;
+        let all = now.is_multiple_of(view.grid.minutes(EXTREMES_EVERY));
+        let (highest, lowest) = self.extremes;
+        self.extremes = if all || lowest.is_infinite() {
+            view.buffer.extremes(from, last)
+        } else {
+            let (high, low) = view.buffer.extremes(last, last);
+            (highest.max(high), lowest.min(low))
         };
-        // From an imputed outcome the model would learn a guess.
-        if view.buffer.imputed(made_at, made_at + self.window.to + 1) > 0 {
-            return;
-        }
-        let outcome = view.outcome(made_at, self.window);
-        let predicted = pending
-            .point
-            .unwrap_or_else(|| self.ridge.predict(&pending.row));
-        let error = outcome - predicted;
-        self.ridge.learn(&pending.row, outcome, error);
-        self.margins
-            .record(made_at, outcome, pending.point.map(|_| error));
-        if let Some(bounds) = pending.bounds {
-            let steps = self.window.after(made_at);
-            self.skill_tracker.note(&Outcome {
-                demand: view.buffer.highest(steps.from, steps.to),
-                bounds,
-            });
-        }
     }
 
-    fn predict(&mut self, view: &View<'_>, context: &FeatureContext) {
-        let row = view.row(context, self.window);
-        let age = context.step() - view.buffer.first();
-        let ready = age >= view.grid.minutes(LEAST_MINUTES);
-        self.pending.push_back(PendingPrediction {
-            step: context.step(),
-            row,
-            level: context.now.five,
-            point: ready.then(|| self.ridge.predict(&row)),
-            bounds: None,
-        });
-    }
-
-    /// Renews the margins for the comparison with persistence when they are due, or earlier while too few errors are
-    /// known.
-    fn compare(&mut self, grid: Grid, now: usize) {
-        let soon = now.is_multiple_of(grid.minutes(REFRESHED_EVERY));
-        let young = !(self.margins.has_model() && self.margins.has_persistence());
-        if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
-            self.margins.compare(now, self.quantile());
-            // Kept until the next comparison, so that the predictor does not alternate when both are equally good.
-            self.unskilled = self.skill_tracker.skill().is_some_and(|skill| skill <= 0.0);
-        }
-        // The selector must be given the bounds that would be published now.
-        if self.quantile.is_selected() && soon {
-            self.margins.refresh(now, self.fallen_back());
-        }
-    }
-
-    fn fallen_back(&self) -> bool {
-        self.unskilled || !self.sound
-    }
-
-    /// Records the upper bounds of the coming window by the model and by persistence, and those of every quantile
-    /// level for the selector.
-    fn record_bounds(&mut self, view: &View<'_>, now: usize) {
-        let (Some((level, point)), Some(compared)) = (self.point(), self.margins.compared()) else {
-            return;
-        };
-        let model = self.demand(level + point + compared.model);
-        let persistence = self.demand(level + compared.persistence);
-        if let Some(newest) = self.pending.back_mut() {
-            newest.bounds = Some(Bounds {
-                model,
-                persistence,
-                quantile: compared.quantile,
-            });
-        }
+    /// Gives the selector of the quantile the bounds that each level would publish now.
+    fn select_quantile(&mut self, view: &View<'_>, now: usize) {
         if !self.quantile.is_selected() {
             return;
         }
-        let predictor_state = self.predictor_state(true).unwrap_or(PredictorState::Model);
-        let levels =
-            QUANTILE_LEVELS.map(|level| self.bound(level, predictor_state).unwrap_or(model));
-        let last = view.buffer.at(now.saturating_sub(1)).unwrap_or(0.0);
-        self.quantile.step(last, &levels);
+        if now.is_multiple_of(view.grid.minutes(REFRESHED_EVERY)) {
+            self.models.each().for_each(|model| model.calibrate(now));
+        }
+        let last = now.saturating_sub(1);
+        let demand = view.buffer.at(last).unwrap_or(0.0);
+        let bounds = QUANTILE_LEVELS.map(|level| self.bounds(level));
+        self.quantile.step(demand, &bounds);
+    }
+
+    /// The highest demand that is ever forecast.
+    fn ceiling(&self) -> f64 {
+        CEILING_RATIO * self.extremes.0
     }
 
     /// The demand of a scaled value, between zero and one and a half times the highest demand in the buffer.
     fn demand(&self, scaled: f64) -> f64 {
-        let ceiling = CEILING_RATIO * self.extremes.0;
-        self.fit.scale.inverse(scaled).min(ceiling)
+        self.fit.scale.inverse(scaled).min(self.ceiling())
     }
 }

@@ -63,6 +63,12 @@ impl Margins {
         }
     }
 
+    /// Drops the errors of predictions made before a step. Returns whether there were any.
+    pub(super) fn drop_before(&mut self, step: usize) -> bool {
+        self.errors.drop_before(step);
+        self.outcomes.drop_before(step)
+    }
+
     /// Updates the margins of the model to step `at`, and those of persistence if they are in use.
     pub(super) fn refresh(&mut self, at: usize, fallen_back: bool) {
         if self.refreshed_at == at {

@@ -26,17 +26,18 @@ mod ridge;
 mod service_level;
 mod skill;
 mod view;
+mod window_model;
 
 use jiff::SignedDuration;
 
-use self::learner::{LEAST_MINUTES, PredictorState};
-use self::online::LOOK_BEYOND;
-pub use self::online::{OnlineModel, OnlineSettings, SampleOrigin};
+use self::learner::LEAST_MINUTES;
+pub use self::online::{DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin};
 use self::preprocess::Preprocessor;
-pub use self::service_level::ServiceLevel;
+pub use self::service_level::{ServiceLevel, TradeOff, TradeOffs};
+use self::window_model::PredictorState;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;
-use crate::forecast::{DemandBounds, Forecast, Note, Peak, Quality};
+use crate::forecast::{Forecast, Note, Peak, Quality};
 use crate::forecaster::{Forecaster, path_length};
 use crate::gaps::MAX_MISSING;
 use crate::grid::Grid;
@@ -135,7 +136,12 @@ impl Auto {
                     expected,
                 ));
             }
-            ServiceLevel::Quantile(_) | ServiceLevel::UnderProvisioned { .. } => {}
+            ServiceLevel::Priced { price, .. } if !(price >= 0.0 && price.is_finite()) => {
+                return Err(ConfigError::new("price", price, "at least 0"));
+            }
+            ServiceLevel::Quantile(_)
+            | ServiceLevel::UnderProvisioned { .. }
+            | ServiceLevel::Priced { .. } => {}
         }
         let grid = Grid::new(coarse(config.sample_interval));
         Ok(Self {
@@ -190,6 +196,19 @@ impl Forecaster for Auto {
         HISTORY
     }
 
+    fn set_price(&mut self, price: f64) {
+        if let ServiceLevel::Priced { price: before, .. } = &mut self.config.service_level {
+            *before = price;
+        }
+        if let Some(preprocessor) = &mut self.preprocessor {
+            preprocessor.set_price(price);
+        }
+    }
+
+    fn trade_offs(&self) -> Option<TradeOffs> {
+        self.preprocessor.as_ref()?.online().trade_offs()
+    }
+
     fn sample_interval(&self) -> SignedDuration {
         self.config.sample_interval
     }
@@ -211,7 +230,6 @@ impl Forecaster for Auto {
         }
         let grid = self.grid;
         let wanted = path_length(horizon, grid.step())?;
-        let window = grid.step() * factor(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
         let preprocessor = self.catch_up(history);
         let missing_at_end = require_usable(preprocessor, history, grid)?;
         let online = preprocessor.online();
@@ -222,21 +240,22 @@ impl Forecaster for Auto {
         };
         let quantile = online.quantile();
         let value = online.upper(quantile).ok_or(too_short)?;
+        let bounds = online.bounds(quantile).ok_or(too_short)?;
         let path = online.path(wanted + missing_at_end).ok_or(too_short)?;
         let after = |values: &[f64]| values.get(missing_at_end..).unwrap_or_default().to_vec();
         let valid_until = later(preprocessor.next(), grid.step(), OUTLIVES);
         let forecast = Forecast::new("auto", start, grid.step(), after(&path.point), valid_until)?
             .with_upper(after(&path.upper))?
             .with_peak(Peak {
-                window,
+                window: grid.step() * factor(online.window()),
                 value,
                 quantile,
-                bounds: DemandBounds::both(value),
+                bounds,
             })?
             .with_quality(Quality {
                 coverage: online.coverage(),
                 skill: online.skill(),
-                raw: 0.0,
+                raw: online.raw_share(),
                 learnt_from: preprocessor.learnt_from(),
                 known_until: preprocessor.next(),
             })

@@ -1,16 +1,18 @@
 //! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers what the peak
-//! demand of the decision window stays within. It keeps the demand and the logarithmic scale that fits its level;
+//! demand of the decision window stays within, and which bounds a count is held against. It keeps the demand and the logarithmic scale that fits its level;
 //! [`Learner`] is what was learned on that scale. Demand must be clean: `preprocess` handles holes and outliers.
 
 use jiff::SignedDuration;
 
 use super::buffer::DemandBuffer;
-use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, PredictorState, ScaleFit};
+use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, Models, ScaleFit};
 use super::margins::REFRESHED_EVERY;
 use super::path::{ForecastPath, PathModel};
-use super::service_level::{Quantile, ServiceLevel};
+use super::service_level::{Quantile, ServiceLevel, TradeOffs};
 use super::view::{LookupCache, Scale, View, Window};
+use super::window_model::{PredictorState, WindowModel};
 use crate::conformal;
+use crate::forecast::DemandBounds;
 use crate::grid::Grid;
 use crate::series::count;
 
@@ -24,8 +26,10 @@ const SCALE_KEPT: i64 = 360;
 const MEAN_DAYS: usize = 7;
 /// Minutes of demand that are kept: eight days.
 const REMEMBERED_MINUTES: i64 = 8 * 1440;
-/// Minutes beyond the lead time that a decision looks ahead.
-pub(super) const LOOK_BEYOND: i64 = 3;
+/// Minutes beyond the lead time that a decision looks ahead: the decision of the next minute is in time for what follows.
+const LOOK_BEYOND: i64 = 1;
+/// The same for [`DecisionWindows::One`].
+const ONE_LOOKS_BEYOND: i64 = 3;
 
 /// Settings of [`OnlineModel`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +45,19 @@ pub struct OnlineSettings {
     pub fall_back: bool,
     /// Whether to predict the path as well as the decision window.
     pub path: bool,
+    /// What is predicted.
+    pub windows: DecisionWindows,
+}
+
+/// The windows whose peak demand is predicted, in minutes from now on; `s` is the lead time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecisionWindows {
+    /// `[s, s + 1]`, which replicas that are asked for now can serve, and `[0, s + 1]`, for which replicas must not be
+    /// removed now.
+    RaiseAndHold,
+    /// `[0, s + 3]` for both, by twenty of the features: the first version of this model, which golden files of it
+    /// describe.
+    One,
 }
 
 /// The longest lead time, in minutes.
@@ -66,6 +83,7 @@ const LONGEST_LEAD: i64 = 1440;
 pub struct OnlineModel {
     settings: OnlineSettings,
     grid: Grid,
+    /// The decision window: all that is predicted.
     window: Window,
     buffer: DemandBuffer,
     /// Moving average over a day, which the scale follows.
@@ -78,10 +96,13 @@ pub struct OnlineModel {
 }
 
 /// Where a demand value comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleOrigin {
     /// Measured.
-    Measured,
+    Measured {
+        /// Whether it is the demand of this step alone, and not a mean over a longer time.
+        raw: bool,
+    },
     /// Imputed for a missing value or an outlier.
     Imputed,
 }
@@ -99,6 +120,7 @@ impl OnlineSettings {
             offset: None,
             fall_back: true,
             path: false,
+            windows: DecisionWindows::RaiseAndHold,
         }
     }
 }
@@ -118,9 +140,13 @@ impl OnlineModel {
             lead_minutes: settings.lead_minutes.clamp(0, LONGEST_LEAD),
             ..settings
         };
+        let beyond = match settings.windows {
+            DecisionWindows::RaiseAndHold => LOOK_BEYOND,
+            DecisionWindows::One => ONE_LOOKS_BEYOND,
+        };
         let window = Window {
             from: 0,
-            to: grid.minutes(settings.lead_minutes + LOOK_BEYOND),
+            to: grid.minutes(settings.lead_minutes + beyond),
         };
         Self {
             buffer: DemandBuffer::new(grid.minutes(settings.remember_minutes)),
@@ -136,7 +162,7 @@ impl OnlineModel {
 
     /// Learns the demand of the next step, which must be finite and not negative, and updates the margins.
     pub fn push(&mut self, demand: f64) {
-        self.take(demand, SampleOrigin::Measured);
+        self.take(demand, SampleOrigin::Measured { raw: false });
         self.calibrate();
     }
 
@@ -144,7 +170,7 @@ impl OnlineModel {
     /// asking.
     pub fn take(&mut self, demand: f64, seen: SampleOrigin) {
         match seen {
-            SampleOrigin::Measured => self.buffer.push(demand),
+            SampleOrigin::Measured { raw } => self.buffer.push(demand, raw),
             SampleOrigin::Imputed => self.buffer.push_imputed(demand),
         }
         self.advance(demand);
@@ -165,8 +191,14 @@ impl OnlineModel {
     /// `quantile`. `None` while there is too little data.
     #[must_use]
     pub fn upper(&self, quantile: f64) -> Option<f64> {
-        let learner = self.learner.as_ref()?;
-        learner.bound(quantile, self.predictor_state()?)
+        self.learner.as_ref()?.upper(quantile)
+    }
+
+    /// The bounds that a count is held against, such that it serves the demand with a probability of about `quantile`.
+    /// `None` while there is too little data.
+    #[must_use]
+    pub fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
+        self.learner.as_ref()?.bounds(quantile)
     }
 
     /// The level of the last five minutes and the model's prediction relative to it, both scaled.
@@ -182,10 +214,30 @@ impl OnlineModel {
         learner.map_or_else(|| self.service_level.initial_quantile(), Learner::quantile)
     }
 
+    /// Changes the price of [`ServiceLevel::Priced`].
+    pub fn set_price(&mut self, price: f64) {
+        if let ServiceLevel::Priced { price: before, .. } = &mut self.service_level {
+            *before = price;
+            if let Some(learner) = &mut self.learner {
+                learner.set_price(price);
+            }
+        }
+    }
+
+    /// What each quantile would have had; `None` for a fixed one, and while there is too little data.
+    #[must_use]
+    pub fn trade_offs(&self) -> Option<TradeOffs> {
+        self.learner.as_ref()?.trade_offs()
+    }
+
     /// The predictor in use; `None` while there is none.
     pub(super) fn predictor_state(&self) -> Option<PredictorState> {
-        let learner = self.learner.as_ref()?;
-        learner.predictor_state(self.settings.fall_back)
+        self.learner.as_ref()?.predictor_state()
+    }
+
+    /// The steps of the decision window, from the next one on.
+    pub(super) fn window(&self) -> usize {
+        self.window.to
     }
 
     pub(super) fn buffer(&self) -> &DemandBuffer {
@@ -194,12 +246,19 @@ impl OnlineModel {
 
     /// The recent coverage of the predictor in use.
     pub(super) fn coverage(&self) -> Option<f64> {
-        self.learner.as_ref()?.coverage(self.predictor_state()?)
+        self.learner.as_ref()?.coverage()
     }
 
     /// The recent skill of the model against persistence.
     pub(super) fn skill(&self) -> Option<f64> {
         self.learner.as_ref()?.skill()
+    }
+
+    /// The share of the last day's steps that are raw.
+    pub(super) fn raw_share(&self) -> f64 {
+        let end = self.buffer.end();
+        let from = end.saturating_sub(self.grid.day()).max(self.buffer.first());
+        count(self.buffer.raw(from, end)) / count((end - from).max(1))
     }
 
     /// The highest and the lowest demand in the buffer.
@@ -294,17 +353,39 @@ impl OnlineModel {
         };
         let quantile = Quantile::new(self.service_level, self.grid, self.settings.lead_minutes);
         let path = self.settings.path.then(|| PathModel::new(self.grid));
-        let mut learner = Learner::new(fit, quantile, self.grid, self.window, path);
+        let models = self.models();
+        let windows = models.windows().into_iter();
+        // The path predicts single steps.
+        let widths: Vec<usize> = windows
+            .map(|window| window.to - window.from)
+            .chain([0])
+            .collect();
+        let mut learner = Learner::new(fit, models, quantile, path);
         let view = self.view(scale);
         let first = self.buffer.first();
-        let mut cache = Some(LookupCache::new(
-            first,
-            &[self.window.to - self.window.from, 0],
-        ));
+        let mut cache = Some(LookupCache::new(first, &widths));
         for step in first + self.grid.minutes(FEATURES_FROM)..=now {
             learner.advance(&view, &mut cache, step);
         }
         self.cache = cache;
         self.learner = Some(learner);
+    }
+
+    /// The models of the windows, without data.
+    fn models(&self) -> Models {
+        let both = self.settings.windows == DecisionWindows::RaiseAndHold;
+        let model = |window| WindowModel::new(window, both, self.grid);
+        let when_ready = Window {
+            from: self
+                .grid
+                .minutes(self.settings.lead_minutes)
+                .min(self.window.to),
+            to: self.window.to,
+        };
+        Models {
+            hold: model(self.window),
+            raise: both.then(|| model(when_ready)),
+            fall_back: self.settings.fall_back,
+        }
     }
 }

@@ -126,10 +126,17 @@ impl Preprocessor {
         let steps = new.chunks_exact(self.width);
         let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
         // Samples that are missing at the end may only be late.
-        for step in steps.take(last_measured.map_or(0, |last| last + 1)) {
-            self.take_step(mean(step));
+        let measured = last_measured.map_or(0, |last| last + 1);
+        for (n, step) in steps.take(measured).enumerate() {
+            let first = from + n * self.width;
+            let raw = (first..first + self.width).all(|slot| history.is_raw(slot));
+            self.take_step(mean(step), raw);
         }
         self.online.calibrate();
+    }
+
+    pub(super) fn set_price(&mut self, price: f64) {
+        self.online.set_price(price);
     }
 
     pub(super) fn online(&self) -> &OnlineModel {
@@ -171,13 +178,13 @@ impl Preprocessor {
         before.into_iter().any(|value| !value.is_nan())
     }
 
-    fn take_step(&mut self, value: f64) {
+    fn take_step(&mut self, value: f64, raw: bool) {
         let accepted = !value.is_nan() && self.is_demand(value);
         if accepted {
             self.outliers.end_run();
             (self.last, self.hole) = (value, 0);
             self.usable += 1;
-            self.online.take(value, SampleOrigin::Measured);
+            self.online.take(value, SampleOrigin::Measured { raw });
         } else {
             self.rejected += usize::from(!value.is_nan());
             self.hole += 1;

@@ -1,12 +1,16 @@
-//! [`QuantileSelector`]: finds the lowest quantile whose under-provisioned minutes stay below the share that the user
-//! allows. It replays every quantile level against the measured demand with the rules of the autoscaler: replicas are
-//! rounded up, never below what the last minute needs, held for five minutes, and serve after the lead time.
+//! [`QuantileSelector`]: finds the quantile that meets a goal. It replays every quantile level against the measured
+//! demand with the rules of the autoscaler: the count of the forecast by its two bounds, never below what the HPA asks
+//! for, held for five minutes, and in service after the lead time. Each level so has two figures: the share of minutes
+//! that were short, and the replicas that they took.
 //!
 //! # Source
-//! The levels and the half-life are those of a study on workload traces; half-lives from one to seven days gave similar
-//! results.
+//! The levels, the half-life and the prior are those of a study on workload traces; half-lives from one to seven days
+//! gave similar results.
 
 use std::collections::VecDeque;
+
+use super::service_level::{TradeOff, TradeOffs};
+use crate::forecast::{DemandBounds, KEPT_ABOVE};
 
 /// The quantiles to choose from.
 pub(super) const QUANTILE_LEVELS: [f64; 15] = [
@@ -14,11 +18,26 @@ pub(super) const QUANTILE_LEVELS: [f64; 15] = [
 ];
 /// The half-life of evidence, in days.
 const HALF_LIFE_DAYS: f64 = 7.0;
+/// Days of evidence before a limit is compared with.
+const LEAST_DAYS: f64 = 0.9;
+/// Days of evidence that the prior counts for.
+const PRIOR_DAYS: f64 = 0.5;
+/// The short share that the prior expects, as a part of one minus the quantile: 1 % of the minutes at 0.9.
+const PRIOR_SHORT: f64 = 0.1;
 /// Demand may exceed the provided capacity by the tolerance of the autoscaler.
-const TOLERANCE: f64 = 1.1;
+const TOLERANCE: f64 = KEPT_ABOVE;
 
 /// One value per quantile level.
-pub(super) type PerLevel = [f64; QUANTILE_LEVELS.len()];
+pub(super) type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
+
+/// What the quantile is chosen for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Goal {
+    /// The lowest quantile whose short minutes are at most this share of all.
+    AtMost(f64),
+    /// The least sum of the short share and this price times the replicas.
+    Price(f64),
+}
 
 /// How replica counts take effect, in steps.
 #[derive(Debug, Clone, Copy)]
@@ -31,97 +50,164 @@ pub(super) struct ReplicaTiming {
     pub(super) day: f64,
 }
 
-/// The under-provisioning that every quantile level would have had.
+/// The short minutes that every quantile level would have had, and its replicas.
 #[derive(Debug, Clone)]
 pub(super) struct QuantileSelector {
-    /// The share of minutes that may be under-provisioned.
-    allowed: f64,
+    goal: Goal,
     per_replica: Option<f64>,
     timing: ReplicaTiming,
-    /// The capacity decided at the last steps, oldest first.
-    decided: VecDeque<PerLevel>,
+    levels: PerLevel<VirtualAutoscaler>,
+    /// Without a forecast.
+    alone: VirtualAutoscaler,
     retention: f64,
-    /// Steps of evidence, forgotten as they age, and steps a day.
+    /// Steps of evidence, forgotten as they age.
     evidence: f64,
-    breaches: PerLevel,
+}
+
+/// An autoscaler that follows the bounds of one level. Its counts are those of replicas, or an amount of demand where it
+/// is not known what a replica carries.
+#[derive(Debug, Clone, Default)]
+struct VirtualAutoscaler {
+    /// The last count of the forecast.
+    held: Option<f64>,
+    /// The counts that were desired in the last steps, oldest first, and those that were asked for.
+    desired: VecDeque<f64>,
+    asked: VecDeque<f64>,
+    /// Short steps and replicas, forgotten as they age.
+    short: f64,
+    replicas: f64,
 }
 
 // === impl QuantileSelector ===
 
 impl QuantileSelector {
-    /// The quantile in use before a day of evidence.
+    /// The quantile in use before there is enough evidence.
     pub(super) const INITIAL: f64 = 0.9;
 
     /// A selector without evidence.
-    pub(super) fn new(percent: f64, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {
+    pub(super) fn new(goal: Goal, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {
         Self {
-            allowed: percent / 100.0,
+            goal,
             per_replica: per_replica.filter(|size| size.is_finite() && *size > 0.0),
             timing,
-            decided: VecDeque::with_capacity(timing.lead + timing.held + 1),
+            levels: std::array::from_fn(|_| VirtualAutoscaler::default()),
+            alone: VirtualAutoscaler::default(),
             retention: (-1.0 / (HALF_LIFE_DAYS * timing.day)).exp2(),
             evidence: 0.0,
-            breaches: [0.0; QUANTILE_LEVELS.len()],
         }
     }
 
-    /// Records the demand of the last step, and the upper bound that each quantile level gives for the coming window.
-    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel) {
-        if self.decided.len() > self.timing.lead + self.timing.held {
-            self.evaluate(demand);
-            self.decided.pop_front();
-        }
-        let mut capacity = [0.0; QUANTILE_LEVELS.len()];
-        for (capacity, bound) in capacity.iter_mut().zip(bounds) {
-            *capacity = self.capacity(bound.max(demand));
-        }
-        self.decided.push_back(capacity);
+    /// Replaces the goal.
+    pub(super) fn set_goal(&mut self, goal: Goal) {
+        self.goal = goal;
     }
 
-    /// The quantile in use: the lowest level within the allowed share, else the highest one; `0.9` before a day of
-    /// evidence.
+    /// Records the demand of the last step, and the bounds of the coming windows at each quantile level.
+    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
+        self.evidence = self.retention * self.evidence + 1.0;
+        let (size, timing, retention) = (self.per_replica, self.timing, self.retention);
+        let levels = self.levels.iter_mut().zip(bounds.iter().copied());
+        for (level, bounds) in levels.chain([(&mut self.alone, None)]) {
+            level.count_short(demand, size, retention);
+            level.decide(demand, bounds, size, timing);
+            level.count_replicas(retention);
+        }
+    }
+
+    /// The quantile in use.
     pub(super) fn quantile(&self) -> f64 {
-        if self.evidence < 0.9 * self.timing.day {
-            return Self::INITIAL;
+        match self.goal {
+            Goal::AtMost(_) if self.evidence < LEAST_DAYS * self.timing.day => Self::INITIAL,
+            Goal::AtMost(share) => {
+                let mut kept = QUANTILE_LEVELS.iter().zip(&self.levels);
+                let found = kept.find(|(_, level)| level.short / self.evidence <= share);
+                found.map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q)
+            }
+            Goal::Price(price) => self
+                .trade_offs()
+                .map_or(Self::INITIAL, |trade_offs| trade_offs.at_price(price)),
         }
-        let levels = QUANTILE_LEVELS.iter().zip(&self.breaches);
-        let kept = |breaches: &f64| breaches / self.evidence <= self.allowed;
-        let mut kept = levels.filter(|(_, breaches)| kept(breaches));
-        kept.next()
-            .map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q)
+    }
+
+    /// What each level would have had; `None` before the first step.
+    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+        if self.evidence <= 0.0 {
+            return None;
+        }
+        let prior = PRIOR_DAYS * self.timing.day;
+        let of_level = |(quantile, level): (&f64, &VirtualAutoscaler)| TradeOff {
+            quantile: *quantile,
+            short: (level.short + prior * PRIOR_SHORT * (1.0 - quantile)) / (self.evidence + prior),
+            replicas: level.replicas / self.evidence,
+        };
+        Some(TradeOffs {
+            levels: QUANTILE_LEVELS
+                .iter()
+                .zip(&self.levels)
+                .map(of_level)
+                .collect(),
+            alone: self.alone.replicas / self.evidence,
+        })
     }
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<PerLevel>() * self.decided.capacity()
+        let counts = self.alone.desired.capacity() + self.alone.asked.capacity();
+        size_of::<f64>() * counts * (QUANTILE_LEVELS.len() + 1)
+    }
+}
+
+// === impl VirtualAutoscaler ===
+
+impl VirtualAutoscaler {
+    /// Compares the demand of the last step with what served then: the least count since `lead` steps before.
+    fn count_short(&mut self, demand: f64, size: Option<f64>, retention: f64) {
+        let serving = self.asked.iter().copied().reduce(f64::min);
+        let capacity = serving.map_or(f64::INFINITY, |count| count * size.unwrap_or(1.0));
+        let is_short = demand > (1.0 + TOLERANCE) * capacity;
+        self.short = retention * self.short + f64::from(u8::from(is_short));
     }
 
-    /// Compares the demand with the capacity in service, which was decided `lead` steps ago or in the steps before for
-    /// which a count is held.
-    fn evaluate(&mut self, demand: f64) {
-        self.evidence = self.retention * self.evidence + 1.0;
-        for (level, breaches) in self.breaches.iter_mut().enumerate() {
-            let serving = self
-                .decided
-                .iter()
-                .take(self.timing.held)
-                .map(|decided| decided[level]);
-            let serving = serving.fold(0.0, f64::max);
-            let breach = if demand > TOLERANCE * serving {
-                1.0
-            } else {
-                0.0
-            };
-            *breaches = self.retention * *breaches + breach;
-        }
+    /// Decides the next count: the higher of what the HPA and what the forecast ask for.
+    fn decide(
+        &mut self,
+        demand: f64,
+        bounds: Option<DemandBounds>,
+        size: Option<f64>,
+        timing: ReplicaTiming,
+    ) {
+        let whole = |count: f64| size.map_or(count, |_| (count - 1e-9).ceil());
+        let target = size.unwrap_or(1.0);
+        let current = self.asked.back().copied();
+        let stays = |count: &f64| (demand / (count * target) - 1.0).abs() <= TOLERANCE;
+        let observed = current
+            .filter(stays)
+            .unwrap_or_else(|| whole(demand / target));
+        self.held = bounds.map(|bounds| {
+            let asked = bounds.replicas(self.held, target).map(whole);
+            asked.or(self.held).unwrap_or(0.0)
+        });
+        push(
+            &mut self.desired,
+            observed.max(self.held.unwrap_or(0.0)),
+            timing.held,
+        );
+        let stabilized = self.desired.iter().copied().fold(0.0, f64::max);
+        push(&mut self.asked, stabilized, timing.lead + 1);
     }
 
-    fn capacity(&self, demand: f64) -> f64 {
-        match self.per_replica {
-            Some(size) => (demand / size - 1e-9).ceil() * size,
-            None => demand,
-        }
+    fn count_replicas(&mut self, retention: f64) {
+        let asked = self.asked.back().copied().unwrap_or(0.0);
+        self.replicas = retention * self.replicas + asked;
     }
+}
+
+/// Adds a value; keeps the newest `keep`.
+fn push(values: &mut VecDeque<f64>, value: f64, keep: usize) {
+    while values.len() >= keep.max(1) {
+        values.pop_front();
+    }
+    values.push_back(value);
 }
 
 #[cfg(test)]
@@ -137,35 +223,63 @@ mod tests {
     }
 
     /// Every level `i` provides `i + 1` replicas of size 1 for a demand that exceeds `k` of them once in 2^k steps.
-    fn selected(percent: f64) -> f64 {
-        let mut objective = QuantileSelector::new(percent, Some(1.0), timing(1, 1));
+    fn selector(goal: Goal) -> QuantileSelector {
+        let mut selector = QuantileSelector::new(goal, Some(1.0), timing(1, 1));
         for i in 1..=20_000_u32 {
             let demand = 1.05 * f64::from(i.trailing_zeros());
-            let bounds = std::array::from_fn(|level| crate::series::count(level + 1));
-            objective.step(demand, &bounds);
+            let bounds = std::array::from_fn(|level| {
+                Some(DemandBounds::both(crate::series::count(level + 1) / 0.95))
+            });
+            selector.step(demand, &bounds);
         }
-        objective.quantile()
+        selector
     }
 
     #[test]
     fn the_lowest_level_within_the_allowed_share_is_used() {
         // A demand of 1.05 k is within 1.1 k, so level k (k replicas) is exceeded once in 2^(k+1) steps.
-        assert_eq!(selected(26.0).to_bits(), QUANTILE_LEVELS[0].to_bits());
-        assert_eq!(selected(13.0).to_bits(), QUANTILE_LEVELS[1].to_bits());
-        assert_eq!(selected(1.7).to_bits(), QUANTILE_LEVELS[4].to_bits());
+        let selected = |percent: f64| selector(Goal::AtMost(percent / 100.0)).quantile().to_bits();
+        assert_eq!(selected(26.0), QUANTILE_LEVELS[0].to_bits());
+        assert_eq!(selected(13.0), QUANTILE_LEVELS[1].to_bits());
+        assert_eq!(selected(1.7), QUANTILE_LEVELS[4].to_bits());
         // The highest demand there was is 14.7: 14 replicas are enough for it.
-        assert_eq!(selected(1e-9).to_bits(), QUANTILE_LEVELS[13].to_bits());
+        assert_eq!(selected(1e-9), QUANTILE_LEVELS[13].to_bits());
+    }
+
+    #[test]
+    fn a_price_buys_replicas_until_the_next_one_saves_less_than_it_costs() {
+        // The replica from k to k + 1 saves one short step in 2^(k+2), and a rising demand makes the HPA ask for a few.
+        let mut selector = selector(Goal::AtMost(0.0));
+        let mut at = |price: f64| {
+            selector.set_goal(Goal::Price(price));
+            selector.quantile()
+        };
+        assert!(at(0.0) >= QUANTILE_LEVELS[12]);
+        assert!(at(1.0).to_bits() == QUANTILE_LEVELS[0].to_bits());
+        let bought = [0.2, 0.1, 0.05, 0.02, 0.01].map(&mut at);
+        assert!(bought.is_sorted(), "{bought:?}");
+        assert!(bought[4] > bought[0], "{bought:?}");
+    }
+
+    #[test]
+    fn replicas_and_short_steps_are_those_of_the_level() {
+        let trade_offs = selector(Goal::Price(0.0)).trade_offs().unwrap();
+        // The prior counts for fifty steps of about a thousand.
+        let level = trade_offs.levels[1];
+        assert!((level.short - 0.125).abs() < 0.01, "{level:?}");
+        assert!((2.0..2.6).contains(&level.replicas), "{level:?}");
+        assert!(trade_offs.alone < level.replicas);
     }
 
     #[test]
     fn without_evidence_the_default_is_used() {
-        let mut objective = QuantileSelector::new(1.0, None, timing(2, 5));
+        let mut objective = QuantileSelector::new(Goal::AtMost(0.01), None, timing(2, 5));
         for _ in 0..90 {
             assert_eq!(
                 objective.quantile().to_bits(),
                 QuantileSelector::INITIAL.to_bits()
             );
-            objective.step(1.0, &[2.0; QUANTILE_LEVELS.len()]);
+            objective.step(1.0, &[Some(DemandBounds::both(2.0)); QUANTILE_LEVELS.len()]);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How much of the demand to provide for, and the quantile that follows from it.
 
-use super::quantile_selector::{PerLevel, QuantileSelector, ReplicaTiming};
+use super::quantile_selector::{Goal, PerLevel, QuantileSelector, ReplicaTiming};
+use crate::forecast::DemandBounds;
 use crate::grid::Grid;
 use crate::series::count;
 
@@ -19,6 +20,34 @@ pub enum ServiceLevel {
         /// The demand that one replica serves, in the unit of the history; `None` treats capacity as continuous.
         per_replica: Option<f64>,
     },
+    /// The quantile at which another replica saves as much as it costs, at a price that many series share.
+    Priced {
+        /// The share of minutes that a replica must save to be worth asking for, until
+        /// [`Forecaster::set_price`](crate::Forecaster::set_price) changes it.
+        price: f64,
+        /// As above.
+        per_replica: Option<f64>,
+    },
+}
+
+/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TradeOffs {
+    /// By quantile, ascending.
+    pub levels: Vec<TradeOff>,
+    /// The replicas without a forecast: those of a plain HPA.
+    pub alone: f64,
+}
+
+/// What one quantile level would have had.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TradeOff {
+    /// The level.
+    pub quantile: f64,
+    /// The share of minutes with too few replicas, in `[0, 1]`.
+    pub short: f64,
+    /// The mean count of replicas, or of the demand that is provided for where it is not known what a replica carries.
+    pub replicas: f64,
 }
 
 /// The quantile in use: fixed, or selected by its measured under-provisioning.
@@ -35,8 +64,24 @@ impl ServiceLevel {
     pub(super) fn initial_quantile(self) -> f64 {
         match self {
             Self::Quantile(quantile) => quantile,
-            Self::UnderProvisioned { .. } => QuantileSelector::INITIAL,
+            Self::UnderProvisioned { .. } | Self::Priced { .. } => QuantileSelector::INITIAL,
         }
+    }
+}
+
+// === impl TradeOffs ===
+
+impl TradeOffs {
+    /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
+    /// short share and the price of its replicas.
+    #[must_use]
+    pub fn at_price(&self, price: f64) -> f64 {
+        let total = |level: &&TradeOff| level.short + price * level.replicas;
+        let best = self
+            .levels
+            .iter()
+            .min_by(|a, b| total(a).total_cmp(&total(b)));
+        best.map_or(QuantileSelector::INITIAL, |level| level.quantile)
     }
 }
 
@@ -45,20 +90,34 @@ impl ServiceLevel {
 impl Quantile {
     /// The quantile for a service level, with a lead time in minutes.
     pub(super) fn new(service_level: ServiceLevel, grid: Grid, lead_minutes: i64) -> Self {
-        match service_level {
-            ServiceLevel::Quantile(quantile) => Self::Fixed(quantile),
+        let (goal, per_replica) = match service_level {
+            ServiceLevel::Quantile(quantile) => return Self::Fixed(quantile),
             ServiceLevel::UnderProvisioned {
                 percent,
                 per_replica,
-            } => {
-                let timing = ReplicaTiming {
-                    lead: grid.minutes(lead_minutes),
-                    held: grid.minutes(HELD_MINUTES),
-                    day: count(grid.day()),
-                };
-                let selector = QuantileSelector::new(percent, per_replica, timing);
-                Self::Selected(Box::new(selector))
-            }
+            } => (Goal::AtMost(percent / 100.0), per_replica),
+            ServiceLevel::Priced { price, per_replica } => (Goal::Price(price), per_replica),
+        };
+        let timing = ReplicaTiming {
+            lead: grid.minutes(lead_minutes),
+            held: grid.minutes(HELD_MINUTES),
+            day: count(grid.day()),
+        };
+        Self::Selected(Box::new(QuantileSelector::new(goal, per_replica, timing)))
+    }
+
+    /// Changes the price, if the quantile is chosen by one.
+    pub(super) fn set_price(&mut self, price: f64) {
+        if let Self::Selected(selector) = self {
+            selector.set_goal(Goal::Price(price));
+        }
+    }
+
+    /// What each level would have had, if it is measured.
+    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Selected(selector) => selector.trade_offs(),
         }
     }
 
@@ -75,8 +134,8 @@ impl Quantile {
         matches!(self, Self::Selected(_))
     }
 
-    /// Records the demand of the last step and the upper bound that each quantile level gives for the coming window.
-    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel) {
+    /// Records the demand of the last step and the bounds that each quantile level gives for the coming windows.
+    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
         if let Self::Selected(selector) = self {
             selector.step(demand, bounds);
         }

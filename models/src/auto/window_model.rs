@@ -1,0 +1,248 @@
+//! [`WindowModel`]: the model of the peak demand of one window. At every step it predicts the window that begins some
+//! steps later, it learns from each prediction once the outcome is known, and its own errors make the prediction an
+//! upper bound. While it is no better than persistence (repeating the current level), persistence is used instead.
+
+use std::collections::VecDeque;
+
+use super::features::{FeatureContext, MINUTES_BEFORE, Row};
+use super::margins::{Margins, REFRESHED_EVERY};
+use super::ridge::Ridge;
+use super::skill::{Bounds, Outcome, SkillTracker};
+use super::view::{View, Window};
+use crate::grid::Grid;
+use crate::series::count;
+
+/// The weight of a prediction that was too low in the model's loss; one that was too high has the rest to 1.
+const TAU: f64 = 0.8;
+/// Minutes between two solutions of the model.
+const SOLVE_EVERY: i64 = 10;
+/// Minutes between two comparisons with persistence.
+const COMPARE_EVERY: i64 = 240;
+
+/// The model of one window, and its measured accuracy. All values are on the scale of its learner.
+#[derive(Debug, Clone)]
+pub(super) struct WindowModel {
+    window: Window,
+    /// Whether the features of the minutes before the last one are used.
+    minutes_before: bool,
+    ridge: Ridge,
+    /// Whether the last attempt to solve the equations succeeded.
+    sound: bool,
+    /// Whether the model was no better than persistence at the last comparison.
+    unskilled: bool,
+    pending: VecDeque<PendingPrediction>,
+    margins: Margins,
+    skill_tracker: SkillTracker,
+    /// The outcomes of raw demand so far, and the step at which the first of them was predicted.
+    raw_outcomes: usize,
+    raw_from: usize,
+}
+
+/// A prediction whose outcome is not known yet.
+#[derive(Debug, Clone)]
+struct PendingPrediction {
+    step: usize,
+    row: Row,
+    level: f64,
+    /// `None` while the model warms up.
+    point: Option<f64>,
+    /// The recorded upper bounds, in demand.
+    bounds: Option<Bounds>,
+}
+
+/// Which predictor gives the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PredictorState {
+    /// The calibrated model.
+    Model,
+    /// Calibrated persistence, because too few errors of the model are known.
+    WarmingUp,
+    /// Calibrated persistence, because the model is no better.
+    NoSkill,
+    /// Calibrated persistence, because the equations of the model have no solution.
+    Numerical,
+}
+
+// === impl WindowModel ===
+
+impl WindowModel {
+    /// A model without data.
+    pub(super) fn new(window: Window, minutes_before: bool, grid: Grid) -> Self {
+        let day = count(grid.day());
+        Self {
+            window,
+            minutes_before,
+            ridge: Ridge::new(TAU, day),
+            sound: true,
+            unskilled: false,
+            pending: VecDeque::with_capacity(window.to + 2),
+            margins: Margins::new(grid, window.to, COMPARE_EVERY),
+            skill_tracker: SkillTracker::new(day),
+            raw_outcomes: 0,
+            raw_from: 0,
+        }
+    }
+
+    pub(super) fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Learns from the outcomes that are known before the context's step, which is new.
+    pub(super) fn learn(&mut self, view: &View<'_>, now: usize) {
+        if let Some(made_at) = now.checked_sub(self.window.to + 1) {
+            self.learn_from(view, made_at);
+        }
+        if now.is_multiple_of(view.grid.minutes(SOLVE_EVERY)) {
+            self.sound = self.ridge.solve();
+        }
+    }
+
+    /// Predicts the window after the context's step; the point is kept back while the model is not `ready`.
+    pub(super) fn predict(&mut self, view: &View<'_>, context: &FeatureContext, ready: bool) {
+        let mut row = view.row(context, self.window);
+        if !self.minutes_before {
+            row.iter_mut().skip(MINUTES_BEFORE).for_each(|x| *x = 0.0);
+        }
+        self.pending.push_back(PendingPrediction {
+            step: context.step(),
+            row,
+            level: context.now.five,
+            point: ready.then(|| self.ridge.predict(&row)),
+            bounds: None,
+        });
+    }
+
+    /// Renews the margins for the comparison with persistence when they are due, or earlier while too few errors are
+    /// known.
+    pub(super) fn compare(&mut self, grid: Grid, now: usize, quantile: f64) {
+        let soon = now.is_multiple_of(grid.minutes(REFRESHED_EVERY));
+        let young = !(self.margins.has_model() && self.margins.has_persistence());
+        if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
+            self.margins.compare(now, quantile);
+            // Kept until the next comparison, so that the predictor does not alternate when both are equally good.
+            self.unskilled = self.skill_tracker.skill().is_some_and(|skill| skill <= 0.0);
+        }
+    }
+
+    /// Records the upper bounds of the newest window by the model and by persistence, for the comparison; `demand` takes
+    /// a value from the scale.
+    pub(super) fn record_bounds(&mut self, demand: impl Fn(f64) -> f64) {
+        let (Some((level, point)), Some(compared)) = (self.point(), self.margins.compared()) else {
+            return;
+        };
+        if let Some(newest) = self.pending.back_mut() {
+            newest.bounds = Some(Bounds {
+                model: demand(level + point + compared.model),
+                persistence: demand(level + compared.persistence),
+                quantile: compared.quantile,
+            });
+        }
+    }
+
+    /// Updates the margins to their values at step `at`.
+    pub(super) fn calibrate(&mut self, at: usize) {
+        let fallen_back = self.unskilled || !self.sound;
+        self.margins.refresh(at, fallen_back);
+    }
+
+    /// The level of the last five minutes and the prediction relative to it.
+    pub(super) fn point(&self) -> Option<(f64, f64)> {
+        let newest = self.pending.back()?;
+        Some((newest.level, newest.point?))
+    }
+
+    /// The predictor in use; `None` while there is none. Without `fall_back` it is always the model.
+    pub(super) fn predictor_state(&self, fall_back: bool) -> Option<PredictorState> {
+        let instead = fall_back && self.margins.has_persistence();
+        match self.margins.has_model() {
+            true if instead && !self.sound => Some(PredictorState::Numerical),
+            true if instead && self.unskilled => Some(PredictorState::NoSkill),
+            true => Some(PredictorState::Model),
+            false => instead.then_some(PredictorState::WarmingUp),
+        }
+    }
+
+    /// The upper bound of the newest window by the predictor in use.
+    pub(super) fn bound(&self, quantile: f64, fall_back: bool) -> Option<f64> {
+        let (level, point) = self.point()?;
+        let by_persistence = || level + self.margins.persistence(quantile);
+        let scaled = match self.predictor_state(fall_back)? {
+            PredictorState::Model => level + point + self.margins.model(quantile),
+            PredictorState::WarmingUp | PredictorState::NoSkill | PredictorState::Numerical => {
+                by_persistence()
+            }
+        };
+        [scaled, by_persistence()]
+            .into_iter()
+            .find(|bound| bound.is_finite())
+    }
+
+    /// The recent coverage of the predictor in use.
+    pub(super) fn coverage(&self, fall_back: bool) -> Option<f64> {
+        match self.predictor_state(fall_back)? {
+            PredictorState::Model => self.skill_tracker.coverage(),
+            PredictorState::WarmingUp | PredictorState::NoSkill | PredictorState::Numerical => {
+                self.skill_tracker.coverage_of_persistence()
+            }
+        }
+    }
+
+    /// The recent skill of the model against persistence.
+    pub(super) fn skill(&self) -> Option<f64> {
+        self.skill_tracker.skill()
+    }
+
+    /// Bytes kept on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        self.margins.bytes() + size_of::<PendingPrediction>() * self.pending.capacity()
+    }
+
+    /// Learns from the prediction made at `made_at`, whose outcome has become known.
+    fn learn_from(&mut self, view: &View<'_>, made_at: usize) {
+        let Some(pending) = self.pending.pop_front_if(|pending| pending.step <= made_at) else {
+            return;
+        };
+        // From an imputed outcome the model would learn a guess.
+        if view.buffer.imputed(made_at, made_at + self.window.to + 1) > 0 {
+            return;
+        }
+        let outcome = view.outcome(made_at, self.window);
+        let predicted = pending
+            .point
+            .unwrap_or_else(|| self.ridge.predict(&pending.row));
+        let error = outcome - predicted;
+        self.ridge.learn(&pending.row, outcome, error);
+        if !self.is_calibrated_by(view, made_at) {
+            return;
+        }
+        self.margins
+            .record(made_at, outcome, pending.point.map(|_| error));
+        if let Some(bounds) = pending.bounds {
+            let steps = self.window.after(made_at);
+            self.skill_tracker.note(&Outcome {
+                demand: view.buffer.highest(steps.from, steps.to),
+                bounds,
+            });
+        }
+    }
+
+    /// Whether the outcome of the prediction made at `made_at` counts for margins and coverage: all do until a day of raw
+    /// ones is known, and then only these. The errors of smoothed demand are too small for the minutes of pods.
+    fn is_calibrated_by(&mut self, view: &View<'_>, made_at: usize) -> bool {
+        let steps = self.window.after(made_at);
+        let is_raw = view.buffer.raw(steps.from, steps.to + 1) > steps.to - steps.from;
+        let day = view.grid.day();
+        if is_raw && self.raw_outcomes < day {
+            self.raw_from = if self.raw_outcomes == 0 {
+                made_at
+            } else {
+                self.raw_from
+            };
+            self.raw_outcomes += 1;
+            if self.raw_outcomes == day && self.margins.drop_before(self.raw_from) {
+                self.skill_tracker = SkillTracker::new(count(day));
+            }
+        }
+        is_raw || self.raw_outcomes < day
+    }
+}
