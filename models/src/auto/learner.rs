@@ -71,12 +71,12 @@ impl Models {
     fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
         let Some(raise) = &self.raise else {
             return Some(DemandBounds::both(
-                self.hold.bound(quantile, self.fall_back)?,
+                self.hold.count_bound(quantile, self.fall_back)?,
             ));
         };
         let each = 1.0 - (1.0 - quantile) / 2.0;
-        let raise = raise.bound(each, self.fall_back)?;
-        let hold = self.hold.bound(each, self.fall_back)?.max(raise);
+        let raise = raise.count_bound(each, self.fall_back)?;
+        let hold = self.hold.count_bound(each, self.fall_back)?.max(raise);
         Some(DemandBounds { raise, hold })
     }
 }
@@ -146,7 +146,10 @@ impl Learner {
 
     /// The upper bound of the whole window, in demand.
     pub(super) fn upper(&self, quantile: f64) -> Option<f64> {
-        let scaled = self.models.hold.bound(quantile, self.models.fall_back)?;
+        let scaled = self
+            .models
+            .hold
+            .published_bound(quantile, self.models.fall_back)?;
         Some(self.demand(scaled))
     }
 

@@ -26,13 +26,15 @@ pub(super) struct Margins {
     compared: Option<Compared>,
 }
 
-/// The margins for the comparison of model and persistence. They are renewed every few hours only, so that learning a
-/// whole history at once is cheap and gives the same result as learning it step by step.
+/// The margins that the recorded bounds have. They are renewed less often than those of the published ones, so that
+/// learning a whole history at once is cheap and gives the same result as learning it step by step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Compared {
     pub(super) quantile: f64,
     pub(super) model: f64,
     pub(super) persistence: f64,
+    /// The model's at the quantile of the published bound; renewed more often.
+    pub(super) published: f64,
 }
 
 // === impl Margins ===
@@ -83,8 +85,9 @@ impl Margins {
         }
     }
 
-    /// Renews the margins for the comparison, and drops errors that are no longer used.
-    pub(super) fn compare(&mut self, now: usize, quantile: f64) {
+    /// Renews the margins for the comparison at a quantile, and that of the published bound, at `adjusted`; drops errors
+    /// that are no longer used.
+    pub(super) fn compare(&mut self, now: usize, quantile: f64, adjusted: f64) {
         self.refresh(now, false);
         let known = self.known(now);
         self.has_persistence = self.persistence.rank(&self.outcomes, self.grid, now, known);
@@ -92,10 +95,21 @@ impl Margins {
             quantile,
             model: self.model.quantile(quantile),
             persistence: self.persistence.quantile(quantile),
+            published: self.model.quantile(adjusted),
         });
         let oldest = now.saturating_sub(DAYS * self.grid.day() + self.grid.minutes(60));
         self.errors.drop_before(oldest);
         self.outcomes.drop_before(oldest);
+    }
+
+    /// Renews the margin at the quantile of the published bound.
+    pub(super) fn update_published(&mut self, now: usize, adjusted: f64) {
+        if self.compared.is_some() {
+            self.refresh(now, false);
+        }
+        if let Some(compared) = &mut self.compared {
+            compared.published = self.model.quantile(adjusted);
+        }
     }
 
     /// Whether enough errors of the model are known.

@@ -11,7 +11,9 @@ pub(super) const MEMORY_DAYS: f64 = 3.0;
 pub(super) struct Bounds {
     pub(super) model: f64,
     pub(super) persistence: f64,
-    /// The quantile that both are for.
+    /// The model's as it is published, whose coverage is followed.
+    pub(super) published: f64,
+    /// The quantile that all are for.
     pub(super) quantile: f64,
 }
 
@@ -53,13 +55,16 @@ impl SkillTracker {
     /// Records the outcome of one prediction.
     pub(super) fn note(&mut self, outcome: &Outcome) {
         let Bounds {
-            model, persistence, ..
+            model,
+            persistence,
+            published,
+            ..
         } = outcome.bounds;
         let within = |bound| f64::from(u8::from(outcome.demand <= bound));
         let share = self.share;
         let blend = |average: &mut f64, value: f64| *average += share * (value - *average);
         blend(&mut self.evidence, 1.0);
-        blend(&mut self.covered, within(model));
+        blend(&mut self.covered, within(published));
         blend(&mut self.covered_by_persistence, within(persistence));
         blend(&mut self.loss, pinball(outcome, model));
         blend(&mut self.loss_of_persistence, pinball(outcome, persistence));
@@ -113,6 +118,7 @@ mod tests {
                 bounds: Bounds {
                     model: 5.0,
                     persistence: 9.0,
+                    published: 5.0,
                     quantile: 0.75,
                 },
             });
@@ -139,6 +145,7 @@ mod tests {
                 bounds: Bounds {
                     model: 2.0,
                     persistence: 3.0,
+                    published: 2.0,
                     quantile: 0.9,
                 },
             });
