@@ -55,6 +55,13 @@ struct Cutoff {
     known: usize,
 }
 
+/// Steps between two errors in use: of those at the same time of day, and of the recent ones.
+#[derive(Debug, Clone, Copy)]
+struct Spacing {
+    nearby: usize,
+    recent: usize,
+}
+
 /// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
 
@@ -105,6 +112,15 @@ impl Errors {
     }
 }
 
+// === impl Spacing ===
+
+impl Spacing {
+    fn even(every: usize) -> Self {
+        let (nearby, recent) = (every, every);
+        Self { nearby, recent }
+    }
+}
+
 // === impl RankedErrors ===
 
 impl RankedErrors {
@@ -127,7 +143,29 @@ impl RankedErrors {
         // A short history needs all of its errors.
         let young = errors.values.len() < LEAST * grid.minutes(EVERY);
         let every = if young { 1 } else { grid.minutes(EVERY) };
-        self.rank_each(|step| errors.get(step), grid, Cutoff { now, known }, every)
+        let cutoff = Cutoff { now, known };
+        let spacing = Spacing {
+            nearby: grid.minutes(EVERY),
+            recent: every,
+        };
+        self.rank_each(|step| errors.get(step), grid, cutoff, spacing)
+    }
+
+    /// Like [`rank`](Self::rank), but half as dense and twice as fast.
+    pub(crate) fn rank_roughly(
+        &mut self,
+        errors: &Errors,
+        grid: Grid,
+        now: usize,
+        known: usize,
+    ) -> bool {
+        let cutoff = Cutoff { now, known };
+        let nearby = grid.minutes(EVERY);
+        let spacing = Spacing {
+            nearby,
+            recent: 3 * nearby,
+        };
+        self.rank_each(|step| errors.get(step), grid, cutoff, spacing)
     }
 
     /// Like [`rank`](Self::rank), with errors that are computed on demand.
@@ -138,7 +176,8 @@ impl RankedErrors {
         now: usize,
         known: usize,
     ) -> bool {
-        self.rank_each(error_at, grid, Cutoff { now, known }, grid.minutes(EVERY))
+        let spacing = Spacing::even(grid.minutes(EVERY));
+        self.rank_each(error_at, grid, Cutoff { now, known }, spacing)
     }
 
     fn rank_each(
@@ -146,12 +185,12 @@ impl RankedErrors {
         error_at: impl Fn(usize) -> Option<f32>,
         grid: Grid,
         cutoff: Cutoff,
-        every: usize,
+        spacing: Spacing,
     ) -> bool {
         self.ranks.clear();
-        let of_the_hour = self.add_time_of_day(&error_at, grid, cutoff);
+        let of_the_hour = self.add_time_of_day(&error_at, grid, cutoff, spacing.nearby);
         let split = self.ranks.len();
-        let lately = self.add_recent(&error_at, grid, cutoff.known, every);
+        let lately = self.add_recent(&error_at, grid, cutoff.known, spacing.recent);
         if of_the_hour > 0.0 && lately > 0.0 {
             // Both groups weigh the same in total, whatever their sizes.
             let scale = of_the_hour / lately;
@@ -190,8 +229,9 @@ impl RankedErrors {
         error_at: &impl Fn(usize) -> Option<f32>,
         grid: Grid,
         cutoff: Cutoff,
+        every: usize,
     ) -> f32 {
-        let (reach, every) = (grid.minutes(NEARBY), grid.minutes(EVERY));
+        let reach = grid.minutes(NEARBY);
         let centres = (1..=DAYS).map_while(|day| cutoff.now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
         for centre in centres {

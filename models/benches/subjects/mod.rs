@@ -49,7 +49,7 @@ pub(crate) fn model(days: usize, path: bool) -> OnlineModel {
     };
     let mut model = OnlineModel::new(settings, MINUTE, ServiceLevel::Quantile(0.9));
     for minute in 0..days * DAY {
-        model.take(demand(minute, false), SampleOrigin::Measured);
+        model.take(demand(minute, false), SampleOrigin::Measured { raw: true });
     }
     model.calibrate();
     model
@@ -66,7 +66,7 @@ pub(crate) fn five_minutes(model: &mut OnlineModel, from: usize) {
 /// The same without renewing the margins.
 pub(crate) fn five_minutes_uncalibrated(model: &mut OnlineModel, from: usize) {
     for minute in from..from + 5 {
-        model.take(demand(minute, false), SampleOrigin::Measured);
+        model.take(demand(minute, false), SampleOrigin::Measured { raw: true });
         black_box(model.upper(0.9));
     }
 }

@@ -213,8 +213,12 @@ impl Learner {
         for model in self.models.each() {
             model.learn(view, now);
             model.predict(view, &context, ready);
-            model.compare(view.grid, now, quantile);
-            model.record_bounds(|scaled| scale.inverse(scaled).min(ceiling));
+        }
+        let Models { hold, raise, .. } = &mut self.models;
+        hold.compare(view.grid, now, quantile);
+        hold.record_bounds(|scaled| scale.inverse(scaled).min(ceiling));
+        if let Some(raise) = raise {
+            raise.follow(hold, view.grid, now);
         }
         self.select_quantile(view, now);
         if let Some(path) = &mut self.path {

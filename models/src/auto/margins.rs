@@ -22,7 +22,7 @@ pub(super) struct Margins {
     /// Whether enough errors of each are known.
     has_model: bool,
     has_persistence: bool,
-    refreshed_at: usize,
+    refreshed_at: Option<usize>,
     compared: Option<Compared>,
 }
 
@@ -52,7 +52,7 @@ impl Margins {
             persistence: RankedErrors::new(grid),
             has_model: false,
             has_persistence: false,
-            refreshed_at: 0,
+            refreshed_at: None,
             compared: None,
         }
     }
@@ -73,10 +73,10 @@ impl Margins {
 
     /// Updates the margins of the model to step `at`, and those of persistence if they are in use.
     pub(super) fn refresh(&mut self, at: usize, fallen_back: bool) {
-        if self.refreshed_at == at {
+        if self.refreshed_at == Some(at) {
             return;
         }
-        self.refreshed_at = at;
+        self.refreshed_at = Some(at);
         let known = self.known(at);
         self.has_model = self.model.rank(&self.errors, self.grid, at, known);
         // Ranking is expensive, and persistence is needed only as the fallback.
@@ -85,8 +85,7 @@ impl Margins {
         }
     }
 
-    /// Renews the margins for the comparison at a quantile, and that of the published bound, at `adjusted`; drops errors
-    /// that are no longer used.
+    /// Renews the margins for the comparison at a quantile, and that of the published bound, at `adjusted`.
     pub(super) fn compare(&mut self, now: usize, quantile: f64, adjusted: f64) {
         self.refresh(now, false);
         let known = self.known(now);
@@ -97,19 +96,22 @@ impl Margins {
             persistence: self.persistence.quantile(quantile),
             published: self.model.quantile(adjusted),
         });
-        let oldest = now.saturating_sub(DAYS * self.grid.day() + self.grid.minutes(60));
-        self.errors.drop_before(oldest);
-        self.outcomes.drop_before(oldest);
     }
 
-    /// Renews the margin at the quantile of the published bound.
+    /// Renews the margin at the quantile of the published bound. The margins in use must be refreshed after it.
     pub(super) fn update_published(&mut self, now: usize, adjusted: f64) {
-        if self.compared.is_some() {
-            self.refresh(now, false);
-        }
+        let known = self.known(now);
         if let Some(compared) = &mut self.compared {
+            self.model.rank_roughly(&self.errors, self.grid, now, known);
             compared.published = self.model.quantile(adjusted);
+            self.refreshed_at = None;
         }
+    }
+
+    /// Drops the errors that are no longer used.
+    pub(super) fn forget(&mut self, now: usize) {
+        let oldest = now.saturating_sub(DAYS * self.grid.day() + self.grid.minutes(60));
+        self.drop_before(oldest);
     }
 
     /// Whether enough errors of the model are known.

@@ -1,7 +1,9 @@
 //! [`Ridge`]: recursive ridge regression with exponential forgetting and an asymmetric Huber loss.
 //!
 //! # Formula
-//! `G = r G + u x x'`, `b = r b + u z x`; every ten steps `(G + diag(lambda)) beta = b + lambda * prior`.
+//! `G = r G + u x x'`, `b = r b + u z x`; every so many steps `(G + diag(lambda)) beta = b + lambda * prior`. As `lambda`
+//! is a part of `G`, the solution does not depend on the unit of the weights: instead of the sums, the weight `u` of each
+//! next update is divided by `r`.
 
 use super::features::{FEATURES, GROWTH_OF_SIMILAR_DAYS, Row};
 
@@ -16,6 +18,8 @@ const PRIOR: f64 = 0.4;
 /// The initial estimate of the error size, and the rate at which it adapts.
 const SIGMA: f64 = 0.05;
 const SIGMA_MOVES: f64 = 0.002;
+/// The gain at which the sums are rescaled; half a year of updates at a half-life of a day.
+const LARGEST_GAIN: f64 = 1e55;
 /// Errors of more than this many sigmas have less weight.
 const HUBER: f64 = 3.0;
 
@@ -32,6 +36,8 @@ pub(super) struct Ridge {
     tau: f64,
     /// The weight that older updates keep at each update.
     retention: f64,
+    /// The weight of the next update, relative to that of the first one.
+    gain: f64,
 }
 
 // === impl Ridge ===
@@ -47,6 +53,7 @@ impl Ridge {
             updates: 0,
             tau,
             retention: (-1.0 / half_life).exp2(),
+            gain: 1.0,
         }
     }
 
@@ -68,19 +75,30 @@ impl Ridge {
         } else {
             1.0
         };
-        let weight = huber * 2.0 * asymmetry;
+        self.gain /= self.retention;
+        if self.gain > LARGEST_GAIN {
+            self.rescale();
+        }
+        let weight = self.gain * huber * 2.0 * asymmetry;
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
         // The upper triangle is never read, but whole rows vectorize better.
         for (sums, x) in self.gram.iter_mut().zip(row) {
             let weighted = weight * x;
             for (sum, y) in sums.iter_mut().zip(row) {
-                *sum = self.retention * *sum + weighted * y;
+                *sum += weighted * y;
             }
         }
         for (sum, x) in self.moment.iter_mut().zip(row) {
-            *sum = self.retention * *sum + weight * outcome * x;
+            *sum += weight * outcome * x;
         }
         self.updates = self.updates.saturating_add(1);
+    }
+
+    /// Divides all sums by the gain.
+    fn rescale(&mut self) {
+        let sums = self.gram.iter_mut().flatten().chain(&mut self.moment);
+        sums.for_each(|sum| *sum /= self.gain);
+        self.gain = 1.0;
     }
 
     /// Solves for the coefficients. Keeps the old ones and returns `false` if the equations have no solution.

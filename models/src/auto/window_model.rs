@@ -129,13 +129,23 @@ impl WindowModel {
     pub(super) fn compare(&mut self, grid: Grid, now: usize, quantile: f64) {
         let soon = now.is_multiple_of(grid.minutes(REFRESHED_EVERY));
         let young = !(self.margins.has_model() && self.margins.has_persistence());
+        let adjusted = self.adjusted(quantile);
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
-            self.margins.compare(now, quantile, self.adjusted(quantile));
+            self.margins.compare(now, quantile, adjusted);
+            self.margins.forget(now);
             // Kept until the next comparison, so that the predictor does not alternate when both are equally good.
             self.unskilled = self.skill_tracker.skill().is_some_and(|skill| skill <= 0.0);
-        } else if self.is_published() && now.is_multiple_of(grid.minutes(WATCHED_EVERY)) {
-            self.margins.update_published(now, self.adjusted(quantile));
+        } else if now.is_multiple_of(grid.minutes(WATCHED_EVERY)) {
+            self.margins.update_published(now, adjusted);
         }
+    }
+
+    /// Takes over whether the model is worse than persistence from that of the `whole` window, in place of a comparison.
+    pub(super) fn follow(&mut self, whole: &Self, grid: Grid, now: usize) {
+        if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) {
+            self.margins.forget(now);
+        }
+        self.unskilled = whole.unskilled;
     }
 
     /// Records the upper bounds of the newest window by the model and by persistence, for the comparison; `demand` takes
@@ -271,11 +281,6 @@ impl WindowModel {
     /// The quantile of the errors at which the published bound has the coverage `quantile`.
     fn adjusted(&self, quantile: f64) -> f64 {
         1.0 - (1.0 - quantile) * self.misses.exp()
-    }
-
-    /// Whether the window begins now, and so is the one whose bound is published.
-    fn is_published(&self) -> bool {
-        self.window.from == 0
     }
 
     fn bound(&self, quantile: f64, adjusted: f64, fall_back: bool) -> Option<f64> {
