@@ -141,15 +141,20 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// Replaces a lower triangle `A` by the `L` of `A = L L'`; `None` if `A` is not positive definite.
 fn cholesky(a: &mut [Row; FEATURES]) -> Option<()> {
-    for i in 0..FEATURES {
-        for j in 0..=i {
-            let rest = a[i][j] - dot(&a[i][..j], &a[j][..j]);
-            if i == j {
-                // False for NaN too.
-                let definite = rest > 0.0;
-                a[i][i] = definite.then(|| rest.sqrt())?;
-            } else {
-                a[i][j] = rest / a[j][j];
+    for j in 0..FEATURES {
+        // False for NaN too.
+        let definite = a[j][j] > 0.0;
+        let pivot = definite.then(|| a[j][j].sqrt())?;
+        a[j][j] = pivot;
+        let mut column = [0.0; FEATURES];
+        for i in j + 1..FEATURES {
+            a[i][j] /= pivot;
+            column[i] = a[i][j];
+        }
+        for i in j + 1..FEATURES {
+            let rests = a[i][j + 1..=i].iter_mut();
+            for (rest, other) in rests.zip(&column[j + 1..=i]) {
+                *rest -= column[i] * other;
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::series::count;
 
 /// The weight of a prediction that was too low in the model's loss; one that was too high has the rest to 1.
 const TAU: f64 = 0.8;
-/// Minutes between two solutions of the model.
-const SOLVE_EVERY: i64 = 10;
+/// Minutes between two solutions of the model. Ten to twenty make no difference that is above the noise.
+const SOLVE_EVERY: i64 = 15;
 /// Minutes between two comparisons with persistence.
 const COMPARE_EVERY: i64 = 240;
 /// Minutes between two renewals of the margin whose coverage is followed.
