@@ -569,4 +569,26 @@ mod tests {
         );
         assert_eq!(clamp_to_ceiling(&mut [f64::INFINITY], f64::MAX), Ok(true));
     }
+
+    #[test]
+    fn a_count_stays_between_its_bounds() {
+        for (raise, hold, held, expected) in [
+            (80.0, 100.0, None, Some(9.5)),
+            (80.0, 100.0, Some(10.0), None),
+            // Within 5 % below and 10 % above what the count carries.
+            (80.0, 95.0, Some(10.0), None),
+            (80.0, 94.9, Some(10.0), Some(9.0155)),
+            (110.0, 120.0, Some(10.0), None),
+            (110.1, 120.0, Some(10.0), Some(10.4595)),
+            (0.0, 0.0, Some(0.0), Some(0.0)),
+            (5.0, 5.0, Some(0.0), Some(0.475)),
+        ] {
+            let asked = DemandBounds { raise, hold }.replicas(held, 10.0);
+            let close = |(a, b): (f64, f64)| (a - b).abs() < 1e-9;
+            assert!(
+                asked.is_some() == expected.is_some() && asked.zip(expected).is_none_or(close),
+                "{raise} to {hold}, {held:?}: {asked:?}"
+            );
+        }
+    }
 }
