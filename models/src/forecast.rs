@@ -25,6 +25,8 @@ pub const CEILING_RATIO: f64 = 1.5;
 pub const KEPT_BELOW: f64 = 0.05;
 /// A count stays while the demand it is for is at most this much above what it carries: the tolerance of the HPA.
 pub const KEPT_ABOVE: f64 = 0.10;
+/// A difference that is an error of rounding, as a fraction of what a count carries.
+const ROUNDING: f64 = 1e-9;
 /// The part of the demand that a new count carries at its target.
 pub const CARRIED: f64 = 0.95;
 
@@ -161,7 +163,7 @@ impl DemandBounds {
         let need = self.need(carried);
         let stays = carried.is_some_and(|carried| {
             let rest = need / carried - 1.0;
-            (-KEPT_BELOW..=KEPT_ABOVE).contains(&rest)
+            (-KEPT_BELOW - ROUNDING..=KEPT_ABOVE + ROUNDING).contains(&rest)
         });
         (!stays).then_some(CARRIED * need / target)
     }
