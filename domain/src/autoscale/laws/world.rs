@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use foretide_models::DemandBounds;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscale::action::Action;
@@ -49,6 +50,8 @@ pub(super) struct Scenario {
     pub(super) behavior: Option<Behavior>,
     pub(super) demand: Vec<f64>,
     pub(super) forecast: Vec<Option<f64>>,
+    /// The part of the forecast by which the demand that raises a count is below it; that which holds one is the forecast.
+    pub(super) slack: f64,
     /// Minute of start, minute of end, target.
     pub(super) crons: Vec<(u8, u8, u32)>,
     pub(super) outage: Vec<bool>,
@@ -66,6 +69,7 @@ impl Default for Scenario {
             behavior: None,
             demand: vec![2.0],
             forecast: Vec::new(),
+            slack: 0.0,
             crons: Vec::new(),
             outage: Vec::new(),
             edits: Vec::new(),
@@ -153,7 +157,13 @@ impl Scenario {
         };
         let target = 1.0;
         let outcome = value
-            .map(|value| Predicted { value, target })
+            .map(|value| Predicted {
+                bounds: DemandBounds {
+                    raise: value * (1.0 - self.slack),
+                    hold: value,
+                },
+                ..Predicted::of(value, target)
+            })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query returned no samples"));
         vec![ForecastReading {
             name: "pods.load".into(),
