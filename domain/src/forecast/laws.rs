@@ -153,8 +153,8 @@ proptest! {
             details: None,
         };
         let proposal = propose(&reading, held.map(Replicas::new));
-        let is_sound = [value, raise, hold].iter().all(|demand| *demand >= 0.0 && (demand / target).is_finite())
-            && target > 0.0 && target.is_finite();
+        let are_pods = |demand: f64| demand / target >= 0.0 && (demand / target).is_finite();
+        let is_sound = [value, raise, hold].into_iter().all(are_pods) && target > 0.0 && target.is_finite();
         prop_assert_eq!(proposal.replicas.is_some(), is_sound);
     }
 }

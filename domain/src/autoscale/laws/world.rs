@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use foretide_models::DemandBounds;
+use foretide_models::{DemandBounds, Forecast};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscale::action::Action;
@@ -15,10 +15,11 @@ use crate::forecast::{ForecastReading, Predicted, Refused};
 use crate::hpa::{
     Behavior, Hpa, Log, MetricSpec, Reconciliation, Settings, Target, reconcile, record_scale,
 };
+use crate::lead_time::LeadTime;
 use crate::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
 };
-use crate::proposal::Reason;
+use crate::proposal::{ForecastDetails, Reason};
 use crate::workload::{Mode, Prediction, Strategy, Workload};
 use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
@@ -151,6 +152,12 @@ impl Scenario {
         self.outage.get(tick).copied().unwrap_or(false)
     }
 
+    fn details(&self) -> Option<ForecastDetails> {
+        let minute = SignedDuration::from_mins(1);
+        let path = Forecast::new("auto", at(0), minute, vec![0.0; 90], Timestamp::MAX).ok()?;
+        Some(ForecastDetails::of(&path, LeadTime::of(None, None), 0.0))
+    }
+
     fn forecasts(&self, tick: usize) -> Vec<ForecastReading> {
         let Some(value) = at_tick(&self.forecast, tick) else {
             return vec![];
@@ -165,10 +172,11 @@ impl Scenario {
                 ..Predicted::of(value, target)
             })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query returned no samples"));
+        let details = outcome.as_ref().ok().and(self.details());
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,
-            details: None,
+            details,
         }]
     }
 }
