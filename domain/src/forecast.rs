@@ -339,7 +339,8 @@ fn proposal(
 }
 
 /// The first twelve digits: the forecast of a constant 0.1 is 0.100000000000002, and no metric is as exact as that.
-fn without_noise(value: f64) -> f64 {
+#[must_use]
+pub fn without_noise(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }
 
