@@ -361,7 +361,7 @@ fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
 /// autoscaler.
 #[test]
 fn a_forecast_within_its_tolerance_changes_nothing() {
-    let forecast = [10.0, 10.9, 9.6, 11.0, 11.2].map(Some).to_vec();
+    let forecast = [10.0, 10.9, 9.6, 10.99, 11.01].map(Some).to_vec();
     let none = ScalingRules {
         tolerance: Some(0.0),
         ..ScalingRules::default()
