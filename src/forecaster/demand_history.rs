@@ -30,6 +30,9 @@ const PER_REPLICA_TOLERANCE: f64 = 0.10;
 pub struct DemandSample {
     /// The total demand, if every pod that counts has a reading.
     pub demand: Option<f64>,
+    /// Whether it was measured over about a minute or less; it may be a mean over a longer time if the metrics API does
+    /// not say.
+    pub of_a_minute: bool,
     /// Whether the workload was at its limits, so that the true demand may be higher.
     pub censored: bool,
     /// What one replica is meant to carry, in the unit of the demand.
@@ -56,6 +59,15 @@ struct SeriesDemand {
     per_replica: Option<f64>,
 }
 
+/// The minutes of one series as syncs measured them, oldest first, each at its end.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LiveMinutes {
+    /// What a query returns at that time whose values are means over the same time.
+    pub values: Vec<Sample>,
+    /// The demand of that minute alone, where it is known.
+    pub raw: Vec<Sample>,
+}
+
 /// The readings of one minute.
 #[derive(Debug, Clone, Copy)]
 struct MinuteReadings {
@@ -63,6 +75,8 @@ struct MinuteReadings {
     end: i64,
     sum: f64,
     count: u32,
+    /// Whether each was measured over about a minute or less.
+    of_a_minute: bool,
 }
 
 /// The readings of one hour, and how many of them were censored.
@@ -106,24 +120,40 @@ impl DemandHistory {
         })
     }
 
-    /// The means of the minutes that have ended at `now`, oldest first, each at its end: what a query with a range of a
-    /// minute returns at that time.
+    /// The minutes that have ended at `now`. Their values are means over the last `over`, as those of the query that they
+    /// continue; readings that were smoothed already stay as they are.
     #[must_use]
-    pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> Vec<Sample> {
+    pub fn minutes(&self, key: &SeriesKey, now: Timestamp, over: SignedDuration) -> LiveMinutes {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let minutes = state.series.get(key).map(|series| series.minutes.iter());
+        let minutes = state.series.get(key).map(|series| &series.minutes);
         let ended = minutes
             .into_iter()
             .flatten()
-            .filter(|minute| minute.end <= now.as_second());
-        ended
-            .filter_map(|minute| {
-                Some(Sample {
-                    at: Timestamp::from_second(minute.end).ok()?,
-                    value: minute.sum / f64::from(minute.count.max(1)),
-                })
-            })
-            .collect()
+            .take_while(|minute| minute.end <= now.as_second());
+        let minutes: Vec<&MinuteReadings> = ended.collect();
+        let of_a_minute = minutes.iter().filter(|minute| minute.of_a_minute);
+        let smoothed = |(index, minute): (usize, &&MinuteReadings)| {
+            let until = minutes.get(..=index).unwrap_or_default().iter().rev();
+            let recent = until.take_while(|earlier| {
+                // What the metrics API has smoothed is not smoothed again.
+                earlier.of_a_minute && minute.end - earlier.end < over.as_secs()
+            });
+            let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
+                (sum + minute.mean(), count + 1)
+            });
+            let value = if count == 0 {
+                minute.mean()
+            } else {
+                sum / f64::from(count)
+            };
+            sample(minute.end, value)
+        };
+        LiveMinutes {
+            values: minutes.iter().enumerate().filter_map(smoothed).collect(),
+            raw: of_a_minute
+                .filter_map(|minute| sample(minute.end, minute.mean()))
+                .collect(),
+        }
     }
 
     /// How much of the last day the workload was at its limits, in percent.
@@ -151,6 +181,19 @@ impl DemandHistory {
     }
 }
 
+// === impl MinuteReadings ===
+
+impl MinuteReadings {
+    fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+}
+
+fn sample(second: i64, value: f64) -> Option<Sample> {
+    let at = Timestamp::from_second(second).ok()?;
+    Some(Sample { at, value })
+}
+
 // === impl SeriesDemand ===
 
 impl SeriesDemand {
@@ -170,11 +213,13 @@ impl SeriesDemand {
             Some(minute) => {
                 minute.sum += demand;
                 minute.count += 1;
+                minute.of_a_minute &= sample.of_a_minute;
             }
             None => self.minutes.push_back(MinuteReadings {
                 end,
                 sum: demand,
                 count: 1,
+                of_a_minute: sample.of_a_minute,
             }),
         }
         if self.minutes.len() > MINUTES_KEPT {
@@ -249,10 +294,17 @@ mod tests {
         }
     }
 
-    fn minutes(history: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
-        let minutes = history.minutes(&key(), at(now));
+    fn pairs(samples: &[Sample]) -> Vec<(i64, f64)> {
         let pair = |sample: &Sample| (sample.at.as_second() - MIDNIGHT, sample.value);
-        minutes.iter().map(pair).collect()
+        samples.iter().map(pair).collect()
+    }
+
+    fn minutes(history: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
+        pairs(
+            &history
+                .minutes(&key(), at(now), SignedDuration::from_mins(1))
+                .values,
+        )
     }
 
     #[test]
@@ -287,6 +339,59 @@ mod tests {
             (minutes(&history, 60_000), history.workload_facts(&key())),
             (vec![], None)
         );
+    }
+
+    #[test]
+    fn values_are_means_over_the_range_of_the_query_and_raw_is_each_minute() {
+        let history = DemandHistory::default();
+        for (minute, value, of_a_minute) in [
+            (1, 3.0, true),
+            (2, 6.0, true),
+            (3, 0.0, true),
+            (4, 9.0, true),
+            // No reading of minute 5.
+            (6, 1.0, true),
+            // One of the two is a mean over a longer time.
+            (7, 4.0, true),
+            (7, 8.0, false),
+            (8, 2.0, true),
+        ] {
+            let sample = DemandSample {
+                of_a_minute,
+                ..demand(value)
+            };
+            report(&history, minute * 60 - 5, sample);
+        }
+        let live = |minutes| history.minutes(&key(), at(600), SignedDuration::from_mins(minutes));
+        let raw = [(1, 3.0), (2, 6.0), (3, 0.0), (4, 9.0), (6, 1.0), (8, 2.0)];
+        let raw = raw.map(|(minute, value)| (minute * 60, value));
+        assert_eq!(pairs(&live(3).raw), raw);
+        let values = |minutes: i64| {
+            let values = pairs(&live(minutes).values).into_iter();
+            values
+                .map(|(second, value)| (second / 60, value))
+                .collect::<Vec<_>>()
+        };
+        let of_three = [
+            (1, 3.0),
+            (2, 4.5),
+            (3, 3.0),
+            (4, 5.0),
+            (6, 5.0),
+            (7, 6.0),
+            (8, 2.0),
+        ];
+        assert_eq!(values(3), of_three);
+        let own = [
+            (1, 3.0),
+            (2, 6.0),
+            (3, 0.0),
+            (4, 9.0),
+            (6, 1.0),
+            (7, 6.0),
+            (8, 2.0),
+        ];
+        assert_eq!(values(1), own);
     }
 
     #[test]

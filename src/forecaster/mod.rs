@@ -16,6 +16,7 @@ pub mod demand_history;
 pub mod forecasts;
 pub mod history;
 mod ingest;
+mod minutes;
 mod publish;
 mod refresh;
 mod series_key;
@@ -366,8 +367,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         } else {
             &series.scope
         };
+        let parts = scope.parts(&history.queries, demand)?;
         let request = RefreshRequest {
-            parts: scope.parts(&history.queries, demand)?,
+            resolution: minutes::resolution(&history.queries, &parts),
+            parts,
             idle: scope.idle(),
             algorithm,
             horizon: forecast_length(source.window(), forecaster.sample_interval()),

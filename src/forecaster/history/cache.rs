@@ -79,6 +79,11 @@ impl Default for LiveMatch {
 }
 
 impl LiveMatch {
+    /// Whether live minutes measure what the query does.
+    pub(in crate::forecaster) const fn matches(&self) -> bool {
+        self.matches
+    }
+
     /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is
     /// within a tenth of one. Another unit, another set of pods or another rate window shows in it.
     pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
@@ -272,20 +277,28 @@ impl CachedSamples {
             return Err(HistoryError::WarmingUp { since, until });
         }
         let end = self.newest_trusted(window).unwrap_or(window.to);
-        let cached = self
-            .samples
-            .range(window.from..=end.clamp(window.from, window.to));
-        let cached = cached.filter_map(|(at, value)| {
-            let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
-            Some(Sample { at, value })
-        });
-        let mut samples: Vec<Sample> = cached.collect();
+        let to = end.clamp(window.from, window.to);
+        let mut samples = self.within(TimeRange { to, ..window });
         samples.extend(tail);
         if samples.is_empty() {
             Err(HistoryError::Empty)
         } else {
             Ok(samples)
         }
+    }
+
+    /// The samples of the window that were queried.
+    pub(super) fn queried(&self, context: &ReadContext<'_>) -> Vec<Sample> {
+        self.within(self.window(context))
+    }
+
+    fn within(&self, range: TimeRange) -> Vec<Sample> {
+        let cached = self.samples.range(range.from..=range.to);
+        let cached = cached.filter_map(|(at, value)| {
+            let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
+            Some(Sample { at, value })
+        });
+        cached.collect()
     }
 
     /// Merges the result of a query; for the same time the later result wins.

@@ -111,6 +111,7 @@ fn request() -> RefreshRequest {
                 text: "demand".into(),
             },
         }],
+        resolution: Resolution::Unknown,
         idle: BTreeSet::new(),
         algorithm: Algorithm::Auto(auto::Config::default()),
         horizon: MINUTE,
@@ -149,7 +150,11 @@ async fn refreshed_from(
     let (mut all, slots) = (Vec::new(), FairSlots::new(2));
     for second in seconds {
         let now = at(second);
-        let samples = refresher.read(&reader, &histories, &[], now).await;
+        let values = refresher.read(&reader, &histories, &[], now).await;
+        let samples = values.map(|values| SeriesSamples {
+            values,
+            raw: Vec::new(),
+        });
         let slot = slots.acquire(&refresher.namespace()).await;
         let mut outcome = refresher.finish(samples, slot, now).await;
         refresher = outcome.refresher.take().unwrap();
