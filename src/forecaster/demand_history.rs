@@ -62,9 +62,9 @@ struct SeriesDemand {
 /// The minutes of one series as syncs measured them, oldest first, each at its end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LiveMinutes {
-    /// What a query returns at that time whose values are means over the same time.
+    /// The mean of the readings of each minute: what a query with a range of a minute returns at that time.
     pub values: Vec<Sample>,
-    /// The demand of that minute alone, where it is known.
+    /// Those that are known to be of their minute alone.
     pub raw: Vec<Sample>,
 }
 
@@ -120,40 +120,22 @@ impl DemandHistory {
         })
     }
 
-    /// The minutes that have ended at `now`. Their values are means over the last `over`, as those of the query that they
-    /// continue; readings that were smoothed already stay as they are.
+    /// The minutes that have ended at `now`.
     #[must_use]
-    pub fn minutes(&self, key: &SeriesKey, now: Timestamp, over: SignedDuration) -> LiveMinutes {
+    pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> LiveMinutes {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let minutes = state.series.get(key).map(|series| &series.minutes);
+        let minutes = state.series.get(key).map(|series| series.minutes.iter());
         let ended = minutes
             .into_iter()
             .flatten()
-            .take_while(|minute| minute.end <= now.as_second());
-        let minutes: Vec<&MinuteReadings> = ended.collect();
-        let of_a_minute = minutes.iter().filter(|minute| minute.of_a_minute);
-        let smoothed = |(index, minute): (usize, &&MinuteReadings)| {
-            let until = minutes.get(..=index).unwrap_or_default().iter().rev();
-            let recent = until.take_while(|earlier| {
-                // What the metrics API has smoothed is not smoothed again.
-                earlier.of_a_minute && minute.end - earlier.end < over.as_secs()
-            });
-            let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
-                (sum + minute.mean(), count + 1)
-            });
-            let value = if count == 0 {
-                minute.mean()
-            } else {
-                sum / f64::from(count)
-            };
-            sample(minute.end, value)
-        };
-        LiveMinutes {
-            values: minutes.iter().enumerate().filter_map(smoothed).collect(),
-            raw: of_a_minute
-                .filter_map(|minute| sample(minute.end, minute.mean()))
-                .collect(),
+            .filter(|minute| minute.end <= now.as_second());
+        let mut live = LiveMinutes::default();
+        for minute in ended {
+            let sample = minute.sample();
+            live.values.extend(sample);
+            live.raw.extend(sample.filter(|_| minute.of_a_minute));
         }
+        live
     }
 
     /// How much of the last day the workload was at its limits, in percent.
@@ -184,14 +166,12 @@ impl DemandHistory {
 // === impl MinuteReadings ===
 
 impl MinuteReadings {
-    fn mean(&self) -> f64 {
-        self.sum / f64::from(self.count.max(1))
+    /// Its mean.
+    fn sample(&self) -> Option<Sample> {
+        let at = Timestamp::from_second(self.end).ok()?;
+        let value = self.sum / f64::from(self.count.max(1));
+        Some(Sample { at, value })
     }
-}
-
-fn sample(second: i64, value: f64) -> Option<Sample> {
-    let at = Timestamp::from_second(second).ok()?;
-    Some(Sample { at, value })
 }
 
 // === impl SeriesDemand ===
@@ -300,11 +280,7 @@ mod tests {
     }
 
     fn minutes(history: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
-        pairs(
-            &history
-                .minutes(&key(), at(now), SignedDuration::from_mins(1))
-                .values,
-        )
+        pairs(&history.minutes(&key(), at(now)).values)
     }
 
     #[test]
@@ -342,19 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_means_over_the_range_of_the_query_and_raw_is_each_minute() {
+    fn a_minute_is_raw_unless_one_of_its_readings_may_be_a_mean_over_a_longer_time() {
         let history = DemandHistory::default();
         for (minute, value, of_a_minute) in [
             (1, 3.0, true),
-            (2, 6.0, true),
-            (3, 0.0, true),
-            (4, 9.0, true),
-            // No reading of minute 5.
-            (6, 1.0, true),
-            // One of the two is a mean over a longer time.
-            (7, 4.0, true),
-            (7, 8.0, false),
-            (8, 2.0, true),
+            (2, 4.0, true),
+            (2, 8.0, false),
+            (3, 1.0, false),
+            (4, 2.0, true),
         ] {
             let sample = DemandSample {
                 of_a_minute,
@@ -362,36 +333,10 @@ mod tests {
             };
             report(&history, minute * 60 - 5, sample);
         }
-        let live = |minutes| history.minutes(&key(), at(600), SignedDuration::from_mins(minutes));
-        let raw = [(1, 3.0), (2, 6.0), (3, 0.0), (4, 9.0), (6, 1.0), (8, 2.0)];
-        let raw = raw.map(|(minute, value)| (minute * 60, value));
-        assert_eq!(pairs(&live(3).raw), raw);
-        let values = |minutes: i64| {
-            let values = pairs(&live(minutes).values).into_iter();
-            values
-                .map(|(second, value)| (second / 60, value))
-                .collect::<Vec<_>>()
-        };
-        let of_three = [
-            (1, 3.0),
-            (2, 4.5),
-            (3, 3.0),
-            (4, 5.0),
-            (6, 5.0),
-            (7, 6.0),
-            (8, 2.0),
-        ];
-        assert_eq!(values(3), of_three);
-        let own = [
-            (1, 3.0),
-            (2, 6.0),
-            (3, 0.0),
-            (4, 9.0),
-            (6, 1.0),
-            (7, 6.0),
-            (8, 2.0),
-        ];
-        assert_eq!(values(1), own);
+        let live = history.minutes(&key(), at(240));
+        let all = [(60, 3.0), (120, 6.0), (180, 1.0), (240, 2.0)];
+        assert_eq!(pairs(&live.values), all);
+        assert_eq!(pairs(&live.raw), [all[0], all[3]]);
     }
 
     #[test]

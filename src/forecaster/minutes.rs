@@ -1,15 +1,16 @@
-//! The raw values of a series whose query smooths them: what pods had in each minute alone.
+//! The raw values of a series: what pods had in each minute alone.
 //!
 //! | the query | raw values |
 //! |---|---|
-//! | a mean over more than a minute, as `rate(...[3m])` | those of the same query over a minute, else live minutes |
-//! | of its own minute, as a gauge | its values |
+//! | a mean over more than a minute, as `rate(...[3m])` | those of the same query over a minute, and live minutes |
+//! | of its own minute, as a gauge | all |
 //! | not known | none |
 //!
-//! The query of minutes runs whenever that of the values does. Where it has too few values, as with scrapes that are more
-//! than half a minute apart, or fails, it is tried again after an hour, and the values alone are used.
+//! Where the values are means, they are used for the minutes without a raw value. The query of minutes runs whenever that
+//! of the values does. Where it has too few values, as with scrapes that are more than half a minute apart, or fails, it
+//! is tried again after an hour.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
@@ -44,10 +45,10 @@ pub(super) struct RawValues {
 /// The samples of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SeriesSamples {
-    /// The values, oldest first.
+    /// All of them, oldest first.
     pub(super) values: Vec<Sample>,
-    /// The raw ones, oldest first, where they are known.
-    pub(super) raw: Vec<Sample>,
+    /// The times of the raw ones.
+    pub(super) raw: BTreeSet<Timestamp>,
 }
 
 /// The resolution of a sum of queries.
@@ -56,12 +57,12 @@ pub(super) fn resolution(
     parts: &[QueryPart],
 ) -> Resolution<Vec<QueryPart>> {
     let mut minutes = Vec::new();
-    let mut longest = None;
+    let mut is_mean = false;
     for part in parts {
         let query = match queries.resolution(&part.query) {
             Resolution::Minute => part.query.clone(),
-            Resolution::Mean { over, minutes } => {
-                longest = longest.max(Some(over));
+            Resolution::Mean(minutes) => {
+                is_mean = true;
                 minutes
             }
             Resolution::Unknown => return Resolution::Unknown,
@@ -69,10 +70,11 @@ pub(super) fn resolution(
         let member = part.member.clone();
         minutes.push(QueryPart { member, query });
     }
-    longest.map_or(Resolution::Minute, |over| Resolution::Mean {
-        over,
-        minutes,
-    })
+    if is_mean {
+        Resolution::Mean(minutes)
+    } else {
+        Resolution::Minute
+    }
 }
 
 // === impl RawValues ===
@@ -97,16 +99,8 @@ impl RawValues {
     /// The query of minutes, if the values are not those.
     pub(super) fn query(&self) -> Option<&RangeQuery> {
         match &self.resolution {
-            Resolution::Mean { minutes, .. } => Some(minutes),
+            Resolution::Mean(minutes) => Some(minutes),
             Resolution::Minute | Resolution::Unknown => None,
-        }
-    }
-
-    /// How far back a value looks.
-    pub(super) fn smoothed_over(&self) -> SignedDuration {
-        match &self.resolution {
-            Resolution::Mean { over, .. } => *over,
-            Resolution::Minute | Resolution::Unknown => MINUTE,
         }
     }
 
@@ -147,29 +141,43 @@ impl RawValues {
         now: Timestamp,
     ) -> SeriesSamples {
         if let Some(has_returned) = self.returned.take() {
-            self.usable = is_usable(&queried, &values, now);
+            self.usable = minutes_are_usable(&queried, &values);
             if self.usable && has_returned {
                 self.query_at = now;
             }
         }
-        let raw = match &self.resolution {
+        let mut raw: Vec<Sample> = match &self.resolution {
             Resolution::Unknown => Vec::new(),
             Resolution::Minute => values.clone(),
-            Resolution::Mean { .. } => {
+            Resolution::Mean(_) => {
                 let live = live.raw.iter().filter(|_| live_match.matches());
                 let queried = queried.iter().filter(|_| self.usable);
-                // A queried minute replaces a live one, as with the values.
-                let raw = live.chain(queried).map(|sample| (sample.at, *sample));
-                raw.collect::<BTreeMap<_, _>>().into_values().collect()
+                live.chain(queried).copied().collect()
             }
         };
-        SeriesSamples { values, raw }
+        // Live minutes do not continue a history here that they may not continue: the values end where they must.
+        let span = values.first().zip(values.last());
+        raw.retain(|sample| {
+            span.is_some_and(|(first, last)| (first.at..=last.at).contains(&sample.at))
+        });
+        // The later one of two for a time is kept: a queried minute replaces a live one, and both a mean.
+        let all = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
+        let all: BTreeMap<Timestamp, Sample> = all.collect();
+        SeriesSamples {
+            values: all.into_values().collect(),
+            raw: raw.iter().map(|sample| sample.at).collect(),
+        }
     }
 }
 
-/// Whether the last day has at least half as many minutes as values, and they are as high.
-fn is_usable(minutes: &[Sample], values: &[Sample], now: Timestamp) -> bool {
-    let is_recent = |sample: &&Sample| now.duration_since(sample.at) <= COMPARED;
+/// Whether minutes can be used beside the values that are means of them, both oldest first: the last day has at least half
+/// as many, and they are as high.
+#[must_use]
+pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
+    let newest = values.last().map(|value| value.at);
+    let is_recent = |sample: &&Sample| {
+        newest.is_some_and(|newest| newest.duration_since(sample.at) <= COMPARED)
+    };
     let recent: Vec<&Sample> = values.iter().rev().take_while(is_recent).collect();
     let minutes = minutes.iter().rev().take_while(is_recent);
     let minutes: HashMap<Timestamp, f64> = minutes.map(|one| (one.at, one.value)).collect();
@@ -184,4 +192,68 @@ fn is_usable(minutes: &[Sample], values: &[Sample], now: Timestamp) -> bool {
     }
     let difference = (sums.0 - sums.1).abs();
     count > 0 && 2 * count >= recent.len() && difference <= TOLERANCE * sums.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: i64 = 1_767_225_600;
+    const DAY: i64 = 1440;
+
+    /// Values of the newest minutes, oldest first; `None` is missing.
+    fn minutes(count: i64, value: impl Fn(i64) -> Option<f64>) -> Vec<Sample> {
+        let minutes = (0..count).rev().filter_map(|ago| {
+            let at = Timestamp::from_second(END - ago * 60).unwrap();
+            Some(Sample {
+                at,
+                value: value(ago)?,
+            })
+        });
+        minutes.collect()
+    }
+
+    #[test]
+    fn minutes_are_used_if_half_of_the_last_day_is_there_and_as_high() {
+        type Value = fn(i64) -> Option<f64>;
+        let cases: [(&str, Value, bool); 9] = [
+            (
+                "uneven, with the same mean",
+                |ago| Some(if ago % 3 == 0 { 2.0 } else { 0.5 }),
+                true,
+            ),
+            (
+                "every second one",
+                |ago| (ago % 2 == 0).then_some(1.0),
+                true,
+            ),
+            (
+                "every third one",
+                |ago| (ago % 3 == 0).then_some(1.0),
+                false,
+            ),
+            (
+                "of the day before only",
+                |ago| (ago > DAY).then_some(1.0),
+                false,
+            ),
+            (
+                "of the last half of a day only",
+                |ago| (ago <= DAY / 2).then_some(1.0),
+                true,
+            ),
+            ("none", |_| None, false),
+            ("a part of the pods is missing", |_| Some(0.94), false),
+            ("too high", |_| Some(1.06), false),
+            ("not numbers", |_| Some(f64::NAN), false),
+        ];
+        let values = minutes(2 * DAY, |_| Some(1.0));
+        for (name, value, expected) in cases {
+            let minutes = minutes(2 * DAY, value);
+            assert_eq!(minutes_are_usable(&minutes, &values), expected, "{name}");
+        }
+        let idle = minutes(DAY, |_| Some(0.0));
+        assert!(minutes_are_usable(&idle, &idle));
+        assert!(!minutes_are_usable(&[], &[]));
+    }
 }

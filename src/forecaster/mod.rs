@@ -42,7 +42,6 @@ use foretide_models::Forecast;
 use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
-pub use self::series_key::SeriesKey;
 use self::{
     forecasts::Forecasts,
     publish::{Publisher, Queue},
@@ -50,6 +49,7 @@ use self::{
     source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
     workers::Workers,
 };
+pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
 use crate::{
     api::{
         autoscaler::Autoscaler,

@@ -101,8 +101,6 @@ pub(super) struct Refresher {
     levels: PastLevels,
     /// The highest value that ever passed the checks.
     highest_accepted: f64,
-    /// The highest raw value that did.
-    highest_raw: f64,
     /// Rejected samples up to this time have been counted.
     checked_until: Timestamp,
 }
@@ -141,12 +139,7 @@ impl SeriesRefresh {
         let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
         let query = RangeQuery::new(request.parts.clone(), step, span)
             .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
-        // Only `auto` learns from raw values.
-        let resolution = match &request.algorithm {
-            Algorithm::Auto(_) => request.resolution.clone(),
-            _ => Resolution::Unknown,
-        };
-        let raw = RawValues::new(resolution, &query);
+        let raw = RawValues::new(request.resolution.clone(), &query);
         Ok(Self {
             minutes: raw.query().cloned(),
             due_at: now,
@@ -166,7 +159,6 @@ impl SeriesRefresh {
                 unit_change: None,
                 levels: PastLevels::default(),
                 highest_accepted: 0.0,
-                highest_raw: 0.0,
                 checked_until: Timestamp::MIN,
             })),
             query,
@@ -304,11 +296,6 @@ impl Refresher {
         let live = (live, self.live_match);
         self.raw
             .samples(values, queried.unwrap_or_default(), live, now)
-    }
-
-    /// How far back a value of its history looks.
-    pub(super) fn smoothed_over(&self) -> SignedDuration {
-        self.raw.smoothed_over()
     }
 
     /// Whether raw values are to be queried now.
@@ -460,10 +447,8 @@ impl Refresher {
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = self.since(now).map_or(start, |since| since.max(start));
         let from = self.aligned(start);
-        let SeriesSamples { values, raw } = &mut samples;
-        let rejected = ingest::gate(values, from, now, &mut self.highest_accepted);
-        // Not counted: where a raw value is rejected, so is the value, or it is the mean with others.
-        ingest::gate(raw, from, now, &mut self.highest_raw);
+        let highest = &mut self.highest_accepted;
+        let rejected = ingest::gate(&mut samples.values, from, now, highest);
         let counted = self.checked_until;
         let rejected = rejected
             .into_iter()
@@ -502,7 +487,7 @@ impl Refresher {
     fn start_over(&mut self, unit_change: Option<UnitChange>) {
         self.unit_change = unit_change;
         self.levels = PastLevels::default();
-        (self.highest_accepted, self.highest_raw) = (0.0, 0.0);
+        self.highest_accepted = 0.0;
         self.renew_forecaster();
     }
 
@@ -522,7 +507,9 @@ impl Refresher {
     fn binned(&self, samples: &SeriesSamples, start: Timestamp, now: Timestamp) -> Series {
         let step = self.forecaster.sample_interval();
         let (start, end) = (self.aligned(start), self.aligned(now));
-        Series::from_samples(&samples.values, step, start, end).with_raw(&samples.raw)
+        let is_raw = |sample: &&Sample| samples.raw.contains(&sample.at);
+        let raw: Vec<Sample> = samples.values.iter().filter(is_raw).copied().collect();
+        Series::from_samples(&samples.values, step, start, end).with_raw(&raw)
     }
 
     /// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a

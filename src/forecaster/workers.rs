@@ -72,8 +72,7 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
         let namespace = refresher.namespace();
-        let over = refresher.smoothed_over();
-        let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now, over);
+        let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
         {
             let computation = self.computations.acquire(&namespace).await;
             let (now, history) = (self.clock.now(), &self.history);

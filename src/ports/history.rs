@@ -50,18 +50,13 @@ pub struct HistoryQuery {
     pub text: Arc<str>,
 }
 
-/// Over how long the values of a query are means. `Q` is a query, or what is made of one.
+/// Whether the values of a query are those of single minutes. `Q` is a query, or what is made of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<Q = HistoryQuery> {
     /// Each value is that of its own minute, as of a gauge.
     Minute,
-    /// Each value is a mean over more than a minute, as of `rate(...[3m])`.
-    Mean {
-        /// How far back a value looks.
-        over: SignedDuration,
-        /// The query whose values are those of single minutes.
-        minutes: Q,
-    },
+    /// Each value is a mean over a longer time, as of `rate(...[3m])`; this query has the values of minutes.
+    Mean(Q),
     /// Not known.
     Unknown,
 }
@@ -77,7 +72,7 @@ pub trait DemandQueries: Send + Sync {
     /// Why there is no query, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
-    /// Over how long the values of such a query are means.
+    /// Whether the values of such a query are those of single minutes.
     fn resolution(&self, _query: &HistoryQuery) -> Resolution {
         Resolution::Unknown
     }
@@ -127,10 +122,7 @@ impl<Q> Resolution<Q> {
     pub fn map<R>(self, change: impl FnOnce(Q) -> R) -> Resolution<R> {
         match self {
             Self::Minute => Resolution::Minute,
-            Self::Mean { over, minutes } => Resolution::Mean {
-                over,
-                minutes: change(minutes),
-            },
+            Self::Mean(minutes) => Resolution::Mean(change(minutes)),
             Self::Unknown => Resolution::Unknown,
         }
     }

@@ -1038,8 +1038,7 @@ async fn forecasts_receive_the_members_and_no_partial_totals() {
     let minutes = |world: &World, now: i64| {
         let now = world.start + SignedDuration::from_secs(now);
         let history = world.forecasts.demand_history();
-        let minutes = history.minutes(&key, now, SignedDuration::from_mins(1));
-        minutes.values.len()
+        history.minutes(&key, now).values.len()
     };
     let pair = |name: &str, idle| (name.to_owned(), idle);
     world.sync(10).await;

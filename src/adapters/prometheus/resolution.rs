@@ -1,10 +1,10 @@
-//! Over how long the values of a query are means, and the query for the values of single minutes: the same one with
-//! ranges of a minute.
+//! Whether the values of a query are those of single minutes; if they are means over a longer time, the query for the
+//! values of minutes is the same one with ranges of a minute.
 //!
 //! ```text
-//! sum(rate(x[3m]))                   a mean over 3m    sum(rate(x[1m]))
-//! sum(increase(x[5m]))               a mean over 5m    sum((increase(x[1m]) * 5))
-//! sum(rate(x[3m])) or -count(nodes)  a mean over 3m    sum(rate(x[1m]))
+//! sum(rate(x[3m]))                   a mean    sum(rate(x[1m]))
+//! sum(increase(x[5m]))               a mean    sum((increase(x[1m]) * 5))
+//! sum(rate(x[3m])) or -count(nodes)  a mean    sum(rate(x[1m]))
 //! sum(queue_length)                  of its own minute
 //! max_over_time(x[1h])               not known
 //! ```
@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use promql_parser::parser::{Call, Expr, MatrixSelector, VectorSelector};
 
 use super::{promql::Query, scope};
@@ -39,12 +38,10 @@ pub(super) fn resolution(text: &str) -> Resolution<Query> {
     let Ok(mut tree) = scope::parse(text) else {
         return Resolution::Unknown;
     };
-    let mut longest = MINUTE;
-    if shorten(&mut tree, &mut longest).is_none() {
-        return Resolution::Unknown;
-    }
-    if longest == MINUTE {
-        return Resolution::Minute;
+    match shorten(&mut tree) {
+        None => return Resolution::Unknown,
+        Some(false) => return Resolution::Minute,
+        Some(true) => {}
     }
     // Where the left side of `or` lacks a scrape, the right side would stand in for a demand that is not known.
     let mut measured = &tree;
@@ -55,76 +52,75 @@ pub(super) fn resolution(text: &str) -> Resolution<Query> {
             _ => break,
         };
     }
-    let over = SignedDuration::try_from(longest);
-    match (scope::print(measured), over) {
-        (Ok(minutes), Ok(over)) => Resolution::Mean { over, minutes },
-        _ => Resolution::Unknown,
-    }
+    scope::print(measured).map_or(Resolution::Unknown, Resolution::Mean)
 }
 
-/// Shortens every range that a mean is taken over to a minute; `longest` becomes the longest of them. `None` if the
+/// Shortens every range that a mean is taken over to a minute; returns whether there was a longer one. `None` if the
 /// result would not be that of single minutes.
-fn shorten(tree: &mut Expr, longest: &mut Duration) -> Option<()> {
+fn shorten(tree: &mut Expr) -> Option<bool> {
     match tree {
         Expr::Binary(it) if it.op.to_string() == "or" => {
-            shorten(&mut it.lhs, longest)?;
-            shorten(&mut it.rhs, longest)
+            Some(shorten(&mut it.lhs)? | shorten(&mut it.rhs)?)
         }
-        Expr::Paren(it) => shorten(&mut it.expr, longest),
-        other => shorten_operand(other, longest),
+        Expr::Paren(it) => shorten(&mut it.expr),
+        other => shorten_operand(other),
     }
 }
 
 /// As [`shorten`], below `or`.
-fn shorten_operand(tree: &mut Expr, longest: &mut Duration) -> Option<()> {
+fn shorten_operand(tree: &mut Expr) -> Option<bool> {
     match tree {
-        Expr::Paren(it) => shorten_operand(&mut it.expr, longest),
-        Expr::Unary(it) => shorten_operand(&mut it.expr, longest),
+        Expr::Paren(it) => shorten_operand(&mut it.expr),
+        Expr::Unary(it) => shorten_operand(&mut it.expr),
         Expr::Aggregate(it) if it.param.is_none() && is_one_of(&AGGREGATIONS, &it.op) => {
-            shorten_operand(&mut it.expr, longest)
+            shorten_operand(&mut it.expr)
         }
         Expr::Binary(it) if is_one_of(&OPERATORS, &it.op) => {
-            shorten_operand(&mut it.lhs, longest)?;
-            shorten_operand(&mut it.rhs, longest)
+            Some(shorten_operand(&mut it.lhs)? | shorten_operand(&mut it.rhs)?)
         }
         Expr::Call(it) if FUNCTIONS.contains(&it.func.name) => {
             let mut arguments = it.args.args.iter_mut();
-            arguments.try_for_each(|argument| shorten_operand(argument, longest))
+            arguments.try_fold(false, |any, argument| {
+                Some(any | shorten_operand(argument)?)
+            })
         }
         Expr::Call(it) => {
-            if let Some(factor) = shorten_call(it, longest)? {
-                *tree = scope::parse(&format!("({tree} * {factor})")).ok()?;
+            let times = shorten_call(it)?;
+            if it.func.name == "increase" && times > 1.0 {
+                *tree = scope::parse(&format!("({tree} * {times})")).ok()?;
             }
-            Some(())
+            Some(times > 1.0)
         }
-        Expr::VectorSelector(it) => is_plain(it).then(|| sort_matchers(it)),
-        Expr::NumberLiteral(_) => Some(()),
+        Expr::VectorSelector(it) => {
+            sort_matchers(it);
+            is_plain(it).then_some(false)
+        }
+        Expr::NumberLiteral(_) => Some(false),
         _ => None,
     }
 }
 
-/// Shortens the range of a function over it. `Some(Some(factor))` is what the result must then be multiplied by.
-fn shorten_call(call: &mut Call, longest: &mut Duration) -> Option<Option<f64>> {
+/// Shortens the range of a function over it, and returns how many times shorter it is now.
+fn shorten_call(call: &mut Call) -> Option<f64> {
     let [argument] = &mut call.args.args[..] else {
         return None;
     };
     let Expr::MatrixSelector(MatrixSelector { vs, range }) = &mut **argument else {
         return None;
     };
+    sort_matchers(vs);
     if !is_plain(vs) {
         return None;
     }
-    sort_matchers(vs);
-    let before = *range;
     match call.func.name {
         // They use the newest samples only, however long the range is.
-        "irate" | "last_over_time" => return Some(None),
-        "rate" | "increase" | "avg_over_time" => *range = before.min(MINUTE),
-        _ => return None,
+        "irate" | "last_over_time" => Some(1.0),
+        "rate" | "increase" | "avg_over_time" => {
+            let before = std::mem::replace(range, (*range).min(MINUTE));
+            Some(before.div_duration_f64(*range))
+        }
+        _ => None,
     }
-    *longest = before.max(*longest);
-    let is_total = call.func.name == "increase" && before > MINUTE;
-    Some(is_total.then(|| before.as_secs_f64() / MINUTE.as_secs_f64()))
 }
 
 /// Whether a selector reads series of the present that no recording rule has made: a rule may have a range of its own.
@@ -150,52 +146,34 @@ fn is_one_of(words: &[&str], word: &impl ToString) -> bool {
 mod tests {
     use super::*;
 
-    /// The seconds of the mean and the query of minutes; 60 and nothing for a value of its own minute.
-    fn read(text: &str) -> Option<(i64, String)> {
-        match resolution(text) {
-            Resolution::Minute => Some((60, String::new())),
-            Resolution::Mean { over, minutes } => Some((over.as_secs(), minutes.to_string())),
-            Resolution::Unknown => None,
-        }
-    }
-
     #[test]
     fn a_mean_has_a_query_of_minutes() {
-        let nodes = "count(machine_cpu_cores{cluster=\"east\"})";
-        let cases = [
-            ("sum(rate(x[3m]))", 180, "sum(rate(x[1m]))"),
-            ("sum(rate(x[90s]))", 90, "sum(rate(x[1m]))"),
+        let minutes = "sum(rate(x[1m]))";
+        let or_nodes = r#"sum(rate(x[3m])) or -count(machine_cpu_cores{cluster="east"})"#;
+        for (text, expected) in [
+            ("sum(rate(x[3m]))", minutes),
+            ("sum(rate(x[90s]))", minutes),
+            ("sum(rate(x[3m])) or vector(0)", minutes),
+            ("(sum(rate(x[3m])) or sum(y)) or vector(0)", minutes),
+            (or_nodes, minutes),
             (
-                "sum(rate(x{b=\"2\",a=\"1\"}[5m])) by (job)",
-                300,
-                "sum by (job) (rate(x{a=\"1\",b=\"2\"}[1m]))",
+                r#"sum(rate(x{b="2",a="1"}[5m])) by (job)"#,
+                r#"sum by (job) (rate(x{a="1",b="2"}[1m]))"#,
             ),
             (
                 "sum(rate(x[2m]) + on (pod) rate(y[10m])) / 2",
-                600,
                 "sum(rate(x[1m]) + on (pod) rate(y[1m])) / 2",
             ),
-            ("sum(increase(x[5m]))", 300, "sum((increase(x[1m]) * 5))"),
-            ("avg_over_time(x[90s])", 90, "avg_over_time(x[1m])"),
+            ("sum(increase(x[5m]))", "sum((increase(x[1m]) * 5))"),
+            ("avg_over_time(x[90s])", "avg_over_time(x[1m])"),
             (
                 "sum(rate(x[3m])) / scalar(count(y))",
-                180,
                 "sum(rate(x[1m])) / scalar(count(y))",
             ),
-            ("sum(rate(x[3m])) or vector(0)", 180, "sum(rate(x[1m]))"),
-            (
-                "(sum(rate(x[3m])) or sum(y)) or vector(0)",
-                180,
-                "sum(rate(x[1m]))",
-            ),
-            (
-                &format!("sum(rate(x[3m])) or -{nodes}"),
-                180,
-                "sum(rate(x[1m]))",
-            ),
-        ];
-        for (text, over, minutes) in cases {
-            assert_eq!(read(text), Some((over, minutes.to_owned())), "{text}");
+        ] {
+            let expected = Resolution::Mean(expected.to_owned());
+            let got = resolution(text).map(|query| query.to_string());
+            assert_eq!(got, expected, "{text}");
         }
     }
 
@@ -211,7 +189,7 @@ mod tests {
             "sum(x) or vector(0)",
             "clamp_min(sum(x), 1)",
         ] {
-            assert_eq!(read(text), Some((60, String::new())), "{text}");
+            assert_eq!(resolution(text), Resolution::Minute, "{text}");
         }
     }
 
@@ -236,7 +214,7 @@ mod tests {
             "not promql (",
             "",
         ] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(resolution(text), Resolution::Unknown, "{text}");
         }
     }
 }
