@@ -85,21 +85,35 @@ impl LiveMatch {
     }
 
     /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is
-    /// within a tenth of one. Another unit, another set of pods or another rate window shows in it.
+    /// within a tenth of one. Another unit or another set of pods shows in it.
     pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
-        let common = context.live.iter().rev().filter_map(|sample| {
-            let at = sample.at.as_second();
-            let queried = cached.samples.get(&at).filter(|value| value.is_finite())?;
-            Some(ratio(sample.value, *queried))
+        // Minutes that vary much are far from the mean over the rate window that a query may return.
+        let windows = [SignedDuration::from_mins(1), RATE_WINDOW];
+        self.matches = windows.into_iter().any(|window| {
+            let ratio = median_ratio(cached, context.live, window);
+            ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
         });
-        let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
-        // The median, because single minutes may differ by much.
-        ratios.sort_unstable_by(f64::total_cmp);
-        let middle = ratios.get(ratios.len() / 2).copied();
-        self.matches = ratios.len() == COMPARED_SAMPLES
-            && middle.is_some_and(|middle| (middle - 1.0).abs() <= TOLERANCE);
         self.compare_at = context.now.as_second() + COMPARE_PERIOD.as_secs();
     }
+}
+
+/// The median ratio of the newest 30 means of live minutes over `window` to the queried samples of the same times.
+fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration) -> Option<f64> {
+    let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
+        let queried = cached.samples.get(&sample.at.as_second());
+        let queried = queried.filter(|value| value.is_finite())?;
+        let until = live.get(..=index)?.iter().rev();
+        let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
+        let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
+            (sum + minute.value, count + 1)
+        });
+        Some(ratio(sum / f64::from(count), *queried))
+    });
+    let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
+    // The median, because single minutes may differ by much.
+    ratios.sort_unstable_by(f64::total_cmp);
+    let middle = ratios.get(ratios.len() / 2).copied();
+    middle.filter(|_| ratios.len() == COMPARED_SAMPLES)
 }
 
 // === impl CachedSamples ===
