@@ -155,6 +155,17 @@ impl Series {
         self.place(sample);
     }
 
+    /// As [`push`](Self::push), and marks the slot as raw.
+    pub fn push_raw(&mut self, sample: Sample) {
+        if sample.at >= self.end() {
+            self.advance_to(sample.at);
+        }
+        self.raw.resize(self.values.len(), false);
+        if let Some(slot) = self.place(sample) {
+            self.raw[slot] = true;
+        }
+    }
+
     /// Adds samples in order of their time; see [`push`](Self::push).
     pub fn extend(&mut self, samples: &[Sample]) {
         let mut ordered = samples.to_vec();

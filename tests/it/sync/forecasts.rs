@@ -2,7 +2,7 @@
 
 use foretide::{
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
-    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
+    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
 use foretide_domain::forecast::Refused;
@@ -11,6 +11,7 @@ use foretide_models::Sample;
 use super::*;
 
 mod fleets;
+mod minutes;
 mod tenants;
 
 /// Total demand in cores: a daily wave between 0.4 and 1.2.
@@ -24,9 +25,10 @@ fn demand(second: i64) -> f64 {
 #[derive(Clone, Default)]
 struct FakePrometheus(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<FailingQueries>>);
 
-/// The queries that never return, and those that fail.
+/// The queries that never return, and those that fail; and the texts of all.
 #[derive(Default)]
 struct FailingQueries {
+    texts: Vec<Arc<str>>,
     silent: Vec<&'static str>,
     broken: Vec<&'static str>,
 }
@@ -44,8 +46,15 @@ impl FakePrometheus {
         self.1.lock().unwrap().broken.push(query);
     }
 
+    /// How often a query was asked since the last time.
+    fn asked_for(&self, query: &str) -> usize {
+        let texts = std::mem::take(&mut self.1.lock().unwrap().texts);
+        texts.iter().filter(|text| ***text == *query).count()
+    }
+
     fn failure_of(&self, query: &str) -> (bool, bool) {
-        let failing = self.1.lock().unwrap();
+        let mut failing = self.1.lock().unwrap();
+        failing.texts.push(query.into());
         (
             failing.silent.contains(&query),
             failing.broken.contains(&query),
@@ -93,7 +102,11 @@ impl HistoryReader for FakePrometheus {
 }
 
 /// The written query, else the name of the target.
-struct ByName;
+#[derive(Clone, Copy, Default)]
+struct ByName {
+    /// Whether its values are means, and the query of minutes is `NAME by minute`.
+    of_means: bool,
+}
 
 impl DemandQueries for ByName {
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
@@ -101,6 +114,16 @@ impl DemandQueries for ByName {
             namespace: demand.target.namespace.as_str().into(),
             endpoint: None,
             text: demand.written.unwrap_or(&demand.target.name).into(),
+        })
+    }
+
+    fn resolution(&self, query: &HistoryQuery) -> Resolution {
+        if !self.of_means {
+            return Resolution::Unknown;
+        }
+        Resolution::Mean(HistoryQuery {
+            text: format!("{} by minute", query.text).into(),
+            ..query.clone()
         })
     }
 
@@ -123,6 +146,11 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
+        Self::with_queries(prediction, ByName::default())
+    }
+
+    /// As [`new`](Self::new), with these queries.
+    fn with_queries(prediction: &str, queries: ByName) -> Self {
         let fake = FakeCluster::default();
         fake.put(
             "web",
@@ -137,7 +165,7 @@ impl ForecastWorld {
         world.controller = World::controller(&world.fake, &world.clock, &forecasts);
         let source = HistorySource {
             reader: prometheus.clone(),
-            queries: ByName,
+            queries,
         };
         let forecaster = Forecaster::new(
             Arc::new(world.fake.clone()),
