@@ -2,13 +2,13 @@
 //! the forecast, and the minutes in which each was under-provisioned.
 
 use foretide_chart::{Band, Chart, Headline, Layer, Mark, Panel, Point, Role, Shortage};
-use foretide_models::replay::{
-    AutoCandidate, CandidateForecast, DAY, ReplayConfig, TOLERANCE, ToleranceReference, Workload,
-    forecasts, run,
+use foretide_replay::{
+    Answer, AutoCandidate, CandidateForecast, DAY, History, ReplayConfig, Rule, TOLERANCE, Trace,
+    Workload, forecasts, run,
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::traces::{Failure, Trace};
+use crate::Failure;
 
 const START_UP: usize = 2;
 
@@ -23,15 +23,17 @@ pub(crate) enum Shown {
 }
 
 /// The pictures of a trace with the name of their files, as SVG.
-pub(crate) fn draw(trace: &Trace) -> Result<[(String, String); 2], Failure> {
+pub(crate) fn draw(trace: &Trace, rule: Rule) -> Result<[(String, String); 2], Failure> {
     let workload = Workload::new(&trace.demand)?;
-    let forecast = forecasts(
-        &mut AutoCandidate::quantiles(QUANTILES, START_UP),
-        &workload,
-    );
+    let mut auto = AutoCandidate::quantiles(QUANTILES, START_UP);
+    let forecast = forecasts(&mut auto, &workload, &History::of_minutes(&trace.demand));
+    let config = ReplayConfig {
+        start_up: START_UP,
+        rule,
+    };
     let picture = |shown: Shown, suffix| {
         let name = format!("{}{suffix}.svg", trace.name);
-        Ok::<_, Failure>((name, picture(trace, &workload, &forecast, shown)?))
+        Ok::<_, Failure>((name, picture(trace, &workload, &forecast, shown, config)?))
     };
     Ok([
         picture(Shown::LastTwoDays, "")?,
@@ -44,19 +46,16 @@ fn picture(
     workload: &Workload<'_>,
     forecast: &[CandidateForecast],
     shown: Shown,
+    config: ReplayConfig,
 ) -> Result<String, Failure> {
     let [low, middle, high] = forecast else {
         return Err("expected the forecasts of three quantiles".into());
     };
-    let config = ReplayConfig {
-        start_up: START_UP,
-        tolerance: ToleranceReference::LastProposal,
-    };
     let alone = run(workload, config, &[]);
-    let with_forecast = run(workload, config, &middle.forecast);
+    let with_forecast = run(workload, config, &middle.bounds());
     let minutes = shown.minutes(workload);
     let span = Span::last(trace, minutes)?;
-    let band = span.band(last(&low.forecast, minutes), last(&high.forecast, minutes));
+    let band = span.band(last(&low.answers, minutes), last(&high.answers, minutes));
     let band = Layer::new("forecast", "forecast, 50 % to 95 %", Role::Forecast, band);
     let share = percent_of(
         last(&with_forecast.asked, minutes),
@@ -120,13 +119,13 @@ impl Span {
     }
 
     /// Minutes without a forecast are left out.
-    fn band(&self, low: &[Option<f64>], high: &[Option<f64>]) -> Mark {
+    fn band(&self, low: &[Option<Answer>], high: &[Option<Answer>]) -> Mark {
         let bands = low.iter().zip(high).enumerate();
         let bands = bands.filter_map(|(minute, (low, high))| {
             Some(Band {
                 at: self.at(minute),
-                low: (*low)?,
-                high: (*high)?,
+                low: (*low)?.peak,
+                high: (*high)?.peak,
             })
         });
         Mark::Band(bands.collect())

@@ -2,13 +2,12 @@
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{DAY, Workload, geometric_mean};
+use foretide_replay::{DAY, Trace, Workload, geometric_mean};
 
 use crate::goals::{Goal, Limit};
-use crate::parallel;
 use crate::product::Product;
 use crate::report::number;
-use crate::traces::{Failure, Trace};
+use crate::{Failure, parallel};
 
 /// Minutes ahead.
 const AHEAD: [usize; 4] = [5, 15, 30, 60];

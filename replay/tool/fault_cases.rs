@@ -1,6 +1,6 @@
 //! The faults: functions that change the demand, the history of the forecaster, or what the autoscaler reads.
 
-use foretide_models::replay::DAY;
+use foretide_replay::DAY;
 
 /// The seed of the first trace; each further trace adds one.
 pub(crate) const SEED: u64 = 20_260_301;

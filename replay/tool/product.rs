@@ -1,14 +1,11 @@
 //! Forecasters as the controller asks them: from a history with holes, for one peak over the decision window.
 
 use foretide_models::auto::{self, Auto, ServiceLevel};
-use foretide_models::replay::{Candidate, DAY, Tuning};
 use foretide_models::{
     Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, holt_winters, seasonal,
 };
+use foretide_replay::{Answer, BEYOND, Candidate, DAY, Known, Tuning};
 use jiff::{SignedDuration, Timestamp};
-
-/// Minutes beyond the start-up that a decision looks ahead.
-pub(crate) const BEYOND: usize = 3;
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
@@ -121,14 +118,21 @@ impl Candidate for Product {
         Tuning::Quantile(&[QUANTILE])
     }
 
-    fn at(&mut self, known: &[f64]) -> Vec<f64> {
-        let history = self.history(known);
+    fn window(&self) -> usize {
+        whole_minutes(self.horizon) - 1
+    }
+
+    fn at(&mut self, known: Known<'_>) -> Vec<Answer> {
+        let history = self.history(known.history);
+        let window = self.horizon - MINUTE;
         let forecast = self.forecaster.forecast(&history, self.horizon).ok();
-        let peak = forecast.and_then(|forecast| {
-            let window = self.horizon - MINUTE;
-            forecast.demand(history.end(), window)
+        let answer = forecast.and_then(|forecast| {
+            Some(Answer {
+                bounds: forecast.bounds(history.end(), window)?.into(),
+                peak: forecast.demand(history.end(), window)?,
+            })
         });
-        peak.into_iter().collect()
+        answer.into_iter().collect()
     }
 }
 

@@ -2,31 +2,30 @@
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{Curve, mean};
+use foretide_replay::{Curve, Rule, START_UPS, mean};
 
-use crate::comparison::START_UPS;
-use crate::results::{Baseline, CRANE, Case, Results};
+use crate::results::{Baseline, CRANE, Case, Part, Results};
 
 /// Points of under-provisioning within which two results are equal.
 const EVEN: f64 = 0.01;
 
 /// One row per start-up and baseline.
-pub(crate) fn table(results: &Results<'_>, candidate: &str) -> Result<String, Error> {
+pub(crate) fn table(results: &Results<'_>, candidate: &str, rule: Rule) -> Result<String, Error> {
     let mut text = format!(
-        "\n**{candidate}, trace by trace, tuned to the replica-hours of the baseline** (the cheapest setting if \
+        "\n**{candidate}, {rule}, trace by trace, tuned to the replica-hours of the baseline** (the cheapest setting if \
          it costs more, the most expensive one if it costs less)\n\n\
          | baseline | start-up | wins | even | losses | U of the baseline | U | cut % |\n|---|---|---|---|---|---|---|---|\n"
     );
     for start_up in START_UPS {
         for (name, baseline) in [
             (CRANE, Baseline::Crane),
-            ("hpa +10 %", Baseline::Own("hpa", "+10 %")),
+            ("hpa +10 %", Baseline::Lowered("+10 %")),
         ] {
             let pairs: Vec<(f64, f64)> = (0..results.traces().len())
                 .filter_map(|trace| {
                     let case = Case { trace, start_up };
                     let theirs = results.baseline(case, baseline)?;
-                    let curve = curve(results, candidate, case);
+                    let curve = curve(results, candidate, trace, Part::all(start_up, rule));
                     Some((curve.at_or_nearest(theirs.replicas)?, theirs.under))
                 })
                 .collect();
@@ -54,8 +53,8 @@ pub(crate) fn table(results: &Results<'_>, candidate: &str) -> Result<String, Er
 }
 
 /// Under-provisioning against replica-hours on one trace.
-fn curve(results: &Results<'_>, candidate: &str, case: Case) -> Curve {
-    let settings = results.settings(candidate).into_iter();
-    let scores = settings.filter_map(|setting| results.score(case, candidate, setting));
+fn curve(results: &Results<'_>, candidate: &str, trace: usize, part: Part<'_>) -> Curve {
+    let settings = results.settings(candidate).iter();
+    let scores = settings.filter_map(|setting| results.score(trace, candidate, setting, part));
     Curve::through(scores.map(|score| (score.replicas, score.under)))
 }

@@ -1,13 +1,15 @@
-//! Reads the results of the reference implementation, and compares with them.
+//! Golden files: rows of scores, of the study (`sim_open.csv`) or of this tool (what `--csv` writes), and the inner
+//! values of the first version of `auto`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Error, Write as _};
 use std::path::{Path, PathBuf};
 
-use foretide_models::replay::{AutoCandidate, Candidate as _, Score};
+use foretide_replay::{AutoCandidate, Candidate as _, Rule, Score, Trace, fields, read};
 
-use crate::comparison::{AUTO_GOLDEN, Entry};
-use crate::traces::{Failure, Trace, fields, read};
+use crate::Failure;
+use crate::candidates::AUTO_GOLDEN;
+use crate::comparison::Entry;
 
 /// The columns of `auto_<trace>.csv` that are compared: level, prediction, and four quantiles.
 const MODEL: [&str; 6] = ["L5", "p", "F50", "F80", "F90", "F95"];
@@ -16,14 +18,22 @@ const MODEL: [&str; 6] = ["L5", "p", "F50", "F80", "F90", "F95"];
 const QUANTILES: &[f64] = &[0.5, 0.8, 0.9, 0.95];
 const START_UP: usize = 2;
 
-/// What identifies a row: trace, start-up and method.
-type Key = (String, usize, String);
+/// What identifies a row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    method: String,
+    trace: String,
+    start_up: usize,
+    rule: &'static str,
+}
 
-/// The rows of `sim_open.csv`.
+/// Rows of scores.
 #[derive(Debug)]
 pub(crate) struct Golden {
     folder: PathBuf,
     rows: BTreeMap<Key, Score>,
+    /// Whether they are those of the study, whose `auto` is the first version.
+    is_of_the_study: bool,
 }
 
 /// The largest deviations of one column.
@@ -38,23 +48,33 @@ struct Deviation {
 impl Golden {
     /// Reads `sim_open.csv` of a folder.
     pub(crate) fn read(folder: &Path) -> Result<Self, Failure> {
-        let path = folder.join("sim_open.csv");
-        let text = read(&path)?;
+        Self::read_rows(&folder.join("sim_open.csv"))
+    }
+
+    /// Reads a file of rows. Without a column `rule`, they are by the rule of the HPA.
+    pub(crate) fn read_rows(path: &Path) -> Result<Self, Failure> {
+        let text = read(path)?;
+        let mut lines = text.lines().enumerate();
+        let first = lines.next().map_or("", |(_, line)| line);
+        let has_rule = first == heading();
+        if !has_rule && first != study_heading() {
+            let (own, study) = (heading(), study_heading());
+            let path = path.display();
+            return Err(format!(
+                "{path}, line 1: the heading is {first:?}; expected {own} or {study}"
+            )
+            .into());
+        }
         let mut rows = BTreeMap::new();
-        for (at, line) in text.lines().enumerate().skip(1) {
-            let row = parse(line).ok_or_else(|| {
-                format!(
-                    "{}, line {}: expected {}",
-                    path.display(),
-                    at + 1,
-                    heading()
-                )
-            })?;
-            rows.insert(row.0, row.1);
+        for (at, line) in lines {
+            let (key, score) = parse(line, has_rule)
+                .ok_or_else(|| format!("{}, line {}: expected {first}", path.display(), at + 1))?;
+            rows.insert(key, score);
         }
         Ok(Self {
-            folder: folder.to_owned(),
+            folder: path.parent().unwrap_or(Path::new("")).to_owned(),
             rows,
+            is_of_the_study: !has_rule,
         })
     }
 
@@ -63,11 +83,29 @@ impl Golden {
         &self.folder
     }
 
+    /// The methods whose name begins so.
+    pub(crate) fn methods<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        let names: BTreeSet<&str> = self.rows.keys().map(|key| key.method.as_str()).collect();
+        names
+            .into_iter()
+            .filter(move |name| name.starts_with(prefix))
+    }
+
     /// The score of a method on a trace.
-    pub(crate) fn score(&self, trace: &str, start_up: usize, method: &str) -> Option<Score> {
-        self.rows
-            .get(&(trace.to_owned(), start_up, method.to_owned()))
-            .copied()
+    pub(crate) fn score(
+        &self,
+        trace: &str,
+        start_up: usize,
+        rule: Rule,
+        method: &str,
+    ) -> Option<Score> {
+        let key = Key {
+            method: method.to_owned(),
+            trace: trace.to_owned(),
+            start_up,
+            rule: rule.name(),
+        };
+        self.rows.get(&key).copied()
     }
 
     /// Per method and column the largest absolute and relative deviation of the entries.
@@ -78,8 +116,13 @@ impl Golden {
                 continue;
             };
             let method = entry.method();
-            let theirs = method.replace(AUTO_GOLDEN, "auto");
-            let Some(golden) = self.score(&trace.name, entry.start_up, &theirs) else {
+            let theirs = if self.is_of_the_study {
+                method.replace(AUTO_GOLDEN, "auto")
+            } else {
+                method.clone()
+            };
+            let golden = self.score(&trace.name, entry.start_up, entry.rule, &theirs);
+            let Some(golden) = golden else {
                 continue;
             };
             let (rows, worst) = methods.entry(method).or_default();
@@ -105,16 +148,22 @@ impl Deviation {
     }
 }
 
-/// Per trace that has a file `auto_<trace>.csv` and column of it: the largest deviation of the model.
+/// Per trace that has a file `auto_<trace>.csv` and column of it: the largest deviation of the first version of the
+/// model. Empty without such files.
 pub(crate) fn compare_model(folder: &Path, traces: &[Trace]) -> Result<String, Failure> {
-    let mut text = format!(
-        "| trace | minutes | {} |\n|---|---|---|---|---|---|---|---|\n",
-        MODEL.join(" | ")
-    );
+    let mut text = String::new();
     for trace in traces {
         let path = folder.join(format!("auto_{}.csv", trace.name));
         if !path.exists() {
             continue;
+        }
+        if text.is_empty() {
+            let columns = MODEL.join(" | ");
+            let lines = "|---".repeat(MODEL.len() + 2);
+            write!(
+                text,
+                "\n**Largest deviations of the model on the last day**\n\n| trace | minutes | {columns} |\n{lines}|\n"
+            )?;
         }
         let rows = rows(&path)?;
         let worst = deviations(trace, &rows)?;
@@ -145,17 +194,18 @@ fn rows(path: &Path) -> Result<Vec<[f64; 9]>, Failure> {
 
 fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failure> {
     let offset = rows.first().ok_or("no rows")?[2];
-    let mut model = AutoCandidate::with_offset("auto", QUANTILES, START_UP, offset);
+    let mut model = AutoCandidate::first_version(QUANTILES, START_UP, offset);
     let mut golden = rows.iter().peekable();
     let mut worst = [Deviation::default(); 6];
     for t in 1..trace.demand.len() {
-        let answer = model.at(trace.demand.get(..t).unwrap_or_default());
+        let answers = model.at(trace.demand.get(..t).unwrap_or_default().into());
         #[expect(clippy::cast_precision_loss, reason = "minutes of weeks are exact")]
         let Some(row) = golden.next_if(|row| (row[0] - t as f64).abs() < 0.5) else {
             continue;
         };
         let (level, point) = model.point().ok_or("the model has no point forecast")?;
-        let seen = [level, point].into_iter().chain(answer);
+        let peaks = answers.into_iter().map(|answer| answer.peak);
+        let seen = [level, point].into_iter().chain(peaks);
         for ((worst, seen), golden) in worst.iter_mut().zip(seen).zip(row.iter().skip(3)) {
             worst.widen(seen, *golden);
         }
@@ -163,26 +213,35 @@ fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failur
     Ok(worst)
 }
 
-/// The heading of the file.
+/// The heading of the files that `--csv` writes.
 pub(crate) fn heading() -> String {
-    format!("name,S,method,{}", Score::COLUMNS.join(","))
+    format!("name,S,rule,method,{}", Score::COLUMNS.join(","))
 }
 
-fn parse(line: &str) -> Option<(Key, Score)> {
+/// The heading of the file of the study.
+fn study_heading() -> String {
+    heading().replace("rule,", "")
+}
+
+fn parse(line: &str, has_rule: bool) -> Option<(Key, Score)> {
     let row = fields(line);
-    let (key, numbers) = row.split_at_checked(3)?;
-    let [name, start_up, method] = key else {
-        return None;
+    let (key, numbers) = row.split_at_checked(if has_rule { 4 } else { 3 })?;
+    let rule = match key.get(2) {
+        Some(rule) if has_rule => rule.parse().ok()?,
+        _ => Rule::HPA,
+    };
+    let key = Key {
+        method: key.last()?.clone(),
+        trace: key.first()?.clone(),
+        start_up: key.get(1)?.parse().ok()?,
+        rule: rule.name(),
     };
     let numbers: Vec<f64> = numbers
         .iter()
         .map(|n| n.parse().ok())
         .collect::<Option<_>>()?;
     let numbers: [f64; 7] = numbers.try_into().ok()?;
-    Some((
-        (name.clone(), start_up.parse().ok()?, method.clone()),
-        Score::from(numbers),
-    ))
+    Some((key, Score::from(numbers)))
 }
 
 fn table(methods: &BTreeMap<String, (usize, [Deviation; 7])>) -> Result<String, Error> {

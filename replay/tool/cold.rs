@@ -2,13 +2,13 @@
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{
-    AutoCandidate, DAY, Means, ReplayConfig, Score, Workload, forecasts, geometric_mean, mean, run,
+use foretide_replay::{
+    AutoCandidate, Bounds, DAY, History, Means, ReplayConfig, Rule, Score, Trace, Workload,
+    forecasts, geometric_mean, mean, run,
 };
 
 use crate::goals::{Goal, Limit};
-use crate::parallel;
-use crate::traces::{Failure, Trace};
+use crate::{Failure, parallel};
 
 /// Hours of history at the start.
 const HOURS: [usize; 4] = [3, 12, 24, 72];
@@ -35,11 +35,12 @@ struct Row {
 impl ColdStart {
     pub(crate) fn measure(
         traces: &[Trace],
+        rule: Rule,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Self, Failure> {
         let measure = |_, trace: &Trace| {
             let from = Workload::new(&trace.demand)?.from();
-            Ok(HOURS.map(|hours| by_days(&trace.demand, from, hours)))
+            Ok(HOURS.map(|hours| by_days(&trace.demand, from, hours, rule)))
         };
         let traces = parallel::map(traces, progress, measure)?;
         Ok(Self { traces })
@@ -98,12 +99,12 @@ impl Row {
 }
 
 /// Means over the whole days from `from` on; `None` without a day that has demand.
-fn by_days(demand: &[f64], from: usize, hours: usize) -> Option<(Means, Means)> {
+fn by_days(demand: &[f64], from: usize, hours: usize, rule: Rule) -> Option<(Means, Means)> {
     let starts = (from..demand.len()).step_by(DAY);
     let days = starts.filter_map(|start| {
         let known = 60 * hours;
         let seen = demand.get(start.checked_sub(known)?..start + DAY)?;
-        Some(day(&Workload::counted_from(seen, known).ok()?))
+        Some(day(&Workload::counted_from(seen, known).ok()?, rule))
     });
     let (alone, with_forecast): (Vec<_>, Vec<_>) = days
         .map(|(alone, with_forecast)| ((alone, alone), (with_forecast, alone)))
@@ -111,13 +112,15 @@ fn by_days(demand: &[f64], from: usize, hours: usize) -> Option<(Means, Means)> 
     Some((Means::of(&alone)?, Means::of(&with_forecast)?))
 }
 
-fn day(workload: &Workload<'_>) -> (Score, Score) {
+fn day(workload: &Workload<'_>, rule: Rule) -> (Score, Score) {
     let config = ReplayConfig {
         start_up: START_UP,
-        ..ReplayConfig::default()
+        rule,
     };
-    let score = |forecast: &[Option<f64>]| Score::of(workload, &run(workload, config, forecast));
-    let paths = forecasts(&mut AutoCandidate::quantiles(QUANTILE, START_UP), workload);
-    let forecast = paths.first().map(|path| path.forecast.as_slice());
-    (score(&[]), score(forecast.unwrap_or_default()))
+    let score = |forecast: &[Option<Bounds>]| Score::of(workload, &run(workload, config, forecast));
+    let mut auto = AutoCandidate::quantiles(QUANTILE, START_UP);
+    let history = History::of_minutes(workload.demand());
+    let paths = forecasts(&mut auto, workload, &history);
+    let forecast = paths.first().map(|path| path.bounds());
+    (score(&[]), score(&forecast.unwrap_or_default()))
 }

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::traces::{Failure, Trace};
+use foretide_replay::Trace;
+
+use crate::Failure;
 
 /// The results of `work` for each trace, in order of the traces. `work` is called with the index of the trace,
 /// `progress` with a line for each finished trace.

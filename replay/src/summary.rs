@@ -1,6 +1,6 @@
 //! Summaries over a set of workloads: [`Means`], and [`Curve`] for under-provisioning at equal cost.
 
-use super::{Score, count};
+use crate::{Score, count};
 
 /// The results of a candidate on a set of workloads, at one tuning setting.
 ///
@@ -27,7 +27,7 @@ pub struct Means {
 /// Under-provisioning against replica-hours: one point per tuning setting, with straight lines between them.
 ///
 /// ```
-/// use foretide_models::replay::Curve;
+/// use foretide_replay::Curve;
 ///
 /// let curve = Curve::through([(1.0, 5.0), (1.2, 1.0)]);
 /// assert!((curve.at(1.1).unwrap() - 3.0).abs() < 1e-9);

@@ -1,10 +1,11 @@
 //! The forecaster `auto` as a candidate: its model fed minute by minute, and asked for several quantiles at once.
 
+use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};
 use jiff::SignedDuration;
 
-use super::candidate::{Candidate, Tuning};
-use super::{DAY, Workload, mean};
-use crate::auto::{OnlineModel, OnlineSettings, ServiceLevel};
+use crate::candidate::{Answer, BEYOND, Candidate, Tuning};
+use crate::history::Known;
+use crate::{DAY, Workload, mean};
 
 /// The quantile at which the model measures its skill.
 const MEASURED_AT: f64 = 0.9;
@@ -14,6 +15,7 @@ const MEASURED_AT: f64 = 0.9;
 pub struct AutoCandidate {
     name: &'static str,
     tuning: Tuning,
+    window: usize,
     /// One model for all quantiles, or one for each percentage.
     models: Vec<OnlineModel>,
 }
@@ -21,16 +23,17 @@ pub struct AutoCandidate {
 // === impl AutoCandidate ===
 
 impl AutoCandidate {
-    /// The model with the settings of the controller, for these quantiles; `lead` is the start-up time in minutes.
+    /// The model with the settings of the controller, for these quantiles; `start_up` is in minutes.
     #[must_use]
-    pub fn quantiles(quantiles: &'static [f64], lead: usize) -> Self {
+    pub fn quantiles(quantiles: &'static [f64], start_up: usize) -> Self {
         let model = model(
-            controller_settings(lead),
+            controller_settings(start_up),
             ServiceLevel::Quantile(MEASURED_AT),
         );
         Self {
             name: "auto",
             tuning: Tuning::Quantile(quantiles),
+            window: start_up + BEYOND,
             models: vec![model],
         }
     }
@@ -38,11 +41,11 @@ impl AutoCandidate {
     /// The model with the settings of the controller, for these percentages of under-provisioned minutes; replicas
     /// have the target of the workload.
     #[must_use]
-    pub fn objectives(percents: &'static [f64], lead: usize, workload: &Workload<'_>) -> Self {
+    pub fn objectives(percents: &'static [f64], start_up: usize, workload: &Workload<'_>) -> Self {
         let per_replica = Some(workload.target());
         let models = percents.iter().map(|&percent| {
             model(
-                controller_settings(lead),
+                controller_settings(start_up),
                 ServiceLevel::UnderProvisioned {
                     percent,
                     per_replica,
@@ -50,36 +53,33 @@ impl AutoCandidate {
             )
         });
         Self {
-            name: "auto",
+            name: "auto, objective",
             tuning: Tuning::Percent(percents),
+            window: start_up + BEYOND,
             models: models.collect(),
         }
     }
 
-    /// The model of the golden file: it keeps all demand, does not fall back to persistence, and has a fixed offset of
-    /// its logarithm; see [`offset`](Self::offset).
+    /// The first version of the model, with which `sim_open.csv` of the study was made: it keeps all demand, does not
+    /// fall back to persistence, and has a fixed offset of its logarithm; see [`offset`](Self::offset).
     #[must_use]
-    pub fn with_offset(
-        name: &'static str,
-        quantiles: &'static [f64],
-        lead: usize,
-        offset: f64,
-    ) -> Self {
+    pub fn first_version(quantiles: &'static [f64], start_up: usize, offset: f64) -> Self {
         let settings = OnlineSettings {
             remember_minutes: i64::MAX,
             offset: Some(offset),
             fall_back: false,
-            ..controller_settings(lead)
+            ..controller_settings(start_up)
         };
         let model = model(settings, ServiceLevel::Quantile(MEASURED_AT));
         Self {
-            name,
+            name: "auto (golden)",
             tuning: Tuning::Quantile(quantiles),
+            window: start_up + BEYOND,
             models: vec![model],
         }
     }
 
-    /// The offset of the golden file: `max(2 * mean of seven days, 0.8 * mean of all)`. It uses future demand.
+    /// The offset of the first version: `max(2 * mean of seven days, 0.8 * mean of all)`. It uses future demand.
     #[must_use]
     pub fn offset(demand: &[f64]) -> f64 {
         let week = mean(demand.iter().copied().take(7 * DAY)).unwrap_or(0.0);
@@ -93,8 +93,10 @@ impl AutoCandidate {
         self.models.first()?.point()
     }
 
-    fn push(&mut self, known: &[f64]) {
-        let Some(&newest) = known.last() else { return };
+    fn push(&mut self, known: Known<'_>) {
+        let Some(&newest) = known.history.last() else {
+            return;
+        };
         for model in &mut self.models {
             model.push(newest);
         }
@@ -110,30 +112,38 @@ impl Candidate for AutoCandidate {
         self.tuning
     }
 
-    fn learn(&mut self, known: &[f64]) {
+    fn window(&self) -> usize {
+        self.window
+    }
+
+    fn learn(&mut self, known: Known<'_>) {
         self.push(known);
     }
 
-    fn at(&mut self, known: &[f64]) -> Vec<f64> {
+    fn at(&mut self, known: Known<'_>) -> Vec<Answer> {
         self.push(known);
-        let answers: Option<Vec<f64>> = match (self.tuning, self.models.first()) {
+        let answers: Option<Vec<Answer>> = match (self.tuning, self.models.first()) {
             (Tuning::Quantile(quantiles), Some(model)) => quantiles
                 .iter()
-                .map(|&quantile| model.upper(quantile))
+                .map(|&quantile| answer(model, quantile))
                 .collect(),
             _ => self
                 .models
                 .iter()
-                .map(|model| model.upper(model.quantile()))
+                .map(|model| answer(model, model.quantile()))
                 .collect(),
         };
         answers.unwrap_or_default()
     }
 }
 
+fn answer(model: &OnlineModel, quantile: f64) -> Option<Answer> {
+    model.upper(quantile).map(Answer::from)
+}
+
 /// The settings of the controller.
-fn controller_settings(lead: usize) -> OnlineSettings {
-    OnlineSettings::new(i64::try_from(lead).unwrap_or(i64::MAX))
+fn controller_settings(start_up: usize) -> OnlineSettings {
+    OnlineSettings::new(i64::try_from(start_up).unwrap_or(i64::MAX))
 }
 
 fn model(settings: OnlineSettings, service_level: ServiceLevel) -> OnlineModel {
@@ -143,7 +153,7 @@ fn model(settings: OnlineSettings, service_level: ServiceLevel) -> OnlineModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{Accuracy, forecasts, highest_of_next};
+    use crate::{Accuracy, History, forecasts};
 
     /// Twelve days of a wave with noise from a linear congruence.
     fn noisy_wave() -> Vec<f64> {
@@ -162,13 +172,10 @@ mod tests {
     fn coverage_is_close_to_the_quantile() {
         let demand = noisy_wave();
         let workload = Workload::new(&demand).unwrap();
-        let actual = highest_of_next(&workload, 5);
         let mut candidate = AutoCandidate::quantiles(&[0.5, 0.9], 2);
-        for (path, asked) in forecasts(&mut candidate, &workload)
-            .iter()
-            .zip([50.0, 90.0])
-        {
-            let accuracy = Accuracy::of(&workload, path, &actual).unwrap();
+        let paths = forecasts(&mut candidate, &workload, &History::of_minutes(&demand));
+        for (path, asked) in paths.iter().zip([50.0, 90.0]) {
+            let accuracy = Accuracy::of(&workload, path).unwrap();
             assert!(
                 (accuracy.coverage - asked).abs() < 4.0,
                 "{asked}: {accuracy:?}"

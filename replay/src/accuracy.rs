@@ -1,12 +1,13 @@
 //! [`Accuracy`]: how good a forecast is by itself, independent of an autoscaler that uses it.
 
-use super::{CandidateForecast, Workload, count, mean};
+use crate::{CandidateForecast, Workload, count, mean};
 
 /// The errors of forecasts against actual demand.
 ///
 /// # Shape
-/// Over the counted minutes whose whole window lies within the demand, with `F` the forecast and `Z` the peak demand of
-/// its window. Minutes without a forecast are left out; `answered` is the share of the others.
+/// Over the counted minutes whose whole decision window lies within the demand, with `F` the forecast
+/// ([`Answer::peak`](crate::Answer::peak)) and `Z` the highest demand of its window. Minutes without a forecast are left
+/// out; `answered` is the share of the others.
 ///
 /// # Units
 /// Losses and errors are in percent of the mean demand; shares in percent.
@@ -27,15 +28,16 @@ pub struct Accuracy {
 // === impl Accuracy ===
 
 impl Accuracy {
-    /// The accuracy of forecasts; `actual` is [`highest_of_next`] of the same workload. `None` without any forecast.
+    /// The accuracy of forecasts. `None` without any forecast.
     #[must_use]
-    pub fn of(workload: &Workload<'_>, path: &CandidateForecast, actual: &[f64]) -> Option<Self> {
+    pub fn of(workload: &Workload<'_>, path: &CandidateForecast) -> Option<Self> {
+        let actual = highest_of_next(workload.counted_demand(), path.window);
         let scale = 100.0 / mean(workload.counted_demand().iter().copied())?;
         let pairs = || {
-            let forecasts = workload.counted(&path.forecast).iter();
+            let forecasts = workload.counted(&path.answers).iter();
             forecasts
-                .zip(actual)
-                .filter_map(|(forecast, &actual)| Some((actual, (*forecast)?)))
+                .zip(&actual)
+                .filter_map(|(answer, &actual)| Some((actual, (*answer)?.peak)))
         };
         let pinball = |q: f64| {
             let loss = |(z, f): (f64, f64)| q * (z - f).max(0.0) + (1.0 - q) * (f - z).max(0.0);
@@ -51,10 +53,9 @@ impl Accuracy {
     }
 }
 
-/// The peak demand of each counted minute and the `window` minutes after it, while these are known.
-#[must_use]
-pub fn highest_of_next(workload: &Workload<'_>, window: usize) -> Vec<f64> {
-    let windows = workload.counted_demand().windows(window + 1);
+/// The highest demand of each minute and the `window` minutes after it, while these are known.
+fn highest_of_next(demand: &[f64], window: usize) -> Vec<f64> {
+    let windows = demand.windows(window + 1);
     windows
         .map(|window| window.iter().copied().fold(0.0, f64::max))
         .collect()
@@ -63,22 +64,33 @@ pub fn highest_of_next(workload: &Workload<'_>, window: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Answer, Bounds};
+
+    fn path(answers: Vec<Option<Answer>>) -> CandidateForecast {
+        CandidateForecast {
+            setting: String::new(),
+            window: 1,
+            answers,
+        }
+    }
 
     #[test]
     fn accuracy_matches_values_computed_by_hand() {
         let mut demand = vec![0.0; 31];
         demand.extend([10.0, 20.0, 5.0, 5.0]);
         let workload = Workload::counted_from(&demand, 31).unwrap();
-        let actual = highest_of_next(&workload, 1);
-        assert_eq!(actual, [20.0, 20.0, 5.0]);
-        let mut forecast = vec![Some(1e9); 30];
-        forecast.extend([Some(10.0), None, Some(7.0), Some(1e9)]);
-        let path = CandidateForecast {
-            setting: 0.0,
-            forecast,
+        assert_eq!(
+            highest_of_next(workload.counted_demand(), 1),
+            [20.0, 20.0, 5.0]
+        );
+        let mut answers = vec![Some(1e9.into()); 30];
+        let promised = Answer {
+            bounds: Bounds::from(99.0),
+            peak: 10.0,
         };
+        answers.extend([Some(promised), None, Some(7.0.into()), Some(1e9.into())]);
         // The mean demand is 10; 10 too low, none, 2 too high.
-        let accuracy = Accuracy::of(&workload, &path, &actual).unwrap();
+        let accuracy = Accuracy::of(&workload, &path(answers)).unwrap();
         let seen = [
             (accuracy.pinball_90, 10.0 * (0.9 * 10.0 + 0.1 * 2.0) / 2.0),
             (accuracy.pinball_95, 10.0 * (0.95 * 10.0 + 0.05 * 2.0) / 2.0),
@@ -92,10 +104,6 @@ mod tests {
                 "{seen}, expected {expected}"
             );
         }
-        let silent = CandidateForecast {
-            setting: 0.0,
-            forecast: vec![None; 34],
-        };
-        assert_eq!(Accuracy::of(&workload, &silent, &actual), None);
+        assert_eq!(Accuracy::of(&workload, &path(vec![None; 34])), None);
     }
 }

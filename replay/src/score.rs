@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::{DAY, Run, TOLERANCE, Workload, count, replicas};
+use crate::autoscaler::replicas;
+use crate::{DAY, Run, TOLERANCE, Workload, count};
 
 /// The target of a replica as a share of its capacity, above which it is overloaded.
 const UTILIZATION: f64 = 0.7;

@@ -2,9 +2,9 @@
 
 use std::fmt::{Error, Result as Written, Write as _};
 
-use crate::comparison::START_UPS;
-use crate::results::{CRANE, Part, Results};
-use foretide_models::replay::Means;
+use foretide_replay::{Means, NaiveCandidate, Rule, START_UPS};
+
+use crate::results::{CRANE, Part, Results, Set};
 
 /// The settings that have a row.
 const SHOWN: [&str; 9] = [
@@ -18,13 +18,13 @@ const HEADROOM: [&str; 2] = ["+10 %", "+20 %"];
 const COSTS: [f64; 3] = [1.10, 1.15, 1.20];
 
 /// All tables.
-pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
-    let mut text = String::from(LEGEND);
+pub(crate) fn tables(results: &Results<'_>, rule: Rule) -> Result<String, Error> {
+    let mut text = format!("\nThe tables below are by the rule {rule}. {LEGEND}");
     for start_up in START_UPS {
-        all_traces(&mut text, results, Part::all(start_up))?;
+        all_traces(&mut text, results, Part::all(start_up, rule))?;
     }
     for start_up in START_UPS {
-        by_class(&mut text, results, start_up)?;
+        by_class(&mut text, results, Part::all(start_up, rule))?;
     }
     Ok(text)
 }
@@ -82,11 +82,12 @@ fn all_traces(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Writt
 /// The settings that have a row.
 pub(crate) fn shown<'a>(results: &Results<'a>, candidate: &str) -> Vec<&'a str> {
     let wanted = |setting: &&str| {
-        SHOWN.contains(setting) || candidate == "hpa" && HEADROOM.contains(setting)
+        SHOWN.contains(setting) || candidate == NaiveCandidate::HPA && HEADROOM.contains(setting)
     };
     results
         .settings(candidate)
-        .into_iter()
+        .iter()
+        .copied()
         .filter(wanted)
         .collect()
 }
@@ -130,7 +131,8 @@ pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
 }
 
 /// One column per kind of load.
-fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Written {
+fn by_class(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
+    let start_up = part.start_up;
     let classes = results.classes();
     write!(
         text,
@@ -141,14 +143,14 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
     }
     writeln!(text, "\n{}", "|---".repeat(classes.len() + 1) + "|")?;
     let mut row = |name: String, means: &dyn Fn(Part<'_>) -> Option<Means>| {
-        if means(Part::all(start_up)).is_none() {
+        if means(part).is_none() {
             return Ok(());
         }
         write!(text, "| {name} |")?;
         for class in &classes {
             let cell = means(Part {
-                start_up,
-                class: Some(*class),
+                set: Set::Class(class),
+                ..part
             })
             .map_or("-".to_owned(), |means| {
                 let Means {
@@ -171,7 +173,7 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
             })?;
         }
     }
-    if results.crane(Part::all(start_up)).is_some() {
+    if results.crane(part).is_some() {
         row(format!("{CRANE} (from the file)"), &|part| {
             results.crane(part)
         })?;

@@ -3,13 +3,14 @@
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{Candidate as _, Means, ReplayConfig, Score, Workload, run};
+use foretide_replay::{
+    Bounds, Candidate as _, Means, ReplayConfig, Rule, Score, Trace, Workload, run,
+};
 
 use crate::fault_cases::{FAULTS, FaultyTrace, SEED};
 use crate::goals::{Goal, Limit};
-use crate::parallel;
 use crate::product::Product;
-use crate::traces::{Failure, Trace};
+use crate::{Failure, parallel};
 
 const START_UP: usize = 2;
 
@@ -27,13 +28,14 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn measure(
         traces: &[Trace],
+        rule: Rule,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Self, Failure> {
         let measure = |at: usize, trace: &Trace| {
             let from = Workload::new(&trace.demand)?.from();
             let scores = FAULTS.iter().map(|fault| {
                 let seed = SEED + u64::try_from(at)?;
-                replay(&fault.inject(&trace.demand, from, seed))
+                replay(&fault.inject(&trace.demand, from, seed), rule)
             });
             scores.collect()
         };
@@ -91,18 +93,20 @@ impl Faults {
 }
 
 /// The scores with and without the forecast.
-fn replay(case: &FaultyTrace) -> Result<(Score, Score), Failure> {
+fn replay(case: &FaultyTrace, rule: Rule) -> Result<(Score, Score), Failure> {
     let workload = Workload::counted_from(&case.demand, case.from)?;
     let read = Workload::counted_from(&case.read, case.from)?.with_target(workload.target());
     let mut auto = Product::auto(START_UP)?;
     let minutes = workload.first()..case.demand.len();
-    let forecast: Vec<Option<f64>> = minutes
-        .map(|t| auto.at(case.history.get(..t)?).first().copied())
-        .collect();
+    let forecast = minutes.map(|t| {
+        let answers = auto.at(case.history.get(..t)?.into());
+        answers.first().map(|answer| answer.bounds)
+    });
+    let forecast: Vec<Option<Bounds>> = forecast.collect();
     let config = ReplayConfig {
         start_up: START_UP,
-        ..ReplayConfig::default()
+        rule,
     };
-    let score = |forecast: &[Option<f64>]| Score::of(&workload, &run(&read, config, forecast));
+    let score = |forecast: &[Option<Bounds>]| Score::of(&workload, &run(&read, config, forecast));
     Ok((score(&forecast), score(&[])))
 }

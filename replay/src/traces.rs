@@ -1,10 +1,12 @@
 //! Reads a folder of demand traces. Values must lie on a grid of minutes; an error names the file and the line. Holes
 //! are filled.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
+
+use crate::DAY;
+use crate::csv::{self, FileError, fields};
 
 /// Seconds between two values.
 const STEP: i64 = 60;
@@ -12,51 +14,34 @@ const STEP: i64 = 60;
 /// A hole of up to this many minutes repeats the value before it; a longer one repeats the day before.
 const HOLD: usize = 5;
 
-const DAY: usize = 1440;
-
-/// Any error of the replay of a trace.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 /// The demand of one workload.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Trace {
-    pub(crate) name: String,
+pub struct Trace {
+    /// The name of its file, without `.csv`.
+    pub name: String,
     /// What kind of load it is: column `klass` of the index.
-    pub(crate) class: String,
+    pub class: String,
     /// A few words about it: column `what` of the index, if there is one.
-    pub(crate) what: Option<String>,
+    pub what: Option<String>,
+    /// Seconds between two measured values, before they were interpolated: column `native_s` of the index, if there is
+    /// one.
+    pub native: Option<u32>,
     /// Seconds since 1970 of the first minute.
-    pub(crate) start: i64,
+    pub start: i64,
     /// One value a minute, without holes.
-    pub(crate) demand: Vec<f64>,
-}
-
-/// Why a folder cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TraceError {
-    #[error("cannot read {path}")]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("{path}, line {line}: {what}")]
-    Line {
-        path: PathBuf,
-        line: usize,
-        what: String,
-    },
-    #[error("{path}: {what}")]
-    Content { path: PathBuf, what: String },
+    pub demand: Vec<f64>,
 }
 
 // === impl Trace ===
 
 impl Trace {
     /// All traces that `index.csv` of a folder names, in its order.
-    pub(crate) fn read_all(folder: &Path) -> Result<Vec<Self>, TraceError> {
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn read_all(folder: &Path) -> Result<Vec<Self>, FileError> {
         let index = folder.join("index.csv");
-        let text = read(&index)?;
+        let text = csv::read(&index)?;
         let mut lines = text
             .lines()
             .enumerate()
@@ -67,29 +52,30 @@ impl Trace {
             .unwrap_or_default();
         let column = |name: &str| {
             let found = heading.iter().position(|field| field == name);
-            found.ok_or_else(|| TraceError::Content {
+            found.ok_or_else(|| FileError::Content {
                 path: index.clone(),
-                what: format!("the heading has no column {name}"),
+                what: format!("the heading has no column {name}; expected name and klass"),
             })
         };
         let (name, class) = (column("name")?, column("klass")?);
-        let what = column("what").ok();
+        let (what, native) = (column("what").ok(), column("native_s").ok());
         let read = |(at, line): (usize, &str)| {
             let row = fields(line);
             let (Some(name), Some(class)) = (row.get(name), row.get(class)) else {
                 let what = format!("{} fields, the heading has {}", row.len(), heading.len());
-                return Err(TraceError::Line {
+                return Err(FileError::Line {
                     path: index.clone(),
                     line: at + 1,
                     what,
                 });
             };
             let path = folder.join(format!("{name}.csv"));
-            let (start, demand) = parse(&path, &self::read(&path)?)?;
+            let (start, demand) = parse(&path, &csv::read(&path)?)?;
             Ok(Self {
                 name: name.clone(),
                 class: class.clone(),
                 what: what.and_then(|what| row.get(what).cloned()),
+                native: native.and_then(|native| row.get(native)?.parse().ok()),
                 start,
                 demand,
             })
@@ -98,42 +84,15 @@ impl Trace {
     }
 }
 
-/// The whole file as text.
-pub(crate) fn read(path: &Path) -> Result<String, TraceError> {
-    fs::read_to_string(path).map_err(|source| TraceError::File {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// The fields of a line; a field may be quoted, and then hold commas and doubled quotes.
-pub(crate) fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
-    let mut characters = line.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' if quoted && characters.peek() == Some(&'"') => {
-                field.push('"');
-                characters.next();
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(std::mem::take(&mut field)),
-            _ => field.push(character),
-        }
-    }
-    fields.push(field);
-    fields.iter().map(|field| field.trim().to_owned()).collect()
-}
-
 /// The first second and the values of a file `timestamp,value`.
-fn parse(path: &Path, text: &str) -> Result<(i64, Vec<f64>), TraceError> {
+fn parse(path: &Path, text: &str) -> Result<(i64, Vec<f64>), FileError> {
     let mut demand: Vec<f64> = Vec::new();
     let mut start = None;
     for (at, line) in text.lines().enumerate() {
         if line.trim().is_empty() || (at == 0 && line.starts_with("timestamp")) {
             continue;
         }
-        let wrong = |what| TraceError::Line {
+        let wrong = |what| FileError::Line {
             path: path.to_owned(),
             line: at + 1,
             what,
@@ -155,7 +114,7 @@ fn parse(path: &Path, text: &str) -> Result<(i64, Vec<f64>), TraceError> {
     let seen = demand
         .iter()
         .position(|value| value.is_finite())
-        .ok_or_else(|| TraceError::Content {
+        .ok_or_else(|| FileError::Content {
             path: path.to_owned(),
             what: "no value at all".to_owned(),
         })?;
@@ -176,15 +135,8 @@ fn row(line: &str) -> Result<(i64, f64), String> {
     })?;
     let value = match value.as_str() {
         "" | "NaN" | "nan" | "null" => f64::NAN,
-        text => text
-            .parse()
-            .map_err(|_| format!("value is {text:?}; expected a number"))?,
+        text => csv::demand("value", text)?,
     };
-    if value < 0.0 || value.is_infinite() {
-        return Err(format!(
-            "value is {value}; expected a finite number of at least zero"
-        ));
-    }
     Ok((second, value))
 }
 
@@ -283,11 +235,11 @@ mod tests {
             ),
             (
                 "60,1\n120,x",
-                "a.csv, line 2: value is \"x\"; expected a number",
+                "a.csv, line 2: value is \"x\"; expected a finite number of at least zero",
             ),
             (
                 "60,-1",
-                "a.csv, line 1: value is -1; expected a finite number of at least zero",
+                "a.csv, line 1: value is \"-1\"; expected a finite number of at least zero",
             ),
             ("60", "a.csv, line 1: 1 fields; expected timestamp,value"),
             ("timestamp,value", "a.csv: no value at all"),
@@ -295,10 +247,5 @@ mod tests {
         for (text, message) in cases {
             assert_eq!(parsed(text), Err(message.to_owned()), "{text:?}");
         }
-    }
-
-    #[test]
-    fn a_quoted_field_may_hold_commas() {
-        assert_eq!(fields(r#"a,"b, ""c""",d"#), ["a", "b, \"c\"", "d"]);
     }
 }

@@ -1,0 +1,52 @@
+#![doc = include_str!("../README.md")]
+
+mod accuracy;
+mod auto;
+mod autoscaler;
+mod candidate;
+mod contender;
+mod csv;
+mod history;
+mod naive;
+mod persistence;
+mod refitted;
+mod score;
+mod summary;
+mod synthetic;
+mod traces;
+mod workload;
+
+pub use accuracy::Accuracy;
+pub use auto::AutoCandidate;
+pub use autoscaler::{
+    Bounds, Count, Reference, ReplayConfig, Rule, Run, TOLERANCE, UnknownRule, run,
+};
+pub use candidate::{
+    Answer, BEYOND, Candidate, CandidateForecast, MARGINS, Tuning, ceilings, forecasts,
+};
+pub use contender::{Contender, write_forecasts, write_heading};
+pub use csv::{FileError, fields, read};
+pub use history::{History, Known, Targets};
+pub use naive::NaiveCandidate;
+pub use persistence::CalibratedPersistence;
+pub use refitted::RefittedCandidate;
+pub use score::Score;
+pub use summary::{Curve, Means, geometric_mean, mean, median};
+pub use synthetic::synthetic_traces;
+pub use traces::Trace;
+pub use workload::{Workload, WorkloadError};
+
+/// Minutes that a replica takes to start, for each of which everything is replayed.
+pub const START_UPS: [usize; 3] = [2, 5, 10];
+
+/// Minutes in a day.
+pub const DAY: usize = 1440;
+
+/// A number of minutes or values as a number to compute with.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of minutes are far below 2^53"
+)]
+fn count(n: usize) -> f64 {
+    n as f64
+}
