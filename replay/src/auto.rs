@@ -173,7 +173,7 @@ mod tests {
         let demand = noisy_wave();
         let workload = Workload::new(&demand).unwrap();
         let mut candidate = AutoCandidate::quantiles(&[0.5, 0.9], 2);
-        let paths = forecasts(&mut candidate, &workload, &History::of_minutes(&demand));
+        let paths = forecasts(&mut candidate, &workload, &History::new(&demand, 1));
         for (path, asked) in paths.iter().zip([50.0, 90.0]) {
             let accuracy = Accuracy::of(&workload, path).unwrap();
             assert!(

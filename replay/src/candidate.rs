@@ -247,7 +247,7 @@ mod tests {
             let newest = known.history[known.len() - 1];
             let two = Bounds {
                 raise: newest,
-                hold: 1.4 * newest,
+                hold: 1.25 * newest,
             };
             vec![two.into(), (2.0 * newest).into()]
         }
@@ -260,7 +260,7 @@ mod tests {
     fn recorded(recorder: &mut RecordingCandidate) -> Vec<CandidateForecast> {
         let demand = rising();
         let workload = Workload::counted_from(&demand, 33).unwrap();
-        forecasts(recorder, &workload, &History::of_minutes(&demand))
+        forecasts(recorder, &workload, &History::new(&demand, 1))
     }
 
     fn first(path: &CandidateForecast) -> (&str, f64, f64, f64) {
@@ -288,7 +288,7 @@ mod tests {
             let path = paths.iter().find(|path| path.setting == setting).unwrap();
             first(path)
         };
-        assert_eq!(of("+0 %"), ("+0 %", 3.0, 4.2, 4.2));
+        assert_eq!(of("+0 %"), ("+0 %", 3.0, 3.75, 3.75));
         assert_eq!(of("+25 %"), ("+25 %", 3.75, 4.5, 4.5));
         assert_eq!(of("+120 %"), ("+120 %", 4.5, 4.5, 4.5));
     }
@@ -301,7 +301,10 @@ mod tests {
         };
         let paths = recorded(&mut recorder);
         let firsts: Vec<_> = paths.iter().map(first).collect();
-        assert_eq!(firsts, [("q=0.5", 3.0, 4.2, 4.2), ("q=0.9", 4.5, 4.5, 4.5)]);
+        assert_eq!(
+            firsts,
+            [("q=0.5", 3.0, 3.75, 3.75), ("q=0.9", 4.5, 4.5, 4.5)]
+        );
     }
 
     #[test]

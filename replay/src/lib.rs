@@ -26,7 +26,7 @@ pub use candidate::{
 };
 pub use contender::{Contender, write_forecasts, write_heading};
 pub use csv::{FileError, fields, read};
-pub use history::{History, Known, Targets};
+pub use history::{History, Known};
 pub use naive::NaiveCandidate;
 pub use persistence::CalibratedPersistence;
 pub use refitted::RefittedCandidate;

@@ -140,11 +140,10 @@ mod tests {
         let known = Known {
             minutes: &minutes,
             history: &history,
-            targets: &minutes,
         };
-        let answers = NaiveCandidate::all(2).map(|mut plain| plain.at(known)[0].peak);
-        assert_eq!(answers[0].to_bits(), 2.0_f64.to_bits());
-        assert_eq!(answers[1].to_bits(), 3.0_f64.to_bits());
+        let [mut hpa, mut yesterday, ..] = NaiveCandidate::all(2);
+        let answers = [hpa.at(known), yesterday.at(known)];
+        assert_eq!(answers, [vec![2.0.into()], vec![3.0.into()]]);
     }
 
     #[test]

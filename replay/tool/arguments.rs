@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
-use foretide_replay::{Rule, Targets, Trace};
+use foretide_replay::{Rule, Trace};
 
 use crate::Failure;
 
@@ -34,10 +34,6 @@ pub(crate) struct Arguments {
     /// What forecasters see of the demand: each minute, or the mean of the last three or five
     #[arg(long, value_enum, default_value = "1m")]
     history: HistoryMinutes,
-
-    /// What forecasters that calibrate themselves are compared with: the minutes, or the values of the history
-    #[arg(long, value_enum, default_value = "raw")]
-    targets: TargetsArgument,
 
     /// How a forecast becomes a count, in all tables but the first
     #[arg(
@@ -82,24 +78,11 @@ enum HistoryMinutes {
     Five,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TargetsArgument {
-    Raw,
-    History,
-}
-
-/// What forecasters know.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HistoryOptions {
-    /// Minutes of which each value is the mean.
-    pub(crate) minutes: usize,
-    pub(crate) targets: Targets,
-}
-
 /// What is replayed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    pub(crate) history: HistoryOptions,
+    /// How many minutes each value of the history is the mean of.
+    pub(crate) history: usize,
     /// Whether the selectable forecasters take part.
     pub(crate) more: bool,
 }
@@ -126,17 +109,13 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn history(&self) -> HistoryOptions {
-        let minutes = match self.history {
+    /// How many minutes each value of the history is the mean of.
+    pub(crate) fn history(&self) -> usize {
+        match self.history {
             HistoryMinutes::One => 1,
             HistoryMinutes::Three => 3,
             HistoryMinutes::Five => 5,
-        };
-        let targets = match self.targets {
-            TargetsArgument::Raw => Targets::Raw,
-            TargetsArgument::History => Targets::History,
-        };
-        HistoryOptions { minutes, targets }
+        }
     }
 
     pub(crate) fn options(&self) -> Options {

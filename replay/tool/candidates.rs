@@ -52,7 +52,7 @@ pub(crate) fn all(
     all.push(Box::new(AutoCandidate::objectives(
         PERCENTS, start_up, workload,
     )));
-    if options.history.minutes == 1 {
+    if options.history == 1 {
         let offset = AutoCandidate::offset(&trace.demand);
         all.push(Box::new(AutoCandidate::first_version(
             QUANTILES, start_up, offset,

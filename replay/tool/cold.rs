@@ -119,7 +119,7 @@ fn day(workload: &Workload<'_>, rule: Rule) -> (Score, Score) {
     };
     let score = |forecast: &[Option<Bounds>]| Score::of(workload, &run(workload, config, forecast));
     let mut auto = AutoCandidate::quantiles(QUANTILE, START_UP);
-    let history = History::of_minutes(workload.demand());
+    let history = History::new(workload.demand(), 1);
     let paths = forecasts(&mut auto, workload, &history);
     let forecast = paths.first().map(|path| path.bounds());
     (score(&[]), score(&forecast.unwrap_or_default()))

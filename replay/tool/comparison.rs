@@ -45,8 +45,7 @@ pub(crate) fn replay_all(
 ) -> Result<Vec<Entry>, Failure> {
     let replay = |at: usize, trace: &Trace| {
         let workload = Workload::new(&trace.demand)?;
-        let history = options.history;
-        let history = History::new(&trace.demand, history.minutes, history.targets);
+        let history = History::new(&trace.demand, options.history);
         let mut entries = Vec::new();
         for start_up in START_UPS {
             let case = Case {

@@ -97,7 +97,7 @@ fn by_start_up(
     let cut = |under: Option<f64>, of: Option<f64>| Some(100.0 * (1.0 - under? / of?));
     let under = own.map(|own| own.under);
     let at = |limits: [f64; 3]| limits.get(i).copied().unwrap_or(0.0);
-    let is_smoothed = arguments.history().minutes > 1;
+    let is_smoothed = arguments.history() > 1;
     let allowed = if is_smoothed { SMOOTHED } else { 1.0 };
     let cost = arguments.replica_hours;
     let goal = |what: &str, limit, actual| Goal {

@@ -34,13 +34,12 @@ fn at_equal_cost(
     before: Option<&Golden>,
 ) -> Written {
     let cost = arguments.replica_hours;
-    let history = arguments.history();
     let [all, native] = SETS.map(|set| results.size(set));
     write!(
         text,
-        "**Minutes short (U, %) at replica-hours of {cost:.3}, on a history of {} min, targets {:?}; start-up 2 / 5 / 10 min**\n\n\
+        "**Minutes short (U, %) at replica-hours of {cost:.3}, on a history of {} min; start-up 2 / 5 / 10 min**\n\n\
          | candidate | rule | all {all} traces | the {native} measured every minute |\n|---|---|---|---|\n",
-        history.minutes, history.targets,
+        arguments.history(),
     )?;
     let mut row = |candidate: &str, rule: Rule, curve: &dyn Fn(Part<'_>) -> Curve| {
         let cells = SETS.map(|set| {

@@ -26,7 +26,7 @@ pub(crate) enum Shown {
 pub(crate) fn draw(trace: &Trace, rule: Rule) -> Result<[(String, String); 2], Failure> {
     let workload = Workload::new(&trace.demand)?;
     let mut auto = AutoCandidate::quantiles(QUANTILES, START_UP);
-    let forecast = forecasts(&mut auto, &workload, &History::of_minutes(&trace.demand));
+    let forecast = forecasts(&mut auto, &workload, &History::new(&trace.demand, 1));
     let config = ReplayConfig {
         start_up: START_UP,
         rule,

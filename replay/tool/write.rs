@@ -10,7 +10,7 @@ use foretide_replay::{
     write_forecasts, write_heading,
 };
 
-use crate::arguments::{HistoryOptions, Options};
+use crate::arguments::Options;
 use crate::comparison::Entry;
 use crate::{Failure, candidates, golden, plot, report_progress};
 
@@ -37,7 +37,7 @@ pub(crate) fn forecasts(
     traces: &[Trace],
     candidate: &str,
     path: &Path,
-    history: HistoryOptions,
+    history: usize,
 ) -> Result<(), Failure> {
     let options = Options {
         history,
@@ -47,7 +47,7 @@ pub(crate) fn forecasts(
     write_heading(&mut out)?;
     for trace in traces {
         let workload = Workload::new(&trace.demand)?;
-        let known = History::new(&trace.demand, history.minutes, history.targets);
+        let known = History::new(&trace.demand, history);
         for start_up in START_UPS {
             let mut all = candidates::all(trace, &workload, start_up, options)?;
             let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
