@@ -129,6 +129,13 @@ struct Proposal {
 // === impl Bounds ===
 
 impl Bounds {
+    /// The same value for both.
+    #[must_use]
+    pub fn both(demand: f64) -> Self {
+        let (raise, hold) = (demand, demand);
+        Self { raise, hold }
+    }
+
     /// These bounds with `hold` at least `raise`, and neither above `ceiling`.
     #[must_use]
     pub fn limited(self, ceiling: f64) -> Self {
@@ -481,7 +488,8 @@ mod tests {
 
     #[test]
     fn between_its_bounds_a_forecast_changes_nothing() {
-        let cases: [(&str, &[(f64, f64)], &[u32]); 4] = [
+        type Case = (&'static str, &'static [(f64, f64)], &'static [u32]);
+        let cases: [Case; 4] = [
             ("begins at hold", &[(50.0, 100.0)], &[10]),
             (
                 "stays while it is between them",

@@ -87,7 +87,7 @@ mod tests {
             3400 + 15496 % 64 + 24200 % 1024,
             600 + 15496 % 256,
         ];
-        assert_eq!(seen, expected.map(f64::from));
+        assert_eq!(seen.to_vec(), expected.map(f64::from));
         let step = &traces[2].demand;
         assert!(step[4 * DAY + 720] > 1.8 * step[3 * DAY + 720]);
         assert!(traces.iter().all(|trace| trace.demand.len() == 8640));

@@ -3,8 +3,8 @@
 use std::fmt::{Error, Write as _};
 
 use foretide_replay::{
-    AutoCandidate, Bounds, DAY, History, Means, ReplayConfig, Rule, Score, Trace, Workload,
-    forecasts, geometric_mean, mean, run,
+    AutoCandidate, Bounds, CandidateForecast, DAY, History, Means, ReplayConfig, Rule, Score,
+    Trace, Workload, forecasts, geometric_mean, mean, run,
 };
 
 use crate::goals::{Goal, Limit};
@@ -121,6 +121,6 @@ fn day(workload: &Workload<'_>, rule: Rule) -> (Score, Score) {
     let mut auto = AutoCandidate::quantiles(QUANTILE, START_UP);
     let history = History::new(workload.demand(), 1);
     let paths = forecasts(&mut auto, workload, &history);
-    let forecast = paths.first().map(|path| path.bounds());
+    let forecast = paths.first().map(CandidateForecast::bounds);
     (score(&[]), score(&forecast.unwrap_or_default()))
 }
