@@ -85,7 +85,7 @@ mod tests {
         );
         let mut answers = vec![Some(1e9.into()); 30];
         let promised = Answer {
-            bounds: Bounds::from(99.0),
+            bounds: Bounds::both(99.0),
             peak: 10.0,
         };
         answers.extend([Some(promised), None, Some(7.0.into()), Some(1e9.into())]);

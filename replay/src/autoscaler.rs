@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use foretide_models::DemandBounds;
+use foretide_models::{CARRIED, DemandBounds as Bounds, KEPT_ABOVE, KEPT_BELOW};
 
 use crate::Workload;
 
@@ -21,18 +21,6 @@ const STABILIZATION: usize = 5;
 
 /// The limits of the replica count.
 const REPLICAS: RangeInclusive<u32> = 1..=100_000;
-
-/// The demand that a forecast wants replicas for, in one minute.
-///
-/// # Units
-/// That of the metric; finite, at least zero, `raise <= hold`. A forecast of one number has it in both.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bounds {
-    /// Fewer replicas than for this demand are too few: more are asked for.
-    pub raise: f64,
-    /// More replicas than for this demand are too many: some are removed.
-    pub hold: f64,
-}
 
 /// How a forecast becomes a count: when the count that is there stays, and which one replaces it.
 ///
@@ -51,7 +39,7 @@ pub struct Bounds {
 /// | `LastProposal` | the forecast's own last proposal | `min(max(r T, raise), hold)`; `hold` without one |
 ///
 /// A minute without a forecast has no proposal, and clears what the next one would refer to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rule {
     /// The band, and the count beyond it.
     pub count: Count,
@@ -60,7 +48,7 @@ pub struct Rule {
 }
 
 /// When a count stays, and which one replaces it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Count {
     /// The rule of the Kubernetes HPA for any metric.
     #[default]
@@ -70,7 +58,7 @@ pub enum Count {
 }
 
 /// What the band of a [`Rule`] is relative to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Reference {
     /// The current replicas, as for the HPA.
     #[default]
@@ -124,50 +112,6 @@ struct State {
 struct Proposal {
     need: f64,
     replicas: u32,
-}
-
-// === impl Bounds ===
-
-impl Bounds {
-    /// The same value for both.
-    #[must_use]
-    pub fn both(demand: f64) -> Self {
-        let (raise, hold) = (demand, demand);
-        Self { raise, hold }
-    }
-
-    /// These bounds with `hold` at least `raise`, and neither above `ceiling`.
-    #[must_use]
-    pub fn limited(self, ceiling: f64) -> Self {
-        Self {
-            raise: self.raise.min(ceiling),
-            hold: self.hold.max(self.raise).min(ceiling),
-        }
-    }
-
-    /// The demand within the bounds that is nearest to what is provided for; `hold` without it.
-    fn nearest(self, provided: Option<f64>) -> f64 {
-        provided.map_or(self.hold, |provided| {
-            provided.max(self.raise).min(self.hold)
-        })
-    }
-}
-
-/// Those of a forecast of `foretide-models`.
-impl From<DemandBounds> for Bounds {
-    fn from(DemandBounds { raise, hold }: DemandBounds) -> Self {
-        Self { raise, hold }
-    }
-}
-
-/// A forecast of one number.
-impl From<f64> for Bounds {
-    fn from(demand: f64) -> Self {
-        Self {
-            raise: demand,
-            hold: demand,
-        }
-    }
 }
 
 // === impl Rule ===
@@ -233,7 +177,7 @@ impl Count {
         let off = need / provided - 1.0;
         match self {
             Self::Hpa => off.abs() <= TOLERANCE,
-            Self::Band => (-0.05..=TOLERANCE).contains(&off),
+            Self::Band => (-KEPT_BELOW..=KEPT_ABOVE).contains(&off),
         }
     }
 
@@ -241,7 +185,7 @@ impl Count {
     fn share(self) -> f64 {
         match self {
             Self::Hpa => 1.0,
-            Self::Band => 0.95,
+            Self::Band => CARRIED,
         }
     }
 }
@@ -274,7 +218,7 @@ impl State {
                 (held.map(|held| f64::from(held) * self.target), held)
             }
         };
-        let need = bounds.nearest(provided);
+        let need = bounds.need(provided);
         let replicas = self.count(self.rule.count, need, reference);
         Proposal { need, replicas }
     }
@@ -453,10 +397,13 @@ mod tests {
             ),
         ];
         for (name, rule, observed, forecast, expected) in cases {
-            let forecast: Vec<_> = forecast.iter().map(|&one| Some(one.into())).collect();
+            let forecast: Vec<_> = forecast
+                .iter()
+                .map(|&one| Some(Bounds::both(one)))
+                .collect();
             assert_eq!(asked(*rule, observed, &forecast), *expected, "{name}");
         }
-        let none = [None, Some(80.0.into()), None];
+        let none = [None, Some(Bounds::both(80.0)), None];
         assert_eq!(
             asked(Rule::HPA, &[50.0; 3], &none),
             [5, 8, 8],
@@ -527,7 +474,7 @@ mod tests {
             raise: 10.0,
             hold: 60.0,
         };
-        let forecast = [Some(30.0.into()), Some(wide), None, Some(wide)];
+        let forecast = [Some(Bounds::both(30.0)), Some(wide), None, Some(wide)];
         for rule in [BAND, BAND_LAST] {
             let observed = [1.0; 5];
             assert_eq!(

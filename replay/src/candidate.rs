@@ -83,8 +83,12 @@ impl Answer {
     /// This answer with no value above `ceiling`.
     #[must_use]
     pub fn limited(self, ceiling: f64) -> Self {
+        let Bounds { raise, hold } = self.bounds;
         Self {
-            bounds: self.bounds.limited(ceiling),
+            bounds: Bounds {
+                raise: raise.min(ceiling),
+                hold: hold.max(raise).min(ceiling),
+            },
             peak: self.peak.min(ceiling),
         }
     }
@@ -113,7 +117,7 @@ impl From<Bounds> for Answer {
 /// A forecast of one number.
 impl From<f64> for Answer {
     fn from(demand: f64) -> Self {
-        Bounds::from(demand).into()
+        Bounds::both(demand).into()
     }
 }
 

@@ -186,7 +186,7 @@ impl Columns {
     fn answer(self, row: &[&str]) -> Result<Answer, String> {
         let demand = |name: &str, at: usize| csv::demand(name, field(row, at));
         let bounds = match self.demand {
-            DemandColumns::One { forecast } => demand("forecast", forecast)?.into(),
+            DemandColumns::One { forecast } => Bounds::both(demand("forecast", forecast)?),
             DemandColumns::Two { raise, hold } => Bounds {
                 raise: demand("raise", raise)?,
                 hold: demand("hold", hold)?,

@@ -19,6 +19,8 @@ pub struct Known<'a> {
     pub minutes: &'a [f64],
     /// The history to forecast from.
     pub history: &'a [f64],
+    /// Whether the history is the minutes themselves.
+    pub is_raw: bool,
 }
 
 // === impl History ===
@@ -46,6 +48,7 @@ impl<'a> History<'a> {
         Known {
             minutes,
             history: means.unwrap_or(minutes),
+            is_raw: means.is_none(),
         }
     }
 }
@@ -70,7 +73,12 @@ impl Known<'_> {
 impl<'a> From<&'a [f64]> for Known<'a> {
     fn from(minutes: &'a [f64]) -> Self {
         let history = minutes;
-        Self { minutes, history }
+        let is_raw = true;
+        Self {
+            minutes,
+            history,
+            is_raw,
+        }
     }
 }
 
@@ -86,9 +94,10 @@ mod tests {
         assert_eq!(known.minutes, demand);
         assert_eq!(known.history, [3.0, 4.5, 6.0, 5.0]);
         assert_eq!(smoothed.before(2).history, [3.0, 4.5]);
-        assert_eq!(smoothed.before(2).len(), 2);
+        assert_eq!((smoothed.before(2).len(), known.is_raw), (2, false));
         let plain = History::new(&demand, 1);
         assert_eq!(plain.before(3).history, &demand[..3]);
+        assert!(plain.before(3).is_raw);
         assert!(plain.before(0).is_empty());
     }
 }

@@ -18,9 +18,7 @@ mod workload;
 
 pub use accuracy::Accuracy;
 pub use auto::AutoCandidate;
-pub use autoscaler::{
-    Bounds, Count, Reference, ReplayConfig, Rule, Run, TOLERANCE, UnknownRule, run,
-};
+pub use autoscaler::{Count, Reference, ReplayConfig, Rule, Run, TOLERANCE, UnknownRule, run};
 pub use candidate::{
     Answer, BEYOND, Candidate, CandidateForecast, MARGINS, Tuning, ceilings, forecasts,
 };
@@ -35,6 +33,9 @@ pub use summary::{Curve, Means, geometric_mean, mean, median};
 pub use synthetic::synthetic_traces;
 pub use traces::Trace;
 pub use workload::{Workload, WorkloadError};
+
+/// The demand that a forecast wants replicas for, in one minute. A forecast of one number has it in both.
+pub use foretide_models::DemandBounds as Bounds;
 
 /// Minutes that a replica takes to start, for each of which everything is replayed.
 pub const START_UPS: [usize; 3] = [2, 5, 10];

@@ -140,6 +140,7 @@ mod tests {
         let known = Known {
             minutes: &minutes,
             history: &history,
+            is_raw: false,
         };
         let [mut hpa, mut yesterday, ..] = NaiveCandidate::all(2);
         let answers = [hpa.at(known), yesterday.at(known)];

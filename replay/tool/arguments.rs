@@ -31,9 +31,10 @@ pub(crate) struct Arguments {
     #[arg(long, num_args = 2, value_names = ["CANDIDATE", "FILE"])]
     export: Vec<String>,
 
-    /// What forecasters see of the demand: each minute, or the mean of the last three or five
-    #[arg(long, value_enum, default_value = "1m")]
-    history: HistoryMinutes,
+    /// What forecasters see of the demand: each minute, or the mean of the last three or five. Of several, all but the
+    /// first have the first tables only
+    #[arg(long, value_enum, default_value = "1m", value_delimiter = ',')]
+    history: Vec<HistoryMinutes>,
 
     /// How a forecast becomes a count, in all tables but the first
     #[arg(
@@ -81,7 +82,7 @@ enum HistoryMinutes {
 /// What is replayed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// How many minutes each value of the history is the mean of.
+    /// Of how many minutes each value of the history is the mean.
     pub(crate) history: usize,
     /// Whether the selectable forecasters take part.
     pub(crate) more: bool,
@@ -109,19 +110,13 @@ impl Arguments {
         }
     }
 
-    /// How many minutes each value of the history is the mean of.
-    pub(crate) fn history(&self) -> usize {
-        match self.history {
+    /// Of how many minutes each value of the history is the mean; there is at least one.
+    pub(crate) fn histories(&self) -> Vec<usize> {
+        let minutes = |history: &HistoryMinutes| match history {
             HistoryMinutes::One => 1,
             HistoryMinutes::Three => 3,
             HistoryMinutes::Five => 5,
-        }
-    }
-
-    pub(crate) fn options(&self) -> Options {
-        Options {
-            history: self.history(),
-            more: self.more,
-        }
+        };
+        self.history.iter().map(minutes).collect()
     }
 }

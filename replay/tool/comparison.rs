@@ -14,6 +14,8 @@ use crate::{candidates, parallel};
 pub(crate) struct Entry {
     pub(crate) trace: usize,
     pub(crate) start_up: usize,
+    /// Of how many minutes each value of the history was the mean.
+    pub(crate) history: usize,
     pub(crate) rule: Rule,
     pub(crate) candidate: String,
     /// The tuning setting: `+0 %` or `q=0.9`.
@@ -51,6 +53,7 @@ pub(crate) fn replay_all(
             let case = Case {
                 trace: at,
                 start_up,
+                history: options.history,
                 workload: &workload,
             };
             for mut candidate in candidates::all(trace, &workload, start_up, options)? {
@@ -73,6 +76,7 @@ pub(crate) fn replay_all(
 struct Case<'a> {
     trace: usize,
     start_up: usize,
+    history: usize,
     workload: &'a Workload<'a>,
 }
 
@@ -99,6 +103,7 @@ impl Case<'_> {
                 entries.push(Entry {
                     trace: self.trace,
                     start_up: self.start_up,
+                    history: self.history,
                     rule,
                     candidate: candidate.to_owned(),
                     setting: path.setting.clone(),

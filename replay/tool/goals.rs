@@ -34,9 +34,10 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-/// Goals and figures that are measured outside the comparison.
+/// What is measured outside the comparison.
 #[derive(Debug, Default)]
-pub(crate) struct ExtraGoals {
+pub(crate) struct More {
+    pub(crate) tables: String,
     pub(crate) goals: Vec<Goal>,
     /// Figures whose limits were set for another set of traces, which are not judged.
     pub(crate) figures: Vec<Goal>,
@@ -46,7 +47,7 @@ pub(crate) struct ExtraGoals {
 pub(crate) fn table(
     results: &Results<'_>,
     arguments: &Arguments,
-    extra: &ExtraGoals,
+    more: &More,
 ) -> Result<String, Error> {
     let mut text = format!(
         "\n**Goals of {CANDIDATE}, by the rule {}**\n\n| goal | limit | actual | met |\n|---|---|---|---|\n",
@@ -57,8 +58,8 @@ pub(crate) fn table(
         goals.extend(by_start_up(results, arguments, i, start_up));
     }
     goals.extend(at_two_minutes(results, arguments));
-    goals.extend_from_slice(&extra.goals);
-    let figures = extra.figures.iter().map(|figure| (figure, false));
+    goals.extend_from_slice(&more.goals);
+    let figures = more.figures.iter().map(|figure| (figure, false));
     for (goal, is_judged) in goals.iter().map(|goal| (goal, true)).chain(figures) {
         let Goal {
             what,
@@ -97,7 +98,7 @@ fn by_start_up(
     let cut = |under: Option<f64>, of: Option<f64>| Some(100.0 * (1.0 - under? / of?));
     let under = own.map(|own| own.under);
     let at = |limits: [f64; 3]| limits.get(i).copied().unwrap_or(0.0);
-    let is_smoothed = arguments.history() > 1;
+    let is_smoothed = results.history() > 1;
     let allowed = if is_smoothed { SMOOTHED } else { 1.0 };
     let cost = arguments.replica_hours;
     let goal = |what: &str, limit, actual| Goal {

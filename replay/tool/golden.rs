@@ -18,13 +18,21 @@ const MODEL: [&str; 6] = ["L5", "p", "F50", "F80", "F90", "F95"];
 const QUANTILES: &[f64] = &[0.5, 0.8, 0.9, 0.95];
 const START_UP: usize = 2;
 
+/// What a row is of, apart from its trace and method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Replayed {
+    pub(crate) start_up: usize,
+    /// Of how many minutes each value of the history is the mean.
+    pub(crate) history: usize,
+    pub(crate) rule: Rule,
+}
+
 /// What identifies a row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     method: String,
     trace: String,
-    start_up: usize,
-    rule: &'static str,
+    replayed: Replayed,
 }
 
 /// Rows of scores.
@@ -51,13 +59,13 @@ impl Golden {
         Self::read_rows(&folder.join("sim_open.csv"))
     }
 
-    /// Reads a file of rows. Without a column `rule`, they are by the rule of the HPA.
+    /// Reads a file of rows. Without columns `history` and `rule`, they are of minutes and by the rule of the HPA.
     pub(crate) fn read_rows(path: &Path) -> Result<Self, Failure> {
         let text = read(path)?;
         let mut lines = text.lines().enumerate();
         let first = lines.next().map_or("", |(_, line)| line);
-        let has_rule = first == heading();
-        if !has_rule && first != study_heading() {
+        let is_ours = first == heading();
+        if !is_ours && first != study_heading() {
             let (own, study) = (heading(), study_heading());
             let path = path.display();
             return Err(format!(
@@ -67,14 +75,14 @@ impl Golden {
         }
         let mut rows = BTreeMap::new();
         for (at, line) in lines {
-            let (key, score) = parse(line, has_rule)
+            let (key, score) = parse(line, is_ours)
                 .ok_or_else(|| format!("{}, line {}: expected {first}", path.display(), at + 1))?;
             rows.insert(key, score);
         }
         Ok(Self {
             folder: path.parent().unwrap_or(Path::new("")).to_owned(),
             rows,
-            is_of_the_study: !has_rule,
+            is_of_the_study: !is_ours,
         })
     }
 
@@ -92,18 +100,11 @@ impl Golden {
     }
 
     /// The score of a method on a trace.
-    pub(crate) fn score(
-        &self,
-        trace: &str,
-        start_up: usize,
-        rule: Rule,
-        method: &str,
-    ) -> Option<Score> {
+    pub(crate) fn score(&self, trace: &str, replayed: Replayed, method: &str) -> Option<Score> {
         let key = Key {
             method: method.to_owned(),
             trace: trace.to_owned(),
-            start_up,
-            rule: rule.name(),
+            replayed,
         };
         self.rows.get(&key).copied()
     }
@@ -121,8 +122,12 @@ impl Golden {
             } else {
                 method.clone()
             };
-            let golden = self.score(&trace.name, entry.start_up, entry.rule, &theirs);
-            let Some(golden) = golden else {
+            let replayed = Replayed {
+                start_up: entry.start_up,
+                history: entry.history,
+                rule: entry.rule,
+            };
+            let Some(golden) = self.score(&trace.name, replayed, &theirs) else {
                 continue;
             };
             let (rows, worst) = methods.entry(method).or_default();
@@ -215,26 +220,29 @@ fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failur
 
 /// The heading of the files that `--csv` writes.
 pub(crate) fn heading() -> String {
-    format!("name,S,rule,method,{}", Score::COLUMNS.join(","))
+    format!("name,S,history,rule,method,{}", Score::COLUMNS.join(","))
 }
 
 /// The heading of the file of the study.
 fn study_heading() -> String {
-    heading().replace("rule,", "")
+    heading().replace("history,rule,", "")
 }
 
-fn parse(line: &str, has_rule: bool) -> Option<(Key, Score)> {
+fn parse(line: &str, is_ours: bool) -> Option<(Key, Score)> {
     let row = fields(line);
-    let (key, numbers) = row.split_at_checked(if has_rule { 4 } else { 3 })?;
-    let rule = match key.get(2) {
-        Some(rule) if has_rule => rule.parse().ok()?,
-        _ => Rule::HPA,
+    let (key, numbers) = row.split_at_checked(if is_ours { 5 } else { 3 })?;
+    let (history, rule) = match (key.get(2), key.get(3)) {
+        (Some(history), Some(rule)) => (history.parse().ok()?, rule.parse().ok()?),
+        _ => (1, Rule::HPA),
     };
     let key = Key {
         method: key.last()?.clone(),
         trace: key.first()?.clone(),
-        start_up: key.get(1)?.parse().ok()?,
-        rule: rule.name(),
+        replayed: Replayed {
+            start_up: key.get(1)?.parse().ok()?,
+            history,
+            rule,
+        },
     };
     let numbers: Vec<f64> = numbers
         .iter()

@@ -37,9 +37,9 @@ fn at_equal_cost(
     let [all, native] = SETS.map(|set| results.size(set));
     write!(
         text,
-        "**Minutes short (U, %) at replica-hours of {cost:.3}, on a history of {} min; start-up 2 / 5 / 10 min**\n\n\
+        "\n**Minutes short (U, %) at replica-hours of {cost:.3}, on a history of {} min; start-up 2 / 5 / 10 min**\n\n\
          | candidate | rule | all {all} traces | the {native} measured every minute |\n|---|---|---|---|\n",
-        arguments.history(),
+        results.history(),
     )?;
     let mut row = |candidate: &str, rule: Rule, curve: &dyn Fn(Part<'_>) -> Curve| {
         let cells = SETS.map(|set| {

@@ -26,13 +26,18 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use foretide_replay::{Contender, Trace};
 
-use arguments::Arguments;
+use arguments::{Arguments, Options};
 use cold::ColdStart;
 use faults::Faults;
-use goals::ExtraGoals;
+use goals::More;
 use golden::Golden;
 use path_errors::PathErrors;
 use results::Results;
+
+/// What the columns of the tables are.
+const LEGEND: &str = "U, short: percent of minutes with too few replicas. RH, replica-hours: against the HPA alone. \
+The rules, the scores and how values at equal replica-hours are interpolated are described in README.md of \
+foretide-replay.\n";
 
 /// Any error of the tool.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -52,25 +57,39 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
         write::synthetic(&arguments.folder)?;
     }
     let traces = arguments.traces()?;
+    let histories = arguments.histories();
+    let first = histories.first().copied().unwrap_or(1);
     if let Some((candidate, path)) = arguments.export() {
-        return write::forecasts(&traces, candidate, path, arguments.history());
+        return write::forecasts(&traces, candidate, path, first);
     }
     let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
     let before = arguments.before.as_deref().map(Golden::read_rows);
     let before = before.transpose()?;
     let contenders = contenders(arguments, &traces)?;
-    let entries =
-        comparison::replay_all(&traces, &contenders, arguments.options(), &report_progress)?;
+    let mut entries = Vec::new();
+    for history in histories.iter().copied() {
+        let options = Options {
+            history,
+            more: arguments.more && history == first,
+        };
+        let progress = |line: &str| report_progress(&format!("history {history} min  {line}"));
+        let all = comparison::replay_all(&traces, &contenders, options, &progress)?;
+        entries.extend(all);
+    }
     let more = arguments.more.then(|| measure_more(&traces, arguments));
-    let more = more.transpose()?;
+    let more = more.transpose()?.unwrap_or_default();
     if let Some(path) = &arguments.csv {
         fs::write(path, write::rows(&traces, &entries))?;
     }
     if let Some(folder) = &arguments.plot {
         write::pictures(&traces, folder, arguments.rule)?;
     }
-    let results = Results::new(&traces, &entries, golden.as_ref());
-    let mut report = tables(&results, arguments, before.as_ref(), more)?;
+    let results = |history| Results::new(&traces, &entries, history, golden.as_ref());
+    let mut report = String::from(LEGEND);
+    for history in histories {
+        report += &headline::tables(&results(history), arguments, before.as_ref())?;
+    }
+    report += &tables(&results(first), arguments, &more)?;
     if let Some(golden) = &golden {
         report += "\n**Largest deviations from the golden file: absolute (relative, of values above 0.01)**\n\n";
         report += &golden.compare(&traces, &entries)?;
@@ -95,18 +114,12 @@ fn contenders(arguments: &Arguments, traces: &[Trace]) -> Result<Vec<Contender>,
     Ok(contenders)
 }
 
-fn tables(
-    results: &Results<'_>,
-    arguments: &Arguments,
-    before: Option<&Golden>,
-    more: Option<(String, ExtraGoals)>,
-) -> Result<String, Failure> {
-    let mut report = headline::tables(results, arguments, before)?;
-    report += &report::tables(results, arguments.rule)?;
+/// The tables of one history after the first ones.
+fn tables(results: &Results<'_>, arguments: &Arguments, more: &More) -> Result<String, Failure> {
+    let mut report = report::tables(results, arguments.rule)?;
+    report += &more.tables;
     // The goals are those of plain `auto`.
-    let (tables, extra) = more.unwrap_or_default();
-    report += &tables;
-    report += &goals::table(results, arguments, &extra)?;
+    report += &goals::table(results, arguments, more)?;
     for candidate in results.quantile_candidates() {
         report += &pairwise::table(results, candidate, arguments.rule)?;
     }
@@ -114,7 +127,7 @@ fn tables(
 }
 
 /// The tables and goals of the measurements of `--more`.
-fn measure_more(traces: &[Trace], arguments: &Arguments) -> Result<(String, ExtraGoals), Failure> {
+fn measure_more(traces: &[Trace], arguments: &Arguments) -> Result<More, Failure> {
     let ahead = PathErrors::measure(traces, &|line| {
         report_progress(&format!("ahead       {line}"));
     })?;
@@ -124,12 +137,11 @@ fn measure_more(traces: &[Trace], arguments: &Arguments) -> Result<(String, Extr
     let faults = Faults::measure(traces, arguments.rule, &|line| {
         report_progress(&format!("faults      {line}"));
     })?;
-    let tables = ahead.table()? + &cold.table()? + &faults.table()?;
-    let extra = ExtraGoals {
+    Ok(More {
+        tables: ahead.table()? + &cold.table()? + &faults.table()?,
         goals: [cold.goals(), faults.goals()].concat(),
         figures: ahead.figures(),
-    };
-    Ok((tables, extra))
+    })
 }
 
 /// The message of an error and its causes.

@@ -128,7 +128,7 @@ impl Candidate for Product {
         let forecast = self.forecaster.forecast(&history, self.horizon).ok();
         let answer = forecast.and_then(|forecast| {
             Some(Answer {
-                bounds: forecast.bounds(history.end(), window)?.into(),
+                bounds: forecast.bounds(history.end(), window)?,
                 peak: forecast.demand(history.end(), window)?,
             })
         });

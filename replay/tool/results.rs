@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foretide_replay::{Accuracy, Curve, Means, NaiveCandidate, Rule, Score, Trace, mean};
 
 use crate::comparison::Entry;
-use crate::golden::Golden;
+use crate::golden::{Golden, Replayed};
 
 /// The method of another implementation whose rows are taken from its file.
 pub(crate) const CRANE: &str = "crane15-W60";
@@ -13,10 +13,12 @@ pub(crate) const CRANE: &str = "crane15-W60";
 /// The setting of a candidate that is not raised.
 pub(crate) const PLAIN: &str = "+0 %";
 
-/// All entries of a set of traces.
+/// All entries of a set of traces, of one history.
 #[derive(Debug)]
 pub(crate) struct Results<'a> {
     traces: &'a [Trace],
+    /// Of how many minutes each value of the history was the mean.
+    history: usize,
     golden: Option<&'a Golden>,
     /// In the order of their entries.
     candidates: Vec<&'a str>,
@@ -108,16 +110,22 @@ impl Set<'_> {
 // === impl Results ===
 
 impl<'a> Results<'a> {
-    pub(crate) fn new(traces: &'a [Trace], all: &'a [Entry], golden: Option<&'a Golden>) -> Self {
+    pub(crate) fn new(
+        traces: &'a [Trace],
+        all: &'a [Entry],
+        history: usize,
+        golden: Option<&'a Golden>,
+    ) -> Self {
         let mut results = Self {
             traces,
+            history,
             golden,
             candidates: Vec::new(),
             settings: HashMap::new(),
             entries: HashMap::new(),
             alone: HashMap::new(),
         };
-        for entry in all {
+        for entry in all.iter().filter(|entry| entry.history == history) {
             results.add(entry);
         }
         results
@@ -153,6 +161,11 @@ impl<'a> Results<'a> {
             }
         }
         classes
+    }
+
+    /// Of how many minutes each value of the history was the mean.
+    pub(crate) fn history(&self) -> usize {
+        self.history
     }
 
     /// How many traces a set has.
@@ -218,7 +231,7 @@ impl<'a> Results<'a> {
         match baseline {
             Baseline::Crane => {
                 let name = &self.traces.get(case.trace)?.name;
-                self.golden?.score(name, case.start_up, Rule::HPA, CRANE)
+                self.golden?.score(name, crane_at(case.start_up), CRANE)
             }
             Baseline::Lowered(margin) => {
                 let part = Part::all(case.start_up, Rule::HPA);
@@ -242,11 +255,7 @@ impl<'a> Results<'a> {
 
     /// The means of the rows that the golden file has of crane; `None` without a file that has all of them.
     pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
-        let part = Part {
-            rule: Rule::HPA,
-            ..part
-        };
-        self.means_of_rows(self.golden?, CRANE, part)
+        self.rows_of(self.golden?, CRANE, part, crane_at(part.start_up))
     }
 
     /// The means of the rows that a file has of a method; `None` if it does not have all of them.
@@ -256,12 +265,27 @@ impl<'a> Results<'a> {
         method: &str,
         part: Part<'_>,
     ) -> Option<Means> {
+        let replayed = Replayed {
+            start_up: part.start_up,
+            history: self.history,
+            rule: part.rule,
+        };
+        self.rows_of(rows, method, part, replayed)
+    }
+
+    fn rows_of(
+        &self,
+        rows: &Golden,
+        method: &str,
+        part: Part<'_>,
+        replayed: Replayed,
+    ) -> Option<Means> {
         let of_part = self.entries(NaiveCandidate::HPA, PLAIN, part);
         let pairs: Option<Vec<_>> = of_part
             .into_iter()
             .map(|entry| {
                 let name = &self.traces.get(entry.trace)?.name;
-                let theirs = rows.score(name, part.start_up, part.rule, method)?;
+                let theirs = rows.score(name, replayed, method)?;
                 Some((theirs, entry.score))
             })
             .collect();
@@ -343,5 +367,14 @@ impl<'a> Results<'a> {
         let near = |one: Accuracy| f64::from((one.coverage - 100.0 * quantile).abs() <= points);
         let near = self.accuracies(candidate, &setting, part).map(near);
         mean(near).map(|share| 100.0 * share)
+    }
+}
+
+/// What the rows of crane are of: they are quoted, whatever is replayed.
+fn crane_at(start_up: usize) -> Replayed {
+    Replayed {
+        start_up,
+        history: 1,
+        rule: Rule::HPA,
     }
 }

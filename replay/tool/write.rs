@@ -19,8 +19,9 @@ pub(crate) fn rows(traces: &[Trace], entries: &[Entry]) -> String {
     let row = |entry: &Entry| {
         let name = traces.get(entry.trace).map_or("", |trace| &trace.name);
         format!(
-            "{name},{},{},{},{}\n",
+            "{name},{},{},{},{},{}\n",
             entry.start_up,
+            entry.history,
             entry.rule,
             entry.method(),
             entry.score
