@@ -542,6 +542,28 @@ mod tests {
         }
 
         #[test]
+        fn band_last_asks_for_what_the_controller_asks_for(
+            forecast in prop::collection::vec((1.0..200.0, 0.0..50.0), 1..60),
+        ) {
+            let target = 10.0;
+            let state = |last: Option<u32>| State {
+                target,
+                rule: BAND_LAST,
+                current: 1,
+                last: last.map(|replicas| Proposal { need: 0.0, replicas }),
+                recent: VecDeque::new(),
+            };
+            let mut held = None;
+            for (raise, more) in forecast {
+                let bounds = Bounds { raise, hold: raise + more };
+                let theirs = bounds.replicas(held.map(f64::from), target);
+                let theirs = theirs.map_or(held, |asked| Some(replicas(asked, 1.0)));
+                held = Some(state(held).propose(bounds).replicas);
+                prop_assert_eq!(held, theirs);
+            }
+        }
+
+        #[test]
         fn a_constant_forecast_gives_one_count(demand in 10.0..500.0) {
             for rule in Rule::ALL {
                 let asked = proposed(rule, &[(demand, demand); 20]);
