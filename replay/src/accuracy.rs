@@ -1,6 +1,7 @@
 //! [`Accuracy`]: how good a forecast is by itself, independent of an autoscaler that uses it.
 
-use crate::{CandidateForecast, Workload, count, mean};
+use crate::average::{count, mean};
+use crate::{CandidateForecast, Workload};
 
 /// The errors of forecasts against actual demand.
 ///

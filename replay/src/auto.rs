@@ -5,9 +5,10 @@ use foretide_models::auto::{
 };
 use jiff::SignedDuration;
 
+use crate::average::mean;
 use crate::candidate::{Answer, BEYOND, Candidate, Tuning};
 use crate::history::Known;
-use crate::{DAY, Workload, mean};
+use crate::{DAY, Workload};
 
 /// The quantile at which the model measures its skill.
 const MEASURED_AT: f64 = 0.9;

@@ -3,8 +3,9 @@
 
 use foretide_models::CEILING_RATIO;
 
+use crate::average::mean;
 use crate::history::{History, Known};
-use crate::{Bounds, Workload, mean};
+use crate::{Bounds, Workload};
 
 /// Minutes after the start-up that the decision window of a forecast covers, unless the candidate has another.
 pub const BEYOND: usize = 3;

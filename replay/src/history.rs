@@ -31,7 +31,7 @@ impl<'a> History<'a> {
     pub fn new(demand: &'a [f64], minutes: usize) -> Self {
         let mean = |at: usize| {
             let last = demand.get((at + 1).saturating_sub(minutes)..=at);
-            crate::mean(last.unwrap_or_default().iter().copied()).unwrap_or(f64::NAN)
+            crate::average::mean(last.unwrap_or_default().iter().copied()).unwrap_or(f64::NAN)
         };
         let means = (minutes > 1).then(|| (0..demand.len()).map(mean).collect());
         Self {

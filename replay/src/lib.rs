@@ -3,6 +3,7 @@
 mod accuracy;
 mod auto;
 mod autoscaler;
+mod average;
 mod candidate;
 mod contender;
 mod csv;
@@ -19,6 +20,7 @@ mod workload;
 pub use accuracy::Accuracy;
 pub use auto::AutoCandidate;
 pub use autoscaler::{Count, Reference, ReplayConfig, Rule, Run, TOLERANCE, UnknownRule, run};
+pub use average::{geometric_mean, mean, median};
 pub use candidate::{
     Answer, BEYOND, Candidate, CandidateForecast, MARGINS, Tuning, ceilings, forecasts,
 };
@@ -29,7 +31,7 @@ pub use naive::NaiveCandidate;
 pub use persistence::CalibratedPersistence;
 pub use refitted::RefittedCandidate;
 pub use score::Score;
-pub use summary::{Curve, Means, geometric_mean, mean, median};
+pub use summary::{Curve, Means};
 pub use synthetic::synthetic_traces;
 pub use traces::Trace;
 pub use workload::{Workload, WorkloadError};
@@ -42,12 +44,3 @@ pub const START_UPS: [usize; 3] = [2, 5, 10];
 
 /// Minutes in a day.
 pub const DAY: usize = 1440;
-
-/// A number of minutes or values as a number to compute with.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts of minutes are far below 2^53"
-)]
-fn count(n: usize) -> f64 {
-    n as f64
-}

@@ -1,8 +1,9 @@
 //! The naive candidates: the newest minute, and repetitions of earlier days.
 
+use crate::DAY;
+use crate::average::median;
 use crate::candidate::{Answer, BEYOND, Candidate, highest, level};
 use crate::history::Known;
-use crate::{DAY, median};
 
 /// The number of seasons of the statistics over several.
 const SEASONS: usize = 7;

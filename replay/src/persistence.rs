@@ -1,9 +1,10 @@
 //! [`CalibratedPersistence`]: the current level, raised by what its own past errors ask for. It is what any model must
 //! beat: the same calibration without a model.
 
+use crate::DAY;
+use crate::average::{count, mean};
 use crate::candidate::{Answer, BEYOND, Candidate, Tuning, highest, level};
 use crate::history::Known;
-use crate::{DAY, count, mean};
 
 /// Minutes of the level, and minutes between two rankings of the errors.
 const SPAN: usize = 5;

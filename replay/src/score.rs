@@ -4,7 +4,8 @@
 use std::fmt;
 
 use crate::autoscaler::replicas;
-use crate::{DAY, Run, TOLERANCE, Workload, count};
+use crate::average::count;
+use crate::{DAY, Run, TOLERANCE, Workload};
 
 /// The target of a replica as a share of its capacity, above which it is overloaded.
 const UTILIZATION: f64 = 0.7;

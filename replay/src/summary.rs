@@ -1,6 +1,7 @@
 //! Summaries over a set of workloads: [`Means`], and [`Curve`] for under-provisioning at equal cost.
 
-use crate::{Score, count};
+use crate::Score;
+use crate::average::{geometric_mean, mean, median};
 
 /// The results of a candidate on a set of workloads, at one tuning setting.
 ///
@@ -99,28 +100,6 @@ impl Curve {
     }
 }
 
-/// The arithmetic mean; `None` without values.
-pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (n, sum) = values
-        .into_iter()
-        .fold((0, 0.0), |(n, sum), value| (n + 1, sum + value));
-    (n > 0).then(|| sum / count(n))
-}
-
-/// The geometric mean of positive values; `None` without values.
-pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    mean(values.into_iter().map(f64::ln)).map(f64::exp)
-}
-
-/// The median, of an even number of values the mean of the two in the middle; `None` without values.
-#[must_use]
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get((values.len() - 1) / 2)?;
-    Some(f64::midpoint(*lower, *upper))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,12 +160,5 @@ mod tests {
             );
         }
         assert_eq!(Means::of(&[]), None);
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
-        assert_eq!(median(vec![4.0, 1.0, 9.0]), Some(4.0));
-        assert_eq!(median(vec![4.0, 1.0, 9.0, 2.0]), Some(3.0));
-        assert_eq!(median(vec![]), None);
     }
 }

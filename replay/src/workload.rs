@@ -1,6 +1,7 @@
 //! [`Workload`]: the demand that is replayed, which of its minutes count, and what one replica should carry.
 
-use crate::{DAY, mean};
+use crate::DAY;
+use crate::average::mean;
 
 /// Minutes of a run before the first counted one.
 const LEAD_IN: usize = 30;
