@@ -2,8 +2,8 @@
 //! errors, those at about the same time of day and the recent ones. The caller decides what an error is.
 //!
 //! # Source
-//! Weights and spans are those of a study on workload traces. The example `replay` prints the coverage that this code
-//! reaches.
+//! Weights and spans are those of a study on workload traces. The benchmark `foretide-replay` prints the
+//! coverage that this code reaches.
 
 use crate::grid::Grid;
 use crate::series::count;
