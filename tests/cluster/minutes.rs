@@ -1,6 +1,11 @@
 //! A series whose minutes vary much more than its means over three minutes, as Prometheus has them of a counter: the
 //! forecasts of a day cover nine tenths of the minutes, also across a restart.
 
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "seconds of a few weeks, and a random number"
+)]
+
 use std::{sync::Arc, time::Duration};
 
 use foretide::{
@@ -34,7 +39,7 @@ const SCRAPE: i64 = 15;
 fn demand(end: i64) -> f64 {
     let minute = end.div_euclid(60);
     // SplitMix64: every minute varies by itself.
-    let mut mixed = (minute as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = minute.cast_unsigned().wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     let fraction = (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64;
@@ -137,7 +142,7 @@ pub(crate) async fn are_covered(world: &World, prometheus: &Prometheus) {
     let cluster = KubeCluster::new(connection, &[], WriteGate::default(), Clock::system());
     let cluster = Arc::new(cluster);
     let watched = Arc::clone(&cluster);
-    let watches = tokio::spawn(async move { watched.run().await });
+    let task = tokio::spawn(async move { watched.run().await });
     eventually(TIMEOUT, "the cluster is watched", || async {
         cluster.is_current().then_some(()).ok_or("not yet")
     })
@@ -157,5 +162,5 @@ pub(crate) async fn are_covered(world: &World, prometheus: &Prometheus) {
         off += (first * 2.0 + started.off(&key, 600).await * 10.0) / 24.0;
     }
     assert!(off.abs() <= 0.02, "in a day: {off:.3}");
-    watches.abort();
+    task.abort();
 }
