@@ -253,15 +253,15 @@ impl HistoryArgs {
         let values = self.samples(&source.reader, &query, name, reading).await?;
         let (recording, minutes) = match source.queries.resolution(&query) {
             Resolution::Minute => (Recording::new(values), None),
-            Resolution::Unknown => (Recording::of_means(values, &[]), None),
+            Resolution::Unknown => (Recording::of_means(&values, &[]), None),
             Resolution::Mean(by_minute) => {
                 let read = self.samples(&source.reader, &by_minute, name, reading);
                 // Without them there still are the means.
                 match read.await {
                     Ok(minutes) if minutes_are_usable(&minutes, &values) => {
-                        (Recording::of_means(values, &minutes), Some(by_minute))
+                        (Recording::of_means(&values, &minutes), Some(by_minute))
                     }
-                    _ => (Recording::of_means(values, &[]), None),
+                    _ => (Recording::of_means(&values, &[]), None),
                 }
             }
         };

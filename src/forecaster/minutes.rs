@@ -135,20 +135,20 @@ impl RawValues {
     /// The samples of a series with these values, of which these minutes were queried and measured live.
     pub(super) fn samples(
         &mut self,
-        values: Vec<Sample>,
-        queried: Vec<Sample>,
+        values: &[Sample],
+        queried: &[Sample],
         (live, live_match): (&LiveMinutes, LiveMatch),
         now: Timestamp,
     ) -> SeriesSamples {
         if let Some(has_returned) = self.returned.take() {
-            self.usable = minutes_are_usable(&queried, &values);
+            self.usable = minutes_are_usable(queried, values);
             if self.usable && has_returned {
                 self.query_at = now;
             }
         }
         let mut raw: Vec<Sample> = match &self.resolution {
             Resolution::Unknown => Vec::new(),
-            Resolution::Minute => values.clone(),
+            Resolution::Minute => values.to_vec(),
             Resolution::Mean(_) => {
                 let live = live.raw.iter().filter(|_| live_match.matches());
                 let queried = queried.iter().filter(|_| self.usable);

@@ -279,13 +279,13 @@ impl Refresher {
     ) -> Option<SeriesSamples> {
         let context = self.context(&live.values, now);
         let values = histories.cached_samples(&self.query, self.live_match, &context)?;
-        Some(self.with_raw(values, histories, live, now))
+        Some(self.with_raw(&values, histories, live, now))
     }
 
     /// The values with the raw ones that are known.
     pub(super) fn with_raw(
         &mut self,
-        values: Vec<Sample>,
+        values: &[Sample],
         histories: &HistoryCache,
         live: &LiveMinutes,
         now: Timestamp,
@@ -295,7 +295,7 @@ impl Refresher {
         let queried = queried.map(|query| histories.queried(query, &context));
         let live = (live, self.live_match);
         self.raw
-            .samples(values, queried.unwrap_or_default(), live, now)
+            .samples(values, &queried.unwrap_or_default(), live, now)
     }
 
     /// Whether raw values are to be queried now.

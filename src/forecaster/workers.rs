@@ -94,7 +94,7 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
             let raw = refresher.query_raw(reader, &self.history, now);
             let _timed_out = query.run(timeout(limit, raw)).await;
         }
-        let read = read.map(|values| refresher.with_raw(values, &self.history, &live, now));
+        let read = read.map(|values| refresher.with_raw(&values, &self.history, &live, now));
         let computation = self.computations.acquire(&namespace).await;
         Some(refresher.finish(read, computation, now).await)
     }

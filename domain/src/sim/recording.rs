@@ -51,7 +51,7 @@ impl Recording {
     /// Takes means over more than a minute in any order, and what is known of single minutes, which replaces the means of
     /// the same times.
     #[must_use]
-    pub fn of_means(means: Vec<Sample>, minutes: &[Sample]) -> Self {
+    pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
         let all = means.iter().chain(minutes);
         let all: BTreeMap<Timestamp, Sample> = all.map(|sample| (sample.at, *sample)).collect();
         let raw: BTreeSet<Timestamp> = minutes.iter().map(|sample| sample.at).collect();
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(raw(&Recording::new(samples.clone()), minute), own);
         assert_eq!(raw(&Recording::new(samples.clone()), STEP), []);
         let known = recording(&[(60, 7.0), (300, 0.0)]);
-        let means = Recording::of_means(samples, known.samples());
+        let means = Recording::of_means(&samples, known.samples());
         assert_eq!(raw(&means, minute), [(1, 7.0), (5, 0.0)]);
         assert_eq!(means.value_at(at(60)), Some(7.0));
         let coarse = recording(&[(0, 1.0), (300, 2.0), (600, 3.0)]);

@@ -18,7 +18,7 @@ use promql_parser::parser::{Call, Expr, MatrixSelector, VectorSelector};
 use super::{promql::Query, scope};
 use crate::ports::Resolution;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 /// Aggregations whose result is of the same minute as what they aggregate.
 const AGGREGATIONS: [&str; 5] = ["sum", "avg", "min", "max", "count"];
 /// Operators whose result is of the same minute as their operands. Comparisons would leave minutes out.

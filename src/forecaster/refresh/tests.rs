@@ -201,7 +201,7 @@ async fn refreshed_from(
             refresher.query_raw(reader, &histories, now).await;
         }
         let live = LiveMinutes::default();
-        let samples = values.map(|values| refresher.with_raw(values, &histories, &live, now));
+        let samples = values.map(|values| refresher.with_raw(&values, &histories, &live, now));
         let slot = slots.acquire(&refresher.namespace()).await;
         let mut outcome = refresher.finish(samples, slot, now).await;
         refresher = outcome.refresher.take().unwrap();
