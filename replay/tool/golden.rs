@@ -209,8 +209,9 @@ fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failur
             continue;
         };
         let (level, point) = model.point().ok_or("the model has no point forecast")?;
-        let peaks = answers.into_iter().map(|answer| answer.peak);
-        let seen = [level, point].into_iter().chain(peaks);
+        // The promised value follows its coverage, which the first version did not.
+        let upper = answers.into_iter().map(|answer| answer.bounds.hold);
+        let seen = [level, point].into_iter().chain(upper);
         for ((worst, seen), golden) in worst.iter_mut().zip(seen).zip(row.iter().skip(3)) {
             worst.widen(seen, *golden);
         }

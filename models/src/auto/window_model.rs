@@ -16,6 +16,8 @@ use crate::series::count;
 const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model. Ten to twenty make no difference that is above the noise.
 const SOLVE_EVERY: i64 = 15;
+/// The same for the first version of the model, which golden files describe.
+const FIRST_VERSION_SOLVES_EVERY: i64 = 10;
 /// Minutes between two comparisons with persistence.
 const COMPARE_EVERY: i64 = 240;
 /// Minutes between two renewals of the margin whose coverage is followed.
@@ -99,7 +101,12 @@ impl WindowModel {
         if let Some(made_at) = now.checked_sub(self.window.to + 1) {
             self.learn_from(view, made_at);
         }
-        if now.is_multiple_of(view.grid.minutes(SOLVE_EVERY)) {
+        let every = if self.minutes_before {
+            SOLVE_EVERY
+        } else {
+            FIRST_VERSION_SOLVES_EVERY
+        };
+        if now.is_multiple_of(view.grid.minutes(every)) {
             self.sound = self.ridge.solve();
         }
     }
