@@ -46,7 +46,7 @@ impl Faults {
     /// One row per fault.
     pub(crate) fn table(&self) -> Result<String, Error> {
         let mut text = format!(
-            "\n**Faults: auto on histories with holes, q = 0.9, S = {START_UP}; seed {SEED}**\n\n\
+            "\n**Faults: auto on histories with holes, q = 0.93, S = {START_UP}; seed {SEED}**\n\n\
              | fault | U of the HPA alone % | U % | added by the fault, points | RH |\n|---|---|---|---|---|\n"
         );
         for (at, fault) in FAULTS.iter().enumerate() {

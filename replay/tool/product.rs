@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The quantile of all forecasts.
-const QUANTILE: f64 = 0.9;
+const QUANTILE: f64 = 0.93;
 
 /// A forecaster of the crate as a candidate, asked every minute.
 #[derive(Debug)]
