@@ -194,6 +194,15 @@ fn a_source_is_reported_with_what_its_value_asks_for_and_what_holds_the_count() 
             "8 replicas: the forecast for load (8.6 over the next 60 min at 1 per replica) asks for 9, \
              which is within the tolerance of 8, above observed 4",
         ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 2).message(), want);
+    }
+}
+
+#[test]
+fn the_count_of_a_forecast_can_be_followed() {
+    let table = [
         (
             Scenario {
                 forecast: vec![Some(7.2)],

@@ -152,7 +152,7 @@ impl Scenario {
         self.outage.get(tick).copied().unwrap_or(false)
     }
 
-    fn details(&self) -> Option<ForecastDetails> {
+    fn details() -> Option<ForecastDetails> {
         let minute = SignedDuration::from_mins(1);
         let path = Forecast::new("auto", at(0), minute, vec![0.0; 90], Timestamp::MAX).ok()?;
         Some(ForecastDetails::of(&path, LeadTime::of(None, None), 0.0))
@@ -172,7 +172,7 @@ impl Scenario {
                 ..Predicted::of(value, target)
             })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query returned no samples"));
-        let details = outcome.as_ref().ok().and(self.details());
+        let details = outcome.as_ref().ok().and(Self::details());
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,
