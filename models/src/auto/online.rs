@@ -217,7 +217,7 @@ impl OnlineModel {
     /// Changes the price of [`ServiceLevel::Priced`].
     pub fn set_price(&mut self, price: f64) {
         if let ServiceLevel::Priced { price: before, .. } = &mut self.service_level {
-            *before = price;
+            *before = Some(price);
             if let Some(learner) = &mut self.learner {
                 learner.set_price(price);
             }

@@ -22,9 +22,10 @@ pub enum ServiceLevel {
     },
     /// The quantile at which another replica saves as much as it costs, at a price that many series share.
     Priced {
-        /// The share of minutes that a replica must save to be worth asking for, until
-        /// [`Forecaster::set_price`](crate::Forecaster::set_price) changes it.
-        price: f64,
+        /// The share of minutes that a replica must save to be worth asking for, as
+        /// [`SharedPrice`](super::SharedPrice) finds it and
+        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, the quantile is 0.9.
+        price: Option<f64>,
         /// As above.
         per_replica: Option<f64>,
     },
@@ -73,14 +74,14 @@ impl ServiceLevel {
 
 impl TradeOffs {
     /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
-    /// short share and the price of its replicas.
+    /// short share and the price of its replicas, and of equal ones the fewest replicas.
     #[must_use]
     pub fn at_price(&self, price: f64) -> f64 {
         let total = |level: &&TradeOff| level.short + price * level.replicas;
-        let best = self
-            .levels
-            .iter()
-            .min_by(|a, b| total(a).total_cmp(&total(b)));
+        let best = self.levels.iter().min_by(|a, b| {
+            let by_total = total(a).total_cmp(&total(b));
+            by_total.then(a.replicas.total_cmp(&b.replicas))
+        });
         best.map_or(QuantileSelector::INITIAL, |level| level.quantile)
     }
 }
@@ -109,7 +110,7 @@ impl Quantile {
     /// Changes the price, if the quantile is chosen by one.
     pub(super) fn set_price(&mut self, price: f64) {
         if let Self::Selected(selector) = self {
-            selector.set_goal(Goal::Price(price));
+            selector.set_goal(Goal::Price(Some(price)));
         }
     }
 
