@@ -33,6 +33,8 @@ pub struct WorkloadFacts {
     pub lead_time: Option<SignedDuration>,
     /// The demand that one replica is meant to carry, in the unit of the history.
     pub per_replica: Option<f64>,
+    /// Whether the forecasts of its namespace share a budget, which then chooses the quantile that the spec does not.
+    pub shares_budget: bool,
 }
 
 /// Converts the settings of the forecaster.
@@ -53,6 +55,7 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     let inner = named(&asked, block.clone())?;
     let quantile = match service_level {
         auto::ServiceLevel::Quantile(quantile) => quantile,
+        auto::ServiceLevel::Priced { .. } => QUANTILE,
         auto::ServiceLevel::UnderProvisioned { percent, .. } => {
             let expected = "unset: only auto chooses its own quantile";
             let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
@@ -159,7 +162,16 @@ fn service_level(
         return Err(Violation::new(field, quantile.to_string(), "0.5 to 0.999"));
     }
     let Some(percent) = prediction.max_under_provisioned_percent else {
-        return Ok(auto::ServiceLevel::Quantile(quantile));
+        return Ok(match facts.per_replica {
+            // Without it, its replicas cannot be added to those of others.
+            Some(_) if facts.shares_budget && prediction.quantile.is_none() => {
+                auto::ServiceLevel::Priced {
+                    price: None,
+                    per_replica: facts.per_replica,
+                }
+            }
+            _ => auto::ServiceLevel::Quantile(quantile),
+        });
     };
     let expected = if prediction.quantile.is_some() {
         "unset while spec.prediction.quantile is set, because each of them chooses the quantile"

@@ -243,6 +243,7 @@ fn built(
     let known = WorkloadFacts {
         lead_time: Some(start_up),
         per_replica,
+        shares_budget: false,
     };
     validation::algorithm(prediction, known)
         .and_then(validation::build)

@@ -147,6 +147,7 @@ impl ForecastWorld {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
                 targets: targets(),
+                cost_limits: CostLimits::default(),
                 telemetry: Arc::clone(&telemetry),
             },
         );
