@@ -12,12 +12,16 @@ use std::{
 
 use foretide_models::{
     Algorithm,
-    auto::{Config, ServiceLevel, SharedPrice, TradeOffs},
+    auto::{SharedPrice, TradeOffs},
 };
 use jiff::SignedDuration;
 
 use super::series_key::SeriesKey;
-use crate::{api::validation::CostLimits, clock::Monotonic, telemetry::BudgetGauges};
+use crate::{
+    api::validation::{self, CostLimits},
+    clock::Monotonic,
+    telemetry::BudgetGauges,
+};
 
 /// How long a price is kept while the series of its namespace stay the same: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
@@ -41,14 +45,6 @@ struct Shared {
     due_at: Monotonic,
 }
 
-/// Whether an algorithm buys replicas at the price of a budget.
-pub(super) fn is_priced(algorithm: &Algorithm) -> bool {
-    let Algorithm::Auto(Config { service_level, .. }) = algorithm else {
-        return false;
-    };
-    matches!(service_level, ServiceLevel::Priced { .. })
-}
-
 // === impl Budgets ===
 
 impl Budgets {
@@ -67,7 +63,7 @@ impl Budgets {
     /// What a forecast with this algorithm says about the origin of its quantile.
     pub(super) fn note(&self, namespace: &str, algorithm: &Algorithm) -> Option<Arc<str>> {
         let percent = self.limits.percent(namespace)?;
-        if !is_priced(algorithm) {
+        if !validation::is_priced(algorithm) {
             return None;
         }
         let note = format!(
@@ -114,5 +110,95 @@ impl Budgets {
             price: shared.price.price,
             cost_percent: shared.price.cost_percent,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use foretide_models::auto::TradeOff;
+
+    use super::*;
+
+    /// A series that saves `saved` of its minutes for two replicas more than its ten.
+    fn trade_offs(saved: f64) -> TradeOffs {
+        let level = |quantile, short, replicas| TradeOff {
+            quantile,
+            short,
+            replicas,
+        };
+        TradeOffs {
+            levels: vec![level(0.5, saved, 10.0), level(0.9, 0.0, 12.0)],
+            alone: 10.0,
+        }
+    }
+
+    fn key(uid: &str) -> SeriesKey {
+        SeriesKey {
+            uid: uid.into(),
+            metric: "resource.cpu".into(),
+        }
+    }
+
+    /// The prices after an update at `second`, where each series is of a namespace.
+    fn update(budgets: &mut Budgets, series: &[(&str, &str, f64)], second: u64) {
+        let known: Vec<_> = series
+            .iter()
+            .map(|(namespace, uid, saved)| (*namespace, key(uid), trade_offs(*saved)))
+            .collect();
+        let mut namespaces = BTreeMap::<Arc<str>, Measured<'_>>::new();
+        for (namespace, key, trade_offs) in &known {
+            let measured = namespaces.entry(Arc::from(*namespace)).or_default();
+            measured.insert(key, trade_offs);
+        }
+        budgets.update(
+            &namespaces,
+            Monotonic::after_origin(Duration::from_secs(second)),
+        );
+    }
+
+    fn budgets() -> Budgets {
+        Budgets::new(CostLimits::parse(["shop=10", "blog=10"]).unwrap())
+    }
+
+    #[test]
+    fn no_namespace_changes_the_price_of_another() {
+        let shop = [("shop", "web", 0.1), ("shop", "api", 0.01)];
+        let mut alone = budgets();
+        update(&mut alone, &shop, 0);
+        let mut beside = budgets();
+        let others = [
+            ("blog", "web", 0.5),
+            ("blog", "cache", 0.9),
+            ("wiki", "w", 0.7),
+        ];
+        update(&mut beside, &[&shop[..], &others].concat(), 0);
+        assert!(alone.price("shop").is_some_and(|price| price > 0.0));
+        assert_eq!(beside.price("shop"), alone.price("shop"));
+        assert_ne!(beside.price("blog"), alone.price("shop"));
+        assert_eq!(beside.price("wiki"), None);
+    }
+
+    #[test]
+    fn a_price_is_kept_for_five_minutes_unless_a_series_comes_or_leaves() {
+        let mut budgets = budgets();
+        update(
+            &mut budgets,
+            &[("shop", "web", 0.1), ("shop", "api", 0.01)],
+            0,
+        );
+        let first = budgets.price("shop");
+        let changed = [("shop", "web", 0.2), ("shop", "api", 0.02)];
+        update(&mut budgets, &changed, 299);
+        assert_eq!(budgets.price("shop"), first);
+        update(&mut budgets, &changed, 300);
+        let second = budgets.price("shop");
+        assert_ne!(second, first);
+        let more = [&changed[..], &[("shop", "cache", 0.05)]].concat();
+        update(&mut budgets, &more, 301);
+        assert_ne!(budgets.price("shop"), second);
+        update(&mut budgets, &[], 302);
+        assert_eq!(budgets.price("shop"), None);
     }
 }

@@ -19,12 +19,12 @@ use foretide_models::{
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, Id};
 
-use super::budget;
 use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
 use super::ingest::{self, Rejection};
 use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
+    api::validation::is_priced,
     clock::Monotonic,
     error::chain,
     ports::{HistoryError, HistoryReader},
@@ -246,10 +246,8 @@ impl SeriesRefresh {
 
     /// Ends a refresh: its refresher is back.
     pub(super) fn set_idle(&mut self, refresher: Box<Refresher>) {
-        let is_priced = budget::is_priced(&self.request.algorithm);
-        self.trade_offs = is_priced
-            .then(|| refresher.forecaster.trade_offs())
-            .flatten();
+        let trade_offs = refresher.forecaster.trade_offs();
+        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);
     }
 

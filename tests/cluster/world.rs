@@ -11,7 +11,7 @@ use std::{
 };
 
 use foretide::{
-    api::validation::TargetRules,
+    api::validation::{CostLimits, TargetRules},
     app,
     clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},

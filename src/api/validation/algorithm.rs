@@ -79,6 +79,15 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     }
 }
 
+/// Whether a forecaster buys replicas at the price of a budget.
+#[must_use]
+pub fn is_priced(algorithm: &Algorithm) -> bool {
+    let Algorithm::Auto(auto::Config { service_level, .. }) = algorithm else {
+        return false;
+    };
+    matches!(service_level, auto::ServiceLevel::Priced { .. })
+}
+
 /// Builds the forecaster of a spec whose workload has not been measured.
 ///
 /// # Errors
@@ -246,6 +255,16 @@ mod tests {
         let facts = |seconds| WorkloadFacts {
             lead_time: Some(SignedDuration::from_secs(seconds)),
             per_replica: Some(2.5),
+            ..WorkloadFacts::default()
+        };
+        let shared = |per_replica| WorkloadFacts {
+            per_replica,
+            shares_budget: true,
+            ..WorkloadFacts::default()
+        };
+        let priced = auto::ServiceLevel::Priced {
+            price: None,
+            per_replica: Some(2.5),
         };
         let objective = auto::ServiceLevel::UnderProvisioned {
             percent: 1.0,
@@ -265,6 +284,18 @@ mod tests {
             (
                 "{maxUnderProvisionedPercent: 1}",
                 facts(120),
+                automatic(120, objective),
+            ),
+            ("{}", shared(Some(2.5)), automatic(120, priced)),
+            ("{}", shared(None), automatic(120, usual)),
+            (
+                "{quantile: 0.95}",
+                shared(Some(2.5)),
+                automatic(120, auto::ServiceLevel::Quantile(0.95)),
+            ),
+            (
+                "{maxUnderProvisionedPercent: 1}",
+                shared(Some(2.5)),
                 automatic(120, objective),
             ),
         ] {

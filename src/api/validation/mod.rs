@@ -29,7 +29,7 @@ use foretide_domain::{
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, lead_time};
+pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, is_priced, lead_time};
 pub use cost_limits::{CostLimits, InvalidCostLimit};
 pub use duration::duration;
 pub use fleet::{FleetSpec, fleet};

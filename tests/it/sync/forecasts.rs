@@ -1,6 +1,7 @@
 //! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
 
 use foretide::{
+    api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
 };
@@ -10,6 +11,7 @@ use foretide_models::Sample;
 
 use super::*;
 
+mod budgets;
 mod fleets;
 mod tenants;
 
@@ -123,6 +125,11 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
+        Self::with_limits(prediction, CostLimits::default())
+    }
+
+    /// The same with limits on what forecasts cost.
+    fn with_limits(prediction: &str, cost_limits: CostLimits) -> Self {
         let fake = FakeCluster::default();
         fake.put(
             "web",
@@ -147,7 +154,7 @@ impl ForecastWorld {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
                 targets: targets(),
-                cost_limits: CostLimits::default(),
+                cost_limits,
                 telemetry: Arc::clone(&telemetry),
             },
         );
