@@ -8,7 +8,9 @@ use std::{
 
 use foretide::{
     ports::{CredentialExpiry, ServerHealth},
-    telemetry::{BudgetGauges, Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth},
+    telemetry::{
+        BudgetGauges, Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth,
+    },
 };
 use jiff::Timestamp;
 use promql_parser::{label::MatchOp, parser};

@@ -7,10 +7,28 @@
 //! saves. So the replicas of all change at these slopes only, and the price is between the last one that the budget
 //! allows and the first that it does not. Then no replica of one series would save more in another.
 
-use super::service_level::{TradeOff, TradeOffs};
-
 /// Slopes and counts that differ by less than this, as a fraction, are taken as equal.
 const EQUAL: f64 = 1e-6;
+
+/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TradeOffs {
+    /// By quantile, ascending.
+    pub levels: Vec<TradeOff>,
+    /// The replicas without a forecast: those of a plain HPA.
+    pub alone: f64,
+}
+
+/// What one quantile level would have had.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TradeOff {
+    /// The level.
+    pub quantile: f64,
+    /// The share of minutes with too few replicas, in `[0, 1]`.
+    pub short: f64,
+    /// The mean count of replicas, or of the demand that is provided for where it is not known what a replica carries.
+    pub replicas: f64,
+}
 
 /// The price that keeps many series within one budget, and what they take at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,8 +70,8 @@ impl SharedPrice {
     /// let bursty = TradeOffs { levels: vec![level(0.5, 0.030, 10.0), level(0.9, 0.002, 12.0)], alone: 10.0 };
     /// // Two replicas more are allowed, and the bursty one needs them.
     /// let shared = SharedPrice::within(10.0, [&steady, &bursty]).unwrap();
-    /// assert_eq!(steady.at_price(shared.price), 0.5);
-    /// assert_eq!(bursty.at_price(shared.price), 0.9);
+    /// assert_eq!(steady.at_price(shared.price), Some(0.5));
+    /// assert_eq!(bursty.at_price(shared.price), Some(0.9));
     /// ```
     #[must_use]
     pub fn within<'a>(
@@ -106,6 +124,18 @@ impl SharedPrice {
 // === impl TradeOffs ===
 
 impl TradeOffs {
+    /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
+    /// short share and the price of its replicas, and of equal ones the fewest replicas. `None` without levels.
+    #[must_use]
+    pub fn at_price(&self, price: f64) -> Option<f64> {
+        let total = |level: &&TradeOff| level.short + price * level.replicas;
+        let best = self.levels.iter().min_by(|a, b| {
+            let by_total = total(a).total_cmp(&total(b));
+            by_total.then(a.replicas.total_cmp(&b.replicas))
+        });
+        best.map(|level| level.quantile)
+    }
+
     /// The level with the fewest replicas; `None` if something is no number, or there is none.
     fn cheapest(&self) -> Option<TradeOff> {
         let finite = |level: &TradeOff| level.short.is_finite() && level.replicas.is_finite();
@@ -177,7 +207,7 @@ mod tests {
     /// The replicas and the short share of all at one price.
     fn at_price(series: &[TradeOffs], price: f64) -> (f64, f64) {
         let taken = series.iter().map(|one| {
-            let quantile = one.at_price(price);
+            let quantile = one.at_price(price).unwrap();
             let level = one.levels.iter().find(|l| l.quantile >= quantile).unwrap();
             (level.replicas, level.short)
         });

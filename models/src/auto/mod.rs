@@ -31,11 +31,11 @@ mod window_model;
 
 use jiff::SignedDuration;
 
-pub use self::budget::SharedPrice;
+pub use self::budget::{SharedPrice, TradeOff, TradeOffs};
 use self::learner::LEAST_MINUTES;
 pub use self::online::{DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin};
 use self::preprocess::Preprocessor;
-pub use self::service_level::{ServiceLevel, TradeOff, TradeOffs};
+pub use self::service_level::ServiceLevel;
 use self::window_model::PredictorState;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;

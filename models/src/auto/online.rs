@@ -4,11 +4,12 @@
 
 use jiff::SignedDuration;
 
+use super::budget::TradeOffs;
 use super::buffer::DemandBuffer;
 use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, Models, ScaleFit};
 use super::margins::REFRESHED_EVERY;
 use super::path::{ForecastPath, PathModel};
-use super::service_level::{Quantile, ServiceLevel, TradeOffs};
+use super::service_level::{Quantile, ServiceLevel};
 use super::view::{LookupCache, Scale, View, Window};
 use super::window_model::{PredictorState, WindowModel};
 use crate::conformal;

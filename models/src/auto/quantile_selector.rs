@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::service_level::{TradeOff, TradeOffs};
+use super::budget::{TradeOff, TradeOffs};
 use crate::forecast::{DemandBounds, KEPT_ABOVE};
 
 /// The quantiles to choose from.
@@ -131,9 +131,8 @@ impl QuantileSelector {
             }
             Goal::Price(price) => price
                 .zip(self.trade_offs())
-                .map_or(Self::INITIAL, |(price, trade_offs)| {
-                    trade_offs.at_price(price)
-                }),
+                .and_then(|(price, trade_offs)| trade_offs.at_price(price))
+                .unwrap_or(Self::INITIAL),
         }
     }
 

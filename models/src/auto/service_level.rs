@@ -1,5 +1,6 @@
 //! How much of the demand to provide for, and the quantile that follows from it.
 
+use super::budget::TradeOffs;
 use super::quantile_selector::{Goal, PerLevel, QuantileSelector, ReplicaTiming};
 use crate::forecast::DemandBounds;
 use crate::grid::Grid;
@@ -31,26 +32,6 @@ pub enum ServiceLevel {
     },
 }
 
-/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TradeOffs {
-    /// By quantile, ascending.
-    pub levels: Vec<TradeOff>,
-    /// The replicas without a forecast: those of a plain HPA.
-    pub alone: f64,
-}
-
-/// What one quantile level would have had.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TradeOff {
-    /// The level.
-    pub quantile: f64,
-    /// The share of minutes with too few replicas, in `[0, 1]`.
-    pub short: f64,
-    /// The mean count of replicas, or of the demand that is provided for where it is not known what a replica carries.
-    pub replicas: f64,
-}
-
 /// The quantile in use: fixed, or selected by its measured under-provisioning.
 #[derive(Debug, Clone)]
 pub(super) enum Quantile {
@@ -67,22 +48,6 @@ impl ServiceLevel {
             Self::Quantile(quantile) => quantile,
             Self::UnderProvisioned { .. } | Self::Priced { .. } => QuantileSelector::INITIAL,
         }
-    }
-}
-
-// === impl TradeOffs ===
-
-impl TradeOffs {
-    /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
-    /// short share and the price of its replicas, and of equal ones the fewest replicas.
-    #[must_use]
-    pub fn at_price(&self, price: f64) -> f64 {
-        let total = |level: &&TradeOff| level.short + price * level.replicas;
-        let best = self.levels.iter().min_by(|a, b| {
-            let by_total = total(a).total_cmp(&total(b));
-            by_total.then(a.replicas.total_cmp(&b.replicas))
-        });
-        best.map_or(QuantileSelector::INITIAL, |level| level.quantile)
     }
 }
 
