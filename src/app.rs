@@ -165,6 +165,7 @@ fn forecaster_setup(
         clock: clock.clone(),
         local_zone: config.local_zone.clone(),
         targets: Arc::clone(targets),
+        cost_limits: config.cost_limits.clone(),
         telemetry: Arc::clone(telemetry),
     }
 }

@@ -3,6 +3,7 @@
 //! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are removed. Callers
 //! pass finished values.
 
+mod budgets;
 mod conditions;
 mod fleets;
 mod logging;
@@ -26,10 +27,13 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use self::budgets::BudgetGauges;
 pub use self::fleets::MemberGauges;
 pub use self::logging::{BadFilter, start_logging};
 pub use self::watches::WatchHealth;
-use self::{conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers};
+use self::{
+    budgets::Budgets, conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers,
+};
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -153,6 +157,7 @@ pub struct Telemetry {
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     unreadable: Family<WatchLabels, Gauge>,
+    budgets: Budgets,
     conditions: Conditions,
     fleets: Fleets,
     progress: Progress,
@@ -208,6 +213,7 @@ impl Default for Telemetry {
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
             unreadable: Family::default(),
+            budgets: Budgets::default(),
             conditions: Conditions::default(),
             fleets: Fleets::default(),
             progress: Progress::default(),
@@ -275,6 +281,7 @@ impl Telemetry {
             self.unreadable.clone(),
         );
         self.register_forecasts(&mut registry);
+        self.budgets.register(&mut registry);
         self.conditions.register(&mut registry);
         self.fleets.register(&mut registry);
         self.progress.register(&mut registry);

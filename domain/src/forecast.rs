@@ -106,6 +106,16 @@ impl ForecastDetails {
             notes: notes.join("; "),
         }
     }
+
+    /// The same details with another remark for people.
+    #[must_use]
+    pub fn with_note(mut self, note: Option<&str>) -> Self {
+        let separator = if self.notes.is_empty() { "" } else { "; " };
+        for text in note.into_iter().flat_map(|note| [separator, note]) {
+            self.notes.push_str(text);
+        }
+        self
+    }
 }
 
 /// The time of the newest sample of a history, derived from how long its forecast is valid.

@@ -6,9 +6,12 @@
 //! CSV or Prometheus -----------------+         once as written, once as a plain HPA, once per quantile of a sweep
 //! ```
 //!
+//! Several autoscalers are run beside each other where they share a budget (`budget`).
+//!
 //! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is
 //! printed.
 
+mod budget;
 pub mod lab;
 mod page;
 mod panel;
@@ -77,6 +80,15 @@ pub struct BacktestArgs {
         default_missing_value = "0.5,0.7,0.8,0.9,0.95,0.99"
     )]
     pub sweep: Option<Quantiles>,
+    /// Let all autoscalers of the manifests share a budget: together at most so many percent more replicas than plain
+    /// HPAs. Each history names its autoscaler: --csv NAME=FILE or NAME/METRIC=FILE
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = budget::parse_percent,
+        conflicts_with_all = ["sweep", "fail_if", "compare"]
+    )]
+    pub max_cost_percent: Option<f64>,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
@@ -169,6 +181,9 @@ pub(super) fn run(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
     let screen = context.screen.with_ascii(args.ascii);
+    if let Some(percent) = args.max_cost_percent {
+        return budget::run(percent, args, context, progress);
+    }
     threshold::check(&args.fail_if, args.compare)?;
     let (setup, read) = BacktestSetup::read(args, context, progress)?;
     let comparison = Comparison {

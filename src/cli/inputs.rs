@@ -125,6 +125,38 @@ impl Inputs {
         Source::new(self, runtime)
     }
 
+    /// These inputs for each autoscaler of the manifests, or for the one that is selected. A history that names an
+    /// autoscaler, as `NAME=FILE` or `NAME/METRIC=FILE`, is of that one only; others are of every one.
+    ///
+    /// # Errors
+    /// A file cannot be read, or only once.
+    pub(super) fn each(&self) -> Result<Vec<Self>, Failure> {
+        if self.object.is_some() || self.name.is_some() {
+            return Ok(vec![self.clone()]);
+        }
+        if self.files.iter().any(|file| file.as_os_str() == "-") {
+            return Err(Failure::usage(
+                "-f -: expected files, which are read once for each autoscaler",
+            ));
+        }
+        let documents = documents(&self.files)?;
+        let ours = documents.iter();
+        let ours = ours.filter(|document| AutoscalerKind::Ehpa.matches(document));
+        let names: Vec<String> = ours.map(Document::name).collect();
+        if names.is_empty() {
+            return Ok(vec![self.clone()]);
+        }
+        let one = |name: &String| {
+            let csv = self.csv.iter();
+            Self {
+                name: Some(name.clone()),
+                csv: csv.filter_map(|flag| csv_of(flag, name, &names)).collect(),
+                ..self.clone()
+            }
+        };
+        Ok(names.iter().map(one).collect())
+    }
+
     /// The histories of files by metric; one that names no metric is the first metric's.
     ///
     /// # Errors
@@ -141,6 +173,22 @@ impl Inputs {
             History::read(metric, file, zone)
         })
     }
+}
+
+/// A `--csv` flag for the autoscaler `name`, without that name; `None` if it is of another one.
+fn csv_of(flag: &str, name: &str, all: &[String]) -> Option<String> {
+    let Some((key, file)) = flag.split_once('=') else {
+        return Some(flag.to_owned());
+    };
+    let (named, metric) = match key.split_once('/') {
+        Some((named, metric)) => (named, Some(metric)),
+        None => (key, None),
+    };
+    if !all.iter().any(|known| known == named) {
+        return Some(flag.to_owned());
+    }
+    let own = metric.map_or_else(|| file.to_owned(), |metric| format!("{metric}={file}"));
+    (named == name).then_some(own)
 }
 
 /// The histories that were given, each of the metric that it names, else of the first one.

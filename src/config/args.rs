@@ -144,6 +144,16 @@ pub struct ControllerArgs {
         value_delimiter = ','
     )]
     pub allow_target_kinds: Vec<String>,
+    /// How many percent more replicas the forecasts of a namespace may ask for than a plain HPA, all together, as
+    /// NAMESPACE=PERCENT, and *=PERCENT for all others; repeatable, or comma-separated. Without it, each forecast has the
+    /// quantile of its spec.
+    #[arg(
+        long,
+        env = "FORETIDE_MAX_COST_PERCENT",
+        value_name = "NAMESPACE=PERCENT",
+        value_delimiter = ','
+    )]
+    pub max_cost_percent: Vec<String>,
     /// How often every autoscaler is reconciled.
     #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
     pub sync_period: SignedDuration,

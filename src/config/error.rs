@@ -1,6 +1,10 @@
 //! Why a configuration cannot be used.
 
-use crate::{api::validation::InvalidTargetKind, leadership::WRITE_TIME, ports::ServerError};
+use crate::{
+    api::validation::{InvalidCostLimit, InvalidTargetKind},
+    leadership::WRITE_TIME,
+    ports::ServerError,
+};
 
 /// A flag with an invalid value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -42,6 +46,9 @@ pub enum ConfigError {
     /// A kind of targets cannot be read.
     #[error("--allow-target-kinds: {0}")]
     TargetKind(InvalidTargetKind),
+    /// A limit on the cost of forecasts cannot be read.
+    #[error("--max-cost-percent: {0}")]
+    CostLimit(InvalidCostLimit),
     /// A lease could expire while its holder may still write.
     #[error(
         "--leader-elect-lease-duration must be whole seconds and longer than --leader-elect-renew-deadline, \

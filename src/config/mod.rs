@@ -50,7 +50,7 @@ pub use self::{
     servers::ServerSections,
 };
 use crate::{
-    api::validation::{TargetKind, TargetRules},
+    api::validation::{CostLimits, TargetKind, TargetRules},
     leadership::{Timing, WRITE_TIME},
     ports::HistoryServer,
 };
@@ -125,6 +125,8 @@ pub struct Config {
     pub page_memory: usize,
     /// Which targets are scaled. In a cluster, the controller denies its own namespace too.
     pub targets: TargetRules,
+    /// What the forecasts of a namespace may cost together.
+    pub cost_limits: CostLimits,
     /// Time between two decisions about one object.
     pub sync_period: SignedDuration,
     /// The zone that `Local` names.
@@ -203,6 +205,7 @@ impl TryFrom<ControllerArgs> for Config {
                 denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
                 allowed_kinds: target_kinds(args.allow_target_kinds)?,
             },
+            cost_limits: cost_limits(args.max_cost_percent)?,
             sync_period: positive("sync-period", args.sync_period)?,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
             settings,
@@ -303,6 +306,12 @@ fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError
     kinds
         .collect::<Result<_, _>>()
         .map_err(ConfigError::TargetKind)
+}
+
+/// An empty value, as an empty variable gives it, is none.
+fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
+    let given = values.into_iter().filter(|value| !value.is_empty());
+    CostLimits::parse(given).map_err(ConfigError::CostLimit)
 }
 
 fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {

@@ -117,6 +117,7 @@ impl DemandHistory {
         Some(WorkloadFacts {
             lead_time,
             per_replica: series.and_then(|series| series.per_replica),
+            shares_budget: false,
         })
     }
 

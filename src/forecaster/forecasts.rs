@@ -24,6 +24,8 @@ struct ForecastEntry {
     forecast: Option<Arc<Forecast>>,
     lead_time: Option<LeadTime>,
     failure: Option<Refused>,
+    /// What is said of each forecast.
+    note: Option<Arc<str>>,
 }
 
 /// The forecasts in force, by series.
@@ -51,22 +53,31 @@ impl Forecasts {
 
     /// Replaces the forecast of a series.
     pub fn replace(&self, key: SeriesKey, forecast: Forecast, lead_time: LeadTime) {
-        let entry = ForecastEntry {
-            forecast: Some(Arc::new(forecast)),
-            lead_time: Some(lead_time),
-            failure: None,
-        };
-        self.write(|entries| entries.insert(key, entry));
+        let forecast = Arc::new(forecast);
+        self.write(|entries| {
+            let entry = entries.entry(key).or_default();
+            entry.lead_time = Some(lead_time);
+            entry.failure = None;
+            entry.forecast.replace(forecast)
+        });
+    }
+
+    /// Sets what is said of each forecast of a series.
+    pub fn annotate(&self, key: SeriesKey, note: Option<Arc<str>>) {
+        self.write(|entries| {
+            let entry = entries.entry(key).or_default();
+            std::mem::replace(&mut entry.note, note)
+        });
     }
 
     /// Removes the forecast of a series, because its history allows none.
     pub fn withdraw(&self, key: SeriesKey, refused: Refused) {
-        let entry = ForecastEntry {
-            forecast: None,
-            lead_time: None,
-            failure: Some(refused),
-        };
-        self.write(|entries| entries.insert(key, entry));
+        self.write(|entries| {
+            let entry = entries.entry(key).or_default();
+            entry.failure = Some(refused);
+            entry.lead_time = None;
+            entry.forecast.take()
+        });
     }
 
     /// Records why a forecast could not be refreshed; the one in force stays until it expires.
@@ -121,7 +132,8 @@ impl Forecasts {
             (Some(forecast), Some(lead_time)) if now <= forecast.valid_until() => {
                 let censored = self.demand_history.censored_percent(key);
                 let details = ForecastDetails::of(&forecast, lead_time, censored);
-                Ok((forecast, details))
+                let note = entry.note.as_deref();
+                Ok((forecast, details.with_note(note)))
             }
             (expired, _) => Err(entry.failure.unwrap_or_else(|| missing(expired.is_some()))),
         }

@@ -5,6 +5,7 @@
 //!                                                                             |
 //!                 syncs <- forecasts (the table) <----------------------------+
 //!                             `-> publish (TimeSeriesPrediction objects)
+//! budget: what each series measured -> one price per namespace -> refresh
 //! ```
 //!
 //! A pass every few seconds starts the refreshes that are due, records those that have finished, and has them published.
@@ -12,6 +13,7 @@
 //! the table of [`forecasts`], so a slow Prometheus delays no decision. Workers and writes have `slots` that namespaces
 //! share. Proposing replicas from a forecast is `domain::forecast`'s.
 
+mod budget;
 pub mod demand_history;
 pub mod forecasts;
 pub mod history;
@@ -27,7 +29,7 @@ mod unit_change;
 mod workers;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -43,6 +45,7 @@ use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use self::{
+    budget::{Budgets, Measured},
     forecasts::Forecasts,
     publish::{Publisher, Queue},
     refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
@@ -53,7 +56,7 @@ pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
 use crate::{
     api::{
         autoscaler::Autoscaler,
-        validation::{self, TargetRules},
+        validation::{self, CostLimits, TargetRules},
     },
     clock::{Clock, ClockReading, Monotonic},
     error::chain,
@@ -85,6 +88,8 @@ pub struct ForecasterSetup {
     pub local_zone: Zone,
     /// Which targets are scaled; the demand of others is not forecast.
     pub targets: Arc<TargetRules>,
+    /// What the forecasts of a namespace may cost together.
+    pub cost_limits: CostLimits,
     /// Counts refusals and rejected samples.
     pub telemetry: Arc<Telemetry>,
 }
@@ -103,6 +108,7 @@ pub struct Forecaster<C, H, Q> {
     /// What the request of each series was last built from, also where it was refused.
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: HashMap<SeriesKey, SeriesRefresh>,
+    budgets: Budgets,
     publisher: Publisher<C>,
     /// The clocks at the last pass.
     clocks: ClockReading,
@@ -140,6 +146,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             cluster,
             workers: Arc::new(workers),
             clocks: setup.clock.reading(),
+            budgets: Budgets::new(setup.cost_limits.clone()),
             setup,
             forecasts,
             sources: HashMap::new(),
@@ -186,6 +193,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
         let sources = self.update_sources();
         self.update_series(&sources, now.monotonic());
+        self.update_prices(now.monotonic());
         self.start_due(now.monotonic());
         self.record_results().await;
         self.publish_servers();
@@ -279,12 +287,19 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         {
             return;
         }
-        let inputs = self.inputs_of(source, series, facts.unwrap_or_default());
+        let facts = validation::WorkloadFacts {
+            shares_budget: self.budgets.has(source.namespace()),
+            ..facts.unwrap_or_default()
+        };
+        let inputs = self.inputs_of(source, series, facts);
         // An object without a generation may have changed without a sign of it.
         if inputs.generation.is_some() && self.inputs.get(&key) == Some(&inputs) {
             return;
         }
         let request = self.request(source, series, &inputs);
+        let algorithm = request.as_ref().ok().map(|(request, _)| &request.algorithm);
+        let note = algorithm.and_then(|it| self.budgets.note(source.namespace(), it));
+        self.forecasts.annotate(key.clone(), note);
         let updated = request
             .and_then(|(request, forecaster)| self.update_refresh(&key, request, forecaster, now));
         if let Err(refused) = updated {
@@ -317,6 +332,22 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             }
         }
         Ok(())
+    }
+
+    /// Computes the prices that are due, from what the series measured, and passes them on.
+    fn update_prices(&mut self, now: Monotonic) {
+        let mut namespaces = BTreeMap::<_, Measured<'_>>::new();
+        for (key, refresh) in &self.refreshes {
+            if let Some(trade_offs) = refresh.trade_offs() {
+                let measured = namespaces.entry(refresh.namespace()).or_default();
+                measured.insert(key, trade_offs);
+            }
+        }
+        self.budgets.update(&namespaces, now);
+        for refresh in self.refreshes.values_mut() {
+            refresh.set_price(self.budgets.price(&refresh.namespace()));
+        }
+        self.setup.telemetry.set_budgets(self.budgets.gauges());
     }
 
     fn inputs_of(

@@ -13,7 +13,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason};
-use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series};
+use foretide_models::{
+    Algorithm, Forecast, ForecastError, Forecaster, Sample, Series, auto::TradeOffs,
+};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, Id};
 
@@ -24,6 +26,7 @@ use super::minutes::{RawValues, SeriesSamples};
 use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
+    api::validation::is_priced,
     clock::Monotonic,
     error::chain,
     ports::{HistoryError, HistoryReader, Resolution},
@@ -61,6 +64,10 @@ pub(super) struct SeriesRefresh {
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
+    /// The price that its namespace has.
+    price: Option<f64>,
+    /// What its forecaster measured up to the last refresh.
+    trade_offs: Option<TradeOffs>,
     state: RefreshState,
 }
 
@@ -145,6 +152,8 @@ impl SeriesRefresh {
             due_at: now,
             failures: 0,
             refresh_period: forecaster.refresh_period(),
+            price: None,
+            trade_offs: None,
             state: RefreshState::Idle(Box::new(Refresher {
                 algorithm: request.algorithm.clone(),
                 horizon: request.horizon,
@@ -186,6 +195,21 @@ impl SeriesRefresh {
         self.request.lead_time
     }
 
+    /// The namespace of the object that it forecasts for.
+    pub(super) fn namespace(&self) -> Arc<str> {
+        self.query.namespace()
+    }
+
+    /// What each quantile would have cost and saved, if the series shares a budget.
+    pub(super) fn trade_offs(&self) -> Option<&TradeOffs> {
+        self.trade_offs.as_ref()
+    }
+
+    /// Sets the price for the refreshes to come.
+    pub(super) fn set_price(&mut self, price: Option<f64>) {
+        self.price = price;
+    }
+
     /// Whether `request` reads the same history.
     pub(super) fn has_same_queries(&self, request: &RefreshRequest) -> bool {
         self.request.parts == request.parts
@@ -220,6 +244,9 @@ impl SeriesRefresh {
         self.state = match std::mem::replace(&mut self.state, RefreshState::Starting) {
             RefreshState::Idle(mut refresher) => {
                 refresher.idle.clone_from(&self.request.idle);
+                if let Some(price) = self.price {
+                    refresher.forecaster.set_price(price);
+                }
                 RefreshState::Running(AbortOnDrop(spawn(refresher)))
             }
             running => running,
@@ -233,6 +260,8 @@ impl SeriesRefresh {
 
     /// Ends a refresh: its refresher is back.
     pub(super) fn set_idle(&mut self, refresher: Box<Refresher>) {
+        let trade_offs = refresher.forecaster.trade_offs();
+        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);
     }
 

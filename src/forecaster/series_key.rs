@@ -1,7 +1,7 @@
 //! The key of a series: the object that it belongs to and the metric.
 
 /// Identifies a series.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesKey {
     /// UID of the autoscaler, or what [`SeriesKey::of_member`] makes of it.
     pub uid: String,

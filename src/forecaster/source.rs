@@ -121,6 +121,10 @@ impl ForecastSource {
         self.autoscaler.uid()
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        self.autoscaler.namespace()
+    }
+
     pub(super) fn generation(&self) -> Option<i64> {
         self.autoscaler.generation()
     }

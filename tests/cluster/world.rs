@@ -11,7 +11,7 @@ use std::{
 };
 
 use foretide::{
-    api::validation::TargetRules,
+    api::validation::{CostLimits, TargetRules},
     app,
     clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
@@ -363,6 +363,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
         targets: TargetRules::default(),
         object_metrics: true,
         page_memory: 16 << 20,
+        cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
         access: KubeAccess::Kubeconfig {

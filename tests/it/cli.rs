@@ -5,6 +5,7 @@
 
 mod ahead;
 mod bad_input;
+mod budget;
 mod config;
 mod fleet;
 mod prometheus;

@@ -8,7 +8,9 @@ use std::{
 
 use foretide::{
     ports::{CredentialExpiry, ServerHealth},
-    telemetry::{Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth},
+    telemetry::{
+        BudgetGauges, Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth,
+    },
 };
 use jiff::Timestamp;
 use promql_parser::{label::MatchOp, parser};
@@ -155,6 +157,11 @@ fn telemetry() -> Telemetry {
         credential_problem: None,
     };
     telemetry.set_servers(&[server], Timestamp::UNIX_EPOCH);
+    telemetry.set_budgets([BudgetGauges {
+        namespace: "shop",
+        price: 0.01,
+        cost_percent: 12.0,
+    }]);
     telemetry.set_slow_namespaces(&["shop".into()].into());
     telemetry
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use foretide_models::{Forecast, Forecaster, Prediction, Series};
+use foretide_models::{Forecast, Forecaster, Prediction, Series, auto::TradeOffs};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{MINUTE, RecordedMetric};
@@ -81,6 +81,18 @@ impl<'a> MetricForecaster<'a> {
     /// Asks for paths of at least this length.
     pub(super) fn set_least_length(&mut self, ahead: SignedDuration) {
         self.ahead = ahead;
+    }
+
+    /// What each quantile would have had so far, if the forecaster measures it.
+    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+        self.forecaster.as_ref()?.trade_offs()
+    }
+
+    /// Changes the price at which the forecaster buys replicas, if it was configured with one.
+    pub(super) fn set_price(&mut self, price: f64) {
+        if let Some(forecaster) = &mut self.forecaster {
+            forecaster.set_price(price);
+        }
     }
 
     /// The forecast at `now` for these pods.

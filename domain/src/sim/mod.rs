@@ -19,7 +19,7 @@ mod pods;
 mod recording;
 mod score;
 
-use foretide_models::{Forecast, Forecaster, Prediction};
+use foretide_models::{Forecast, Forecaster, Prediction, auto::TradeOffs};
 use jiff::{SignedDuration, Timestamp};
 
 pub use ahead::{Ahead, ExpectedMinute, ForecastAhead};
@@ -235,6 +235,19 @@ impl<'a> Run<'a> {
         };
         self.now = now.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
         (minute, decision)
+    }
+
+    /// What each quantile would have had so far, of each metric whose forecaster measures it.
+    pub fn trade_offs(&self) -> impl Iterator<Item = TradeOffs> + '_ {
+        let all = self.forecasters.iter();
+        all.filter_map(MetricForecaster::trade_offs)
+    }
+
+    /// Changes the price at which forecasters buy replicas, of those that were configured with one.
+    pub fn set_price(&mut self, price: f64) {
+        for forecaster in &mut self.forecasters {
+            forecaster.set_price(price);
+        }
     }
 
     /// The forecast of the first metric that was made last.

@@ -14,6 +14,7 @@
 //! Features and constants are those of a study on 48 workload traces. `docs/forecasting-measured.md` shows the results
 //! of this code on the public ones among them, and how to reproduce them.
 
+mod budget;
 mod buffer;
 mod features;
 mod learner;
@@ -30,10 +31,11 @@ mod window_model;
 
 use jiff::SignedDuration;
 
+pub use self::budget::{SharedPrice, TradeOff, TradeOffs};
 use self::learner::LEAST_MINUTES;
 pub use self::online::{DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin};
 use self::preprocess::Preprocessor;
-pub use self::service_level::{ServiceLevel, TradeOff, TradeOffs};
+pub use self::service_level::ServiceLevel;
 use self::window_model::PredictorState;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;
@@ -136,9 +138,6 @@ impl Auto {
                     expected,
                 ));
             }
-            ServiceLevel::Priced { price, .. } if !(price >= 0.0 && price.is_finite()) => {
-                return Err(ConfigError::new("price", price, "at least 0"));
-            }
             ServiceLevel::Quantile(_)
             | ServiceLevel::UnderProvisioned { .. }
             | ServiceLevel::Priced { .. } => {}
@@ -198,7 +197,7 @@ impl Forecaster for Auto {
 
     fn set_price(&mut self, price: f64) {
         if let ServiceLevel::Priced { price: before, .. } = &mut self.config.service_level {
-            *before = price;
+            *before = Some(price);
         }
         if let Some(preprocessor) = &mut self.preprocessor {
             preprocessor.set_price(price);

@@ -4,11 +4,12 @@
 
 use jiff::SignedDuration;
 
+use super::budget::TradeOffs;
 use super::buffer::DemandBuffer;
 use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, Models, ScaleFit};
 use super::margins::REFRESHED_EVERY;
 use super::path::{ForecastPath, PathModel};
-use super::service_level::{Quantile, ServiceLevel, TradeOffs};
+use super::service_level::{Quantile, ServiceLevel};
 use super::view::{LookupCache, Scale, View, Window};
 use super::window_model::{PredictorState, WindowModel};
 use crate::conformal;
@@ -217,7 +218,7 @@ impl OnlineModel {
     /// Changes the price of [`ServiceLevel::Priced`].
     pub fn set_price(&mut self, price: f64) {
         if let ServiceLevel::Priced { price: before, .. } = &mut self.service_level {
-            *before = price;
+            *before = Some(price);
             if let Some(learner) = &mut self.learner {
                 learner.set_price(price);
             }

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::service_level::{TradeOff, TradeOffs};
+use super::budget::{TradeOff, TradeOffs};
 use crate::forecast::{DemandBounds, KEPT_ABOVE};
 
 /// The quantiles to choose from.
@@ -18,7 +18,7 @@ pub(super) const QUANTILE_LEVELS: [f64; 15] = [
 ];
 /// The half-life of evidence, in days.
 const HALF_LIFE_DAYS: f64 = 7.0;
-/// Days of evidence before a limit is compared with.
+/// Days of evidence before short minutes are compared, with a limit or with a price.
 const LEAST_DAYS: f64 = 0.9;
 /// Days of evidence that the prior counts for.
 const PRIOR_DAYS: f64 = 0.5;
@@ -35,8 +35,8 @@ pub(super) type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
 pub(super) enum Goal {
     /// The lowest quantile whose short minutes are at most this share of all.
     AtMost(f64),
-    /// The least sum of the short share and this price times the replicas.
-    Price(f64),
+    /// The least sum of the short share and this price times the replicas; the initial quantile while it has none.
+    Price(Option<f64>),
 }
 
 /// How replica counts take effect, in steps.
@@ -104,41 +104,61 @@ impl QuantileSelector {
 
     /// Records the demand of the last step, and the bounds of the coming windows at each quantile level.
     pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
-        self.evidence = self.retention * self.evidence + 1.0;
         let (size, timing, retention) = (self.per_replica, self.timing, self.retention);
+        // Without a forecast all levels are alike, which says nothing about them.
+        let is_evidence = bounds.iter().any(Option::is_some);
+        if is_evidence {
+            self.evidence = retention * self.evidence + 1.0;
+        }
         let levels = self.levels.iter_mut().zip(bounds.iter().copied());
         for (level, bounds) in levels.chain([(&mut self.alone, None)]) {
-            level.count_short(demand, size, retention);
+            let is_short = level.is_short(demand, size);
             level.decide(demand, bounds, size, timing);
-            level.count_replicas(retention);
+            if is_evidence {
+                level.count(is_short, retention);
+            }
         }
     }
 
     /// The quantile in use.
     pub(super) fn quantile(&self) -> f64 {
         match self.goal {
-            Goal::AtMost(_) if self.evidence < LEAST_DAYS * self.timing.day => Self::INITIAL,
+            Goal::AtMost(_) if !self.has_evidence() => Self::INITIAL,
             Goal::AtMost(share) => {
                 let mut kept = QUANTILE_LEVELS.iter().zip(&self.levels);
                 let found = kept.find(|(_, level)| level.short / self.evidence <= share);
                 found.map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q)
             }
-            Goal::Price(price) => self
-                .trade_offs()
-                .map_or(Self::INITIAL, |trade_offs| trade_offs.at_price(price)),
+            Goal::Price(price) => price
+                .zip(self.trade_offs())
+                .and_then(|(price, trade_offs)| trade_offs.at_price(price))
+                .unwrap_or(Self::INITIAL),
         }
     }
 
-    /// What each level would have had; `None` before the first step.
+    /// What each level would have had; `None` before the first forecast. Until there is enough evidence, its short
+    /// minutes are those of the prior alone.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         if self.evidence <= 0.0 {
             return None;
         }
         let prior = PRIOR_DAYS * self.timing.day;
-        let of_level = |(quantile, level): (&f64, &VirtualAutoscaler)| TradeOff {
-            quantile: *quantile,
-            short: (level.short + prior * PRIOR_SHORT * (1.0 - quantile)) / (self.evidence + prior),
-            replicas: level.replicas / self.evidence,
+        let evidence = if self.has_evidence() {
+            self.evidence
+        } else {
+            0.0
+        };
+        let of_level = |(quantile, level): (&f64, &VirtualAutoscaler)| {
+            let known = if self.has_evidence() {
+                level.short
+            } else {
+                0.0
+            };
+            TradeOff {
+                quantile: *quantile,
+                short: (known + prior * PRIOR_SHORT * (1.0 - quantile)) / (evidence + prior),
+                replicas: level.replicas / self.evidence,
+            }
         };
         Some(TradeOffs {
             levels: QUANTILE_LEVELS
@@ -148,6 +168,10 @@ impl QuantileSelector {
                 .collect(),
             alone: self.alone.replicas / self.evidence,
         })
+    }
+
+    fn has_evidence(&self) -> bool {
+        self.evidence >= LEAST_DAYS * self.timing.day
     }
 
     /// Bytes kept on the heap.
@@ -160,12 +184,11 @@ impl QuantileSelector {
 // === impl VirtualAutoscaler ===
 
 impl VirtualAutoscaler {
-    /// Compares the demand of the last step with what served then: the least count since `lead` steps before.
-    fn count_short(&mut self, demand: f64, size: Option<f64>, retention: f64) {
+    /// Whether the demand of the last step exceeded what served then: the least count since `lead` steps before.
+    fn is_short(&self, demand: f64, size: Option<f64>) -> bool {
         let serving = self.asked.iter().copied().reduce(f64::min);
         let capacity = serving.map_or(f64::INFINITY, |count| count * size.unwrap_or(1.0));
-        let is_short = demand > (1.0 + TOLERANCE) * capacity;
-        self.short = retention * self.short + f64::from(u8::from(is_short));
+        demand > (1.0 + TOLERANCE) * capacity
     }
 
     /// Decides the next count: the higher of what the HPA and what the forecast ask for.
@@ -196,8 +219,10 @@ impl VirtualAutoscaler {
         push(&mut self.asked, stabilized, timing.lead + 1);
     }
 
-    fn count_replicas(&mut self, retention: f64) {
+    /// Counts the last step and the replicas that are asked for.
+    fn count(&mut self, is_short: bool, retention: f64) {
         let asked = self.asked.back().copied().unwrap_or(0.0);
+        self.short = retention * self.short + f64::from(u8::from(is_short));
         self.replicas = retention * self.replicas + asked;
     }
 }
@@ -251,7 +276,7 @@ mod tests {
         // The replica from k to k + 1 saves one short step in 2^(k+2), and a rising demand makes the HPA ask for a few.
         let mut selector = selector(Goal::AtMost(0.0));
         let mut at = |price: f64| {
-            selector.set_goal(Goal::Price(price));
+            selector.set_goal(Goal::Price(Some(price)));
             selector.quantile()
         };
         assert!(at(0.0) >= QUANTILE_LEVELS[12]);
@@ -263,7 +288,7 @@ mod tests {
 
     #[test]
     fn replicas_and_short_steps_are_those_of_the_level() {
-        let trade_offs = selector(Goal::Price(0.0)).trade_offs().unwrap();
+        let trade_offs = selector(Goal::Price(None)).trade_offs().unwrap();
         // The prior counts for fifty steps of about a thousand.
         let level = trade_offs.levels[1];
         assert!((level.short - 0.125).abs() < 0.01, "{level:?}");
@@ -281,5 +306,42 @@ mod tests {
             );
             objective.step(1.0, &[Some(DemandBounds::both(2.0)); QUANTILE_LEVELS.len()]);
         }
+    }
+
+    #[test]
+    fn short_minutes_of_less_than_a_day_are_those_of_the_prior() {
+        let mut selector = QuantileSelector::new(Goal::Price(None), Some(1.0), timing(0, 1));
+        // Every second step is beyond what the lowest levels provide.
+        let step = |selector: &mut QuantileSelector, i: u32| {
+            let bounds = |level| Some(DemandBounds::both(crate::series::count(level + 1) / 0.95));
+            let bounds = std::array::from_fn(bounds);
+            selector.step(f64::from(1 + 4 * (i % 2)), &bounds);
+        };
+        (0..89).for_each(|i| step(&mut selector, i));
+        let early = selector.trade_offs().unwrap();
+        for level in &early.levels {
+            let prior = PRIOR_SHORT * (1.0 - level.quantile);
+            assert!((level.short - prior).abs() < 1e-12, "{level:?}");
+        }
+        (89..100).for_each(|i| step(&mut selector, i));
+        assert!(selector.trade_offs().unwrap().levels[0].short > 0.2);
+    }
+
+    #[test]
+    fn steps_without_a_forecast_are_no_evidence() {
+        let mut selector = QuantileSelector::new(Goal::Price(None), Some(1.0), timing(0, 1));
+        for _ in 0..100 {
+            selector.step(3.0, &[None; QUANTILE_LEVELS.len()]);
+        }
+        assert_eq!(selector.trade_offs(), None);
+        for _ in 0..100 {
+            selector.step(
+                3.0,
+                &[Some(DemandBounds::both(6.0 / 0.95)); QUANTILE_LEVELS.len()],
+            );
+        }
+        let trade_offs = selector.trade_offs().unwrap();
+        assert!((trade_offs.alone - 3.0).abs() < 1e-9);
+        assert!((trade_offs.levels[0].replicas - 6.0).abs() < 1e-9);
     }
 }

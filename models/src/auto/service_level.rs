@@ -1,5 +1,6 @@
 //! How much of the demand to provide for, and the quantile that follows from it.
 
+use super::budget::TradeOffs;
 use super::quantile_selector::{Goal, PerLevel, QuantileSelector, ReplicaTiming};
 use crate::forecast::DemandBounds;
 use crate::grid::Grid;
@@ -22,32 +23,13 @@ pub enum ServiceLevel {
     },
     /// The quantile at which another replica saves as much as it costs, at a price that many series share.
     Priced {
-        /// The share of minutes that a replica must save to be worth asking for, until
-        /// [`Forecaster::set_price`](crate::Forecaster::set_price) changes it.
-        price: f64,
+        /// The share of minutes that a replica must save to be worth asking for, as
+        /// [`SharedPrice`](super::SharedPrice) finds it and
+        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, the quantile is 0.9.
+        price: Option<f64>,
         /// As above.
         per_replica: Option<f64>,
     },
-}
-
-/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TradeOffs {
-    /// By quantile, ascending.
-    pub levels: Vec<TradeOff>,
-    /// The replicas without a forecast: those of a plain HPA.
-    pub alone: f64,
-}
-
-/// What one quantile level would have had.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TradeOff {
-    /// The level.
-    pub quantile: f64,
-    /// The share of minutes with too few replicas, in `[0, 1]`.
-    pub short: f64,
-    /// The mean count of replicas, or of the demand that is provided for where it is not known what a replica carries.
-    pub replicas: f64,
 }
 
 /// The quantile in use: fixed, or selected by its measured under-provisioning.
@@ -80,22 +62,6 @@ impl ServiceLevel {
     }
 }
 
-// === impl TradeOffs ===
-
-impl TradeOffs {
-    /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
-    /// short share and the price of its replicas.
-    #[must_use]
-    pub fn at_price(&self, price: f64) -> f64 {
-        let total = |level: &&TradeOff| level.short + price * level.replicas;
-        let best = self
-            .levels
-            .iter()
-            .min_by(|a, b| total(a).total_cmp(&total(b)));
-        best.map_or(QuantileSelector::INITIAL, |level| level.quantile)
-    }
-}
-
 // === impl Quantile ===
 
 impl Quantile {
@@ -120,7 +86,7 @@ impl Quantile {
     /// Changes the price, if the quantile is chosen by one.
     pub(super) fn set_price(&mut self, price: f64) {
         if let Self::Selected(selector) = self {
-            selector.set_goal(Goal::Price(price));
+            selector.set_goal(Goal::Price(Some(price)));
         }
     }
 

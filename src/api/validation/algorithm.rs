@@ -33,6 +33,8 @@ pub struct WorkloadFacts {
     pub lead_time: Option<SignedDuration>,
     /// The demand that one replica is meant to carry, in the unit of the history.
     pub per_replica: Option<f64>,
+    /// Whether the forecasts of its namespace share a budget, which then chooses the quantile that the spec does not.
+    pub shares_budget: bool,
 }
 
 /// Converts the settings of the forecaster.
@@ -53,6 +55,7 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     let inner = named(&asked, block.clone())?;
     let quantile = match service_level {
         auto::ServiceLevel::Quantile(quantile) => quantile,
+        auto::ServiceLevel::Priced { .. } => QUANTILE,
         auto::ServiceLevel::UnderProvisioned { percent, .. } => {
             let expected = "unset: only auto chooses its own quantile";
             let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
@@ -74,6 +77,15 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
             "unset, or predictionAlgorithm.calibrate: true, because this algorithm has no quantile without it",
         )),
     }
+}
+
+/// Whether a forecaster buys replicas at the price of a budget.
+#[must_use]
+pub fn is_priced(algorithm: &Algorithm) -> bool {
+    let Algorithm::Auto(auto::Config { service_level, .. }) = algorithm else {
+        return false;
+    };
+    matches!(service_level, auto::ServiceLevel::Priced { .. })
 }
 
 /// Builds the forecaster of a spec whose workload has not been measured.
@@ -159,7 +171,16 @@ fn service_level(
         return Err(Violation::new(field, quantile.to_string(), "0.5 to 0.999"));
     }
     let Some(percent) = prediction.max_under_provisioned_percent else {
-        return Ok(auto::ServiceLevel::Quantile(quantile));
+        return Ok(match facts.per_replica {
+            // Without it, its replicas cannot be added to those of others.
+            Some(_) if facts.shares_budget && prediction.quantile.is_none() => {
+                auto::ServiceLevel::Priced {
+                    price: None,
+                    per_replica: facts.per_replica,
+                }
+            }
+            _ => auto::ServiceLevel::Quantile(quantile),
+        });
     };
     let expected = if prediction.quantile.is_some() {
         "unset while spec.prediction.quantile is set, because each of them chooses the quantile"
@@ -234,6 +255,16 @@ mod tests {
         let facts = |seconds| WorkloadFacts {
             lead_time: Some(SignedDuration::from_secs(seconds)),
             per_replica: Some(2.5),
+            ..WorkloadFacts::default()
+        };
+        let shared = |per_replica| WorkloadFacts {
+            per_replica,
+            shares_budget: true,
+            ..WorkloadFacts::default()
+        };
+        let priced = auto::ServiceLevel::Priced {
+            price: None,
+            per_replica: Some(2.5),
         };
         let objective = auto::ServiceLevel::UnderProvisioned {
             percent: 1.0,
@@ -253,6 +284,18 @@ mod tests {
             (
                 "{maxUnderProvisionedPercent: 1}",
                 facts(120),
+                automatic(120, objective),
+            ),
+            ("{}", shared(Some(2.5)), automatic(120, priced)),
+            ("{}", shared(None), automatic(120, usual)),
+            (
+                "{quantile: 0.95}",
+                shared(Some(2.5)),
+                automatic(120, auto::ServiceLevel::Quantile(0.95)),
+            ),
+            (
+                "{maxUnderProvisionedPercent: 1}",
+                shared(Some(2.5)),
                 automatic(120, objective),
             ),
         ] {

@@ -5,6 +5,7 @@
 //! out with a [`SpecProblem`], and the rest of the spec applies; a spec that cannot be acted on is refused as a whole.
 
 mod algorithm;
+mod cost_limits;
 mod duration;
 mod fleet;
 mod limits;
@@ -28,7 +29,8 @@ use foretide_domain::{
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, lead_time};
+pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, is_priced, lead_time};
+pub use cost_limits::{CostLimits, InvalidCostLimit};
 pub use duration::duration;
 pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;

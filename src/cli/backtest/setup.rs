@@ -182,6 +182,23 @@ impl BacktestSetup {
         self.predicting(self.at_quantile(quantile).as_ref())
     }
 
+    /// The same run as one of those that share a budget.
+    pub(super) fn in_budget(&self) -> Run<'_> {
+        let prediction = self.autoscaler.spec().prediction.as_ref();
+        self.built_by(|target| built(prediction, self.facts(target, true)))
+    }
+
+    /// Whether the budget chooses its quantile.
+    pub(super) fn shares_budget(&self) -> bool {
+        let prediction = self.autoscaler.spec().prediction.as_ref();
+        let priced = |target: Option<f64>| {
+            let facts = self.facts(target, true);
+            let algorithm = prediction.map(|prediction| validation::algorithm(prediction, facts));
+            algorithm.is_some_and(|algorithm| algorithm.is_ok_and(|it| validation::is_priced(&it)))
+        };
+        self.environment.targets().into_iter().any(priced)
+    }
+
     fn at_quantile(&self, quantile: f64) -> Option<Prediction> {
         let prediction = self.autoscaler.spec().prediction.clone()?;
         Some(Prediction {
@@ -206,11 +223,23 @@ impl BacktestSetup {
     }
 
     fn predicting(&self, prediction: Option<&Prediction>) -> Run<'_> {
+        self.built_by(|target| built(prediction, self.facts(target, false)))
+    }
+
+    fn built_by(&self, built: impl Fn(Option<f64>) -> BuiltForecaster) -> Run<'_> {
         let targets = self.environment.targets().into_iter();
-        let built = |target| built(prediction, self.environment.start_up, target);
         let forecasters = targets.map(built).collect();
         let lead_time = LeadTime::of(written(&self.autoscaler), Some(self.environment.start_up));
         Run::new(&self.environment, self.workload.clone(), forecasters).with_lead_time(lead_time)
+    }
+
+    /// The measurements that the controller would have.
+    fn facts(&self, per_replica: Option<f64>, shares_budget: bool) -> WorkloadFacts {
+        WorkloadFacts {
+            lead_time: Some(self.environment.start_up),
+            per_replica,
+            shares_budget,
+        }
     }
 
     /// The run of the plain HPA: without prediction and crons.
@@ -220,6 +249,29 @@ impl BacktestSetup {
             sim::plain(self.workload.clone()),
             Vec::new(),
         )
+    }
+
+    /// Evaluates the span that all of them have, from the same first minute.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn align(setups: &mut [Self]) -> Result<(), Failure> {
+        let from = setups.iter().map(|setup| setup.from).max();
+        let until = setups.iter().map(|setup| setup.until).min();
+        let (from, until) = (from.unwrap_or_default(), until.unwrap_or_default());
+        if minutes(from, until) == 0 {
+            return Err(Failure::usage(format!(
+                "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at                  {from} and the first ends at {until}"
+            )));
+        }
+        let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
+        let begins = setups.iter().map(|setup| setup.environment.begin);
+        let begin = begins.fold(begin, Timestamp::max);
+        for setup in setups {
+            (setup.from, setup.until) = (from, until);
+            setup.environment.begin = begin;
+        }
+        Ok(())
     }
 
     /// How many minutes come before the first evaluated one.
@@ -233,18 +285,10 @@ impl BacktestSetup {
     }
 }
 
-/// The forecaster of a metric, with the measurements that the controller would have.
-fn built(
-    prediction: Option<&Prediction>,
-    start_up: SignedDuration,
-    per_replica: Option<f64>,
-) -> BuiltForecaster {
+/// The forecaster of a metric.
+fn built(prediction: Option<&Prediction>, facts: WorkloadFacts) -> BuiltForecaster {
     let prediction = prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-    let known = WorkloadFacts {
-        lead_time: Some(start_up),
-        per_replica,
-    };
-    validation::algorithm(prediction, known)
+    validation::algorithm(prediction, facts)
         .and_then(validation::build)
         .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
 }

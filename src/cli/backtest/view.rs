@@ -9,7 +9,7 @@ use foretide_domain::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{BacktestReport, Panel, RunResult, SweepRun, legend, worst};
+use super::{BacktestReport, BacktestSetup, Panel, RunResult, SweepRun, legend, worst};
 use crate::cli::{
     decision::clock,
     output::{Paint, Screen, Side, Size, dash, wrapped},
@@ -58,13 +58,17 @@ pub(super) fn heading(report: &BacktestReport) -> (String, String) {
         "{} {}, {} to {} replicas",
         workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
     );
+    (title, heading_span(setup))
+}
+
+/// Over which time something was run.
+pub(super) fn heading_span(setup: &BacktestSetup) -> String {
     let span = setup.until.duration_since(setup.from);
-    let about = format!(
+    format!(
         "{} from {}, minute by minute",
         days(span.as_secs_f64()),
         clock(setup.from),
-    );
-    (title, about)
+    )
 }
 
 fn days(seconds: f64) -> String {
@@ -315,7 +319,7 @@ fn sweep_json(report: &BacktestReport, run: &SweepRun) -> Value {
     json
 }
 
-fn score_json(score: &Score) -> Value {
+pub(super) fn score_json(score: &Score) -> Value {
     json!({
         "minutes": score.minutes,
         "unknownMinutes": score.unknown,

@@ -1,6 +1,7 @@
 //! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
 
 use foretide::{
+    api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
@@ -10,6 +11,7 @@ use foretide_models::Sample;
 
 use super::*;
 
+mod budgets;
 mod fleets;
 mod minutes;
 mod tenants;
@@ -146,11 +148,20 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
-        Self::with_queries(prediction, ByName::default())
+        Self::with(prediction, ByName::default(), CostLimits::default())
     }
 
     /// As [`new`](Self::new), with these queries.
     fn with_queries(prediction: &str, queries: ByName) -> Self {
+        Self::with(prediction, queries, CostLimits::default())
+    }
+
+    /// As [`new`](Self::new), with limits on what forecasts cost.
+    fn with_limits(prediction: &str, cost_limits: CostLimits) -> Self {
+        Self::with(prediction, ByName::default(), cost_limits)
+    }
+
+    fn with(prediction: &str, queries: ByName, cost_limits: CostLimits) -> Self {
         let fake = FakeCluster::default();
         fake.put(
             "web",
@@ -175,6 +186,7 @@ impl ForecastWorld {
                 clock: world.clock.clone(),
                 local_zone: Zone::utc(),
                 targets: targets(),
+                cost_limits,
                 telemetry: Arc::clone(&telemetry),
             },
         );

@@ -117,6 +117,7 @@ impl Fleet {
                 clock: clock.clone(),
                 local_zone: Zone::utc(),
                 targets: Arc::default(),
+                cost_limits: CostLimits::default(),
                 telemetry: Arc::default(),
             },
         );

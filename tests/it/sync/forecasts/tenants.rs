@@ -98,6 +98,7 @@ impl Running {
             clock: clock.clone(),
             local_zone: Zone::utc(),
             targets: targets(),
+            cost_limits: CostLimits::default(),
             telemetry: Arc::default(),
         };
         let leadership = Leadership::default();
