@@ -13,7 +13,7 @@ use foretide::{
         kube::{Connection, KubeCluster, WriteGate},
         prometheus::{self, Endpoints, QueryRules},
     },
-    api::validation::TargetRules,
+    api::validation::{CostLimits, TargetRules},
     clock::Clock,
     forecaster::{
         Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
@@ -82,6 +82,7 @@ impl Started {
             clock: clock.clone(),
             local_zone: Zone::utc(),
             targets: Arc::new(TargetRules::default()),
+            cost_limits: CostLimits::default(),
             telemetry: Arc::default(),
         };
         let forecaster = Forecaster::new(
