@@ -67,6 +67,7 @@ check-each:
     cargo check -p foretide-domain
     cargo check -p foretide-crds
     cargo check -p foretide-chart
+    cargo check -p foretide-replay
 
 # After `test`: the README's two commands share one build.
 one-build:
@@ -103,6 +104,10 @@ isolation:
 # Memory, restarts and later decisions of others beside a hostile tenant, who writes for some minutes.
 hostile-tenant minutes="10":
     MINUTES={{ minutes }} cargo test -p foretide --test cluster -- --ignored --nocapture hostile_tenant
+
+# The benchmark of forecasters on a folder of traces, such as `just replay FOLDER --more`.
+replay folder *options:
+    cargo run --release -p foretide-replay -- {{ folder }} {{ options }}
 
 # An example, played beside a plain HPA.
 demo:

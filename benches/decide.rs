@@ -133,7 +133,7 @@ fn inputs(i: u32, now: Timestamp) -> Inputs {
         },
         forecasts: vec![ForecastReading {
             name: "resource.cpu".into(),
-            outcome: Ok(Predicted { value, target: 0.1 }),
+            outcome: Ok(Predicted::of(value, 0.1)),
             details: None,
         }],
         child: Some(Child {

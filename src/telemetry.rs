@@ -111,6 +111,8 @@ pub struct ForecastQuality {
     pub coverage: Option<f64>,
     /// The fraction that is asked for, if the algorithm has a quantile.
     pub quantile: Option<f64>,
+    /// The fraction of the last day's minutes that were learned from readings of one minute.
+    pub minute_readings: Option<f64>,
     /// Age of the newest sample that the forecast was made from.
     pub model_age_seconds: Option<f64>,
 }
@@ -150,6 +152,7 @@ pub struct Telemetry {
     skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     coverage: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     quantile: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    minute_readings: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
@@ -205,6 +208,7 @@ impl Default for Telemetry {
             skill: Family::default(),
             coverage: Family::default(),
             quantile: Family::default(),
+            minute_readings: Family::default(),
             model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
@@ -309,6 +313,11 @@ impl Telemetry {
             "forecast_quantile",
             "Fraction of the forecasts that is meant to be high enough",
             self.quantile.clone(),
+        );
+        registry.register(
+            "forecast_minute_readings",
+            "Fraction of the last day's minutes that were learned from readings of one minute",
+            self.minute_readings.clone(),
         );
         registry.register_with_unit(
             "forecast_model_age",
@@ -466,6 +475,7 @@ impl Telemetry {
             (&self.skill, quality.skill),
             (&self.coverage, quality.coverage),
             (&self.quantile, quality.quantile),
+            (&self.minute_readings, quality.minute_readings),
             (&self.model_age_seconds, quality.model_age_seconds),
         ] {
             match value.filter(|_| !self.hides_objects()) {
@@ -560,6 +570,7 @@ mod tests {
             skill: Some(0.35),
             coverage: Some(0.91),
             quantile: Some(0.95),
+            minute_readings: Some(0.97),
             model_age_seconds: Some(60.0),
         };
         telemetry.decided(&object(), counts);

@@ -193,10 +193,7 @@ fn inputs(number: u32, workload: &Workload, template: &PodTemplate) -> Inputs {
         },
         forecasts: vec![ForecastReading {
             name: "resource.cpu".into(),
-            outcome: Ok(Predicted {
-                value: demand * 1.1,
-                target: TARGET,
-            }),
+            outcome: Ok(Predicted::of(demand * 1.1, TARGET)),
             details: None,
         }],
         child: None,

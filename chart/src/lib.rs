@@ -1,6 +1,6 @@
 //! The charts of Foretide as SVG, and the time axis that the pictures in characters share.
 //!
-//! The command line, the page, the report, the replay and the docs draw with this crate. It is pure: numbers in, text
+//! The command line, the page, the report, the benchmark and the docs draw with this crate. It is pure: numbers in, text
 //! out, and `now` is an argument. It knows no forecaster and no autoscaler; a caller fills a [`Chart`] with layers.
 //!
 //! ```text

@@ -164,7 +164,7 @@ pub struct ProposalStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
-    /// Measured or predicted value, in the unit of the metric.
+    /// Measured value, in the unit of the metric; of a forecast the demand that the number of replicas is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 
@@ -193,6 +193,20 @@ pub struct ForecastStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<String>,
 
+    /// Predicted peak of the total demand in the window, in the unit of the metric, as text: what charts show and other
+    /// autoscalers are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<String>,
+
+    /// Peak of the total demand about when a replica added now is ready, as text: a number of replicas that carries less is
+    /// raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raise: Option<String>,
+
+    /// Peak of the total demand until then, as text: a number of replicas that carries more is lowered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+
     /// Share of the forecasts of the last three days that covered the demand, as text. It should be close to the
     /// quantile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,7 +217,12 @@ pub struct ForecastStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill: Option<String>,
 
-    /// Length of the window whose peak demand is forecast, in seconds: the lead time and three minutes.
+    /// Share of the last day's minutes that were learned from readings of one minute, as text; the others are values of the
+    /// query, which may be means over several minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minute_readings: Option<String>,
+
+    /// Length of the window whose peak demand is forecast, in seconds: the lead time and one minute for `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<i64>,
 

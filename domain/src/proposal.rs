@@ -7,6 +7,8 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
+use foretide_models::DemandBounds;
+
 use super::Replicas;
 use super::cron::{ExpressionError, WindowError, WindowProblem};
 use super::lead_time::LeadTime;
@@ -52,8 +54,8 @@ pub struct Proposal {
     pub replicas: Option<Replicas>,
     /// What the value alone asks for, if the tolerance or pods without metrics made `replicas` another count.
     pub asked: Option<Replicas>,
-    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), a
-    /// forecast in total.
+    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), that of a forecast in
+    /// total, as the demand that the count is for.
     pub value: Option<f64>,
     /// The value to hold, in the same unit.
     pub target: Option<f64>,
@@ -146,8 +148,15 @@ pub struct ForecastDetails {
     pub quantile: Option<f64>,
     /// The span from the end of the history that the forecast covers, if it is not the prediction window.
     pub window: Option<SignedDuration>,
+    /// The predicted peak of the total demand in that window, in the unit of the metric.
+    pub peak: Option<f64>,
+    /// The bounds of the total demand that a count is held against, in the unit of the metric.
+    pub bounds: Option<DemandBounds>,
     /// The fraction of the last three days' forecasts that were not below the demand, if it is measured.
     pub coverage: Option<f64>,
+    /// The fraction of the last day's outcomes that were learned from readings of a minute, if it is measured; the others
+    /// are values of the history, which may be smoothed.
+    pub raw: Option<f64>,
     /// How much better those forecasts were than the last value repeated: 0 is no better, 1 is perfect.
     pub skill: Option<f64>,
     /// The first sample that the algorithm learned from, if it reports that.
@@ -173,7 +182,7 @@ words! {
         ValidMetricFound,
         /// The forecast was computed.
         ForecastReady,
-        /// The value is within the tolerance of the current count, or of the forecast's last proposal, which stays.
+        /// The value is within the HPA's tolerance of the current count, or the last proposal of the forecast stays.
         WithinTolerance,
         /// Values are assumed for pods without metrics, so that they cause no change.
         PodsWithoutMetrics,

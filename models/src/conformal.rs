@@ -2,8 +2,8 @@
 //! errors, those at about the same time of day and the recent ones. The caller decides what an error is.
 //!
 //! # Source
-//! Weights and spans are those of a study on workload traces. The example `replay` prints the coverage that this code
-//! reaches.
+//! Weights and spans are those of a study on workload traces. The benchmark `foretide-replay` prints the
+//! coverage that this code reaches.
 
 use crate::grid::Grid;
 use crate::series::count;
@@ -92,12 +92,11 @@ impl Errors {
         self.values.push(error as f32);
     }
 
-    /// Drops the errors before `step`. Returns whether there were any.
-    pub(crate) fn drop_before(&mut self, step: usize) -> bool {
+    /// Drops the errors before `step`.
+    pub(crate) fn drop_before(&mut self, step: usize) {
         let gone = step.saturating_sub(self.first).min(self.values.len());
         self.values.drain(..gone);
         self.first += gone;
-        gone > 0
     }
 
     /// Bytes kept on the heap.

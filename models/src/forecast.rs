@@ -25,6 +25,8 @@ pub const CEILING_RATIO: f64 = 1.5;
 pub const KEPT_BELOW: f64 = 0.05;
 /// A count stays while the demand it is for is at most this much above what it carries: the tolerance of the HPA.
 pub const KEPT_ABOVE: f64 = 0.10;
+/// A difference that is an error of rounding, as a fraction of what a count carries.
+const ROUNDING: f64 = 1e-9;
 /// The part of the demand that a new count carries at its target.
 pub const CARRIED: f64 = 0.95;
 
@@ -161,7 +163,7 @@ impl DemandBounds {
         let need = self.need(carried);
         let stays = carried.is_some_and(|carried| {
             let rest = need / carried - 1.0;
-            (-KEPT_BELOW..=KEPT_ABOVE).contains(&rest)
+            (-KEPT_BELOW - ROUNDING..=KEPT_ABOVE + ROUNDING).contains(&rest)
         });
         (!stays).then_some(CARRIED * need / target)
     }
@@ -568,5 +570,27 @@ mod tests {
             Err(ForecastError::NotFinite)
         );
         assert_eq!(clamp_to_ceiling(&mut [f64::INFINITY], f64::MAX), Ok(true));
+    }
+
+    #[test]
+    fn a_count_stays_between_its_bounds() {
+        for (raise, hold, held, expected) in [
+            (80.0, 100.0, None, Some(9.5)),
+            (80.0, 100.0, Some(10.0), None),
+            // Within 5 % below and 10 % above what the count carries.
+            (80.0, 95.0, Some(10.0), None),
+            (80.0, 94.9, Some(10.0), Some(9.0155)),
+            (110.0, 120.0, Some(10.0), None),
+            (110.1, 120.0, Some(10.0), Some(10.4595)),
+            (0.0, 0.0, Some(0.0), Some(0.0)),
+            (5.0, 5.0, Some(0.0), Some(0.475)),
+        ] {
+            let asked = DemandBounds { raise, hold }.replicas(held, 10.0);
+            let close = |(a, b): (f64, f64)| (a - b).abs() < 1e-9;
+            assert!(
+                asked.is_some() == expected.is_some() && asked.zip(expected).is_none_or(close),
+                "{raise} to {hold}, {held:?}: {asked:?}"
+            );
+        }
     }
 }

@@ -19,7 +19,6 @@ pub mod linear;
 pub mod mstl;
 pub mod percentile;
 mod period;
-pub mod replay;
 pub mod seasonal;
 mod series;
 mod spectrum;

@@ -155,6 +155,17 @@ impl Series {
         self.place(sample);
     }
 
+    /// As [`push`](Self::push), and marks the slot as raw.
+    pub fn push_raw(&mut self, sample: Sample) {
+        if sample.at >= self.end() {
+            self.advance_to(sample.at);
+        }
+        self.raw.resize(self.values.len(), false);
+        if let Some(slot) = self.place(sample) {
+            self.raw[slot] = true;
+        }
+    }
+
     /// Adds samples in order of their time; see [`push`](Self::push).
     pub fn extend(&mut self, samples: &[Sample]) {
         let mut ordered = samples.to_vec();
@@ -468,5 +479,26 @@ mod tests {
             value: 8.0,
         });
         assert_eq!(series.values().iter().filter(|v| v.is_finite()).count(), 1);
+    }
+
+    #[test]
+    fn raw_samples_replace_values_and_mark_their_slots() {
+        let mut series =
+            grid(&[1.0, 2.0, f64::NAN]).with_raw(&samples(&[(665, 5.0), (720, -1.0), (900, 7.0)]));
+        assert_eq!(series.values()[1].to_bits(), 5.0_f64.to_bits());
+        assert_eq!(
+            [0, 1, 2, 9].map(|slot| series.is_raw(slot)),
+            [false, true, false, false]
+        );
+        series.push(Sample {
+            at: at(780),
+            value: 4.0,
+        });
+        assert!(!series.is_raw(3));
+        series.truncate_front(3);
+        assert!(series.is_raw(0) && !series.is_raw(1));
+        let before = series.before(1, MINUTE * 10);
+        assert!(before.is_raw(0) && before.len() == 2);
+        assert_ne!(grid(&[1.0]).with_raw(&samples(&[(600, 1.0)])), grid(&[1.0]));
     }
 }

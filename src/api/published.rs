@@ -157,7 +157,11 @@ impl<'a> Published<'a> {
         // A proposal without a count has no value that may be acted on.
         proposal.replicas.ok_or_else(reason)?;
         let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
-        let numbers = number(&proposal.value).zip(number(&proposal.target));
+        // The autoscaler that reads it has a rule of its own, so it is told the peak and not what our count is for.
+        let peak = proposal.forecast.as_ref().and_then(|it| number(&it.peak));
+        let numbers = peak
+            .or_else(|| number(&proposal.value))
+            .zip(number(&proposal.target));
         let amounts = numbers.and_then(|(total, per_pod)| Amounts::of(total, per_pod));
         let Amounts { total, per_pod } = amounts.ok_or_else(reason)?;
         Ok(PublishedForecast { total, per_pod })

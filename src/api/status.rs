@@ -10,6 +10,7 @@ use foretide_domain::{
     autoscale::Decision,
     condition,
     federate::{self, Entry, Ledger, Member, MemberDecision},
+    forecast::without_noise,
     observation::Status,
     proposal::{ForecastDetails, Proposal, Source},
     words::excerpt,
@@ -100,12 +101,17 @@ pub(crate) fn window_status(decision: &Decision) -> Vec<WindowStatus> {
 /// `forecast` of a proposal or a prediction: what the forecast is based on.
 pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
     let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
+    let number = |value: f64| format!("{}", without_noise(value));
     // A forecast without a window is a path alone, which does not depend on the lead time.
     let lead_time = details.window.map(|_| details.lead_time);
     ForecastStatus {
         algorithm: Some(details.method.to_owned()),
         quantile: details.quantile.map(share),
+        peak: details.peak.map(number),
+        raise: details.bounds.map(|bounds| number(bounds.raise)),
+        hold: details.bounds.map(|bounds| number(bounds.hold)),
         coverage: details.coverage.map(share),
+        minute_readings: details.raw.map(share),
         skill: details.skill.map(share),
         window_seconds: details.window.map(|window| window.as_secs()),
         lead_time_seconds: lead_time.map(|lead| lead.span.as_secs()),

@@ -13,9 +13,13 @@ use std::sync::Arc;
 
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
-    ScaleStrategy,
+    ProposalStatus, ScaleStrategy,
 };
-use foretide_domain::{cron::Zone, hpa::MetricSpec};
+use foretide_domain::{
+    cron::Zone,
+    hpa::MetricSpec,
+    proposal::{Reason, Unit},
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
@@ -325,10 +329,37 @@ fn decision_blocks(
 fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
     let proposals = decision.proposals.iter().flatten();
     let sentences = proposals.filter_map(|proposal| {
-        let sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
+        let mut sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
+        sentence.push_str(&kept(proposal).unwrap_or_default());
         Some(format!("{}\n", wrapped(&sentence, screen.width(), "  ")))
     });
     sentences.collect()
+}
+
+/// Between which bounds a forecast keeps its count; none for a count that is new, or has one bound.
+fn kept(proposal: &ProposalStatus) -> Option<String> {
+    let forecast = proposal.forecast.as_ref()?;
+    let is_kept = proposal.reason.as_deref() == Some(Reason::WithinTolerance.as_str());
+    let (raise, hold) = (forecast.raise.as_ref()?, forecast.hold.as_ref()?);
+    let unit = Unit::of_metric(&proposal.name);
+    let amount = |text: &String| {
+        text.parse()
+            .map_or_else(|_| text.clone(), |it| unit.amount(it))
+    };
+    let replicas = proposal.replicas.filter(|_| is_kept && raise != hold)?;
+    Some(format!(
+        "; {replicas} stay: the peak is {} when a new replica is ready, and {} until then",
+        amount(raise),
+        amount(hold)
+    ))
+}
+
+/// What the history of a forecast holds: readings of one minute, or what the query says.
+fn learned(share: f64) -> String {
+    if share < 0.5 {
+        return "learned from the query's own means; its minutes may vary more".to_owned();
+    }
+    format!("learned from one-minute readings ({:.0} %)", share * 100.0)
 }
 
 /// What one forecast is based on, as a sentence.
@@ -365,6 +396,10 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     }
     if let Some(from) = &forecast.learnt_from {
         let _infallible = write!(text, "; trained on samples since {}", clock(from.0));
+    }
+    let share = forecast.minute_readings.as_deref();
+    if let Some(share) = share.and_then(|text| text.parse().ok()) {
+        let _infallible = write!(text, "; {}", learned(share));
     }
     if let Some(message) = &forecast.message {
         let _infallible = write!(text, "; {message}");
@@ -426,6 +461,8 @@ fn indented(text: &str, screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
+    use foretide_crds::ProposalSource;
+
     use super::*;
 
     #[test]
@@ -446,23 +483,27 @@ mod tests {
             skill: text("0.35"),
             lead_time_seconds: Some(60),
             lead_time_source: text("measured"),
+            minute_readings: text("0.972"),
             ..ForecastStatus::default()
         };
         let worse = ForecastStatus {
             algorithm: text("auto"),
             skill: text("-0.1"),
             message: text("the level shifted within the last hour"),
+            minute_readings: text("0"),
             ..ForecastStatus::default()
         };
         for (forecast, want) in [
             (
                 measured,
                 "resource.cpu: the 90 % upper quantile of the demand, by auto, for a lead time of 60 s (measured); \
-                 measured over 3 days: coverage 91.2 %, 35 % better than repeating the current level",
+                 measured over 3 days: coverage 91.2 %, 35 % better than repeating the current level; \
+                 learned from one-minute readings (97 %)",
             ),
             (
                 worse,
                 "resource.cpu: forecast by auto; measured over 3 days: 10 % worse than repeating the current level; \
+                 learned from the query's own means; its minutes may vary more; \
                  the level shifted within the last hour",
             ),
             (
@@ -471,6 +512,32 @@ mod tests {
             ),
         ] {
             assert_eq!(grounds("resource.cpu", &forecast), want);
+        }
+    }
+
+    #[test]
+    fn a_kept_count_is_explained_by_both_bounds() {
+        let text = |text: &str| Some(text.to_owned());
+        let proposal = |reason: &str, raise: &str| ProposalStatus {
+            source: ProposalSource::Forecast,
+            name: "resource.cpu".to_owned(),
+            replicas: Some(12),
+            value: text("1.2"),
+            target: text("0.1"),
+            reason: text(reason),
+            forecast: Some(ForecastStatus {
+                raise: text(raise),
+                hold: text("1.3"),
+                ..ForecastStatus::default()
+            }),
+        };
+        let sentence = "; 12 stay: the peak is 1.05 cores when a new replica is ready, and 1.3 cores until then";
+        for (reason, raise, want) in [
+            ("WithinTolerance", "1.05", Some(sentence)),
+            ("WithinTolerance", "1.3", None),
+            ("ForecastReady", "1.05", None),
+        ] {
+            assert_eq!(kept(&proposal(reason, raise)).as_deref(), want);
         }
     }
 }

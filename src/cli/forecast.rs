@@ -97,8 +97,8 @@ pub(super) fn run(
             let until = context.now;
             let runtime = cluster::runtime()?;
             let mut reading = Reading { until, progress };
-            let samples = args.history.samples(query, &runtime, &mut reading)?;
-            (query.to_owned(), Recording::new(samples))
+            let recording = args.history.recording_of(query, &runtime, &mut reading)?;
+            (query.to_owned(), recording)
         }
     };
     let at = recording.last().unwrap_or(context.now);

@@ -7,7 +7,7 @@
 
 use std::{error::Error, path::PathBuf};
 
-use foretide_domain::{forecast::Refused, hpa::MetricSpec, workload::Workload};
+use foretide_domain::{forecast::Refused, hpa::MetricSpec, sim::Recording, workload::Workload};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Runtime;
@@ -18,9 +18,10 @@ use crate::{
     app,
     config::{Config, ConfigFile, ScopeArg},
     error::chain,
+    forecaster::{HistorySource, minutes_are_usable},
     ports::{
         Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
-        HistoryReader, HistoryServer, QUERY_ANNOTATION,
+        HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
     },
 };
 
@@ -66,8 +67,8 @@ pub(super) struct Access<'a> {
 /// What a server has of a workload's metrics.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Identifiers of metrics, and their samples.
-    pub(super) metrics: Vec<(String, Vec<Sample>)>,
+    /// Identifiers of metrics, and their histories.
+    pub(super) metrics: Vec<(String, Recording)>,
     /// Of the server.
     pub(super) url: String,
     /// Why other metrics have no samples, a sentence each.
@@ -82,10 +83,12 @@ pub(super) struct Reading<'a> {
     pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
-/// The samples of a query.
+/// The history that a query returned.
 struct QueryResult {
     query: HistoryQuery,
-    samples: Vec<Sample>,
+    recording: Recording,
+    /// The query of the minutes that replace its means, if there are any.
+    minutes: Option<HistoryQuery>,
 }
 
 /// Why a metric has no samples.
@@ -174,7 +177,7 @@ impl HistoryArgs {
                 let name = metric.identifier();
                 let demand = self.demand(workload, &metric);
                 let read = match query(&source.queries, autoscaler, demand) {
-                    Ok(query) => self.samples_of(&source.reader, query, &name, reading).await,
+                    Ok(query) => self.recording(&source, query, &name, reading).await,
                     Err(refused) => Err(Unread::Metric(refused.message)),
                 };
                 match read {
@@ -196,16 +199,16 @@ impl HistoryArgs {
         })
     }
 
-    /// The samples of one query that the user wrote, unchanged: it is sent with the user's own permissions.
+    /// The history that one query of the user returns, unchanged: it is sent with the user's own permissions.
     ///
     /// # Errors
     /// The server cannot be read, or the query has no samples.
-    pub(super) fn samples(
+    pub(super) fn recording_of(
         &self,
         text: &str,
         runtime: &Runtime,
         reading: &mut Reading<'_>,
-    ) -> Result<Vec<Sample>, Failure> {
+    ) -> Result<Recording, Failure> {
         let config = self.config()?;
         server(&config)?;
         runtime.block_on(async {
@@ -217,15 +220,14 @@ impl HistoryArgs {
                 endpoint: None,
                 text: text.into(),
             };
-            let read = self
-                .samples_of(&source.reader, query, "the query", reading)
-                .await;
-            read.map(|read| read.samples).map_err(|error| match error {
-                Unread::Metric(why) => {
-                    Failure::runtime(format!("{why}\nCheck it on the page of this Prometheus"))
-                }
-                Unread::Server(failure) => failure,
-            })
+            let read = self.recording(&source, query, "the query", reading).await;
+            read.map(|read| read.recording)
+                .map_err(|error| match error {
+                    Unread::Metric(why) => {
+                        Failure::runtime(format!("{why}\nCheck it on the page of this Prometheus"))
+                    }
+                    Unread::Server(failure) => failure,
+                })
         })
     }
 
@@ -240,14 +242,44 @@ impl HistoryArgs {
         }
     }
 
-    /// The samples of a query, a day at a time.
-    async fn samples_of(
+    /// The history that a query returns, with the minutes that its values may be means of.
+    async fn recording<R: HistoryReader, Q: DemandQueries>(
         &self,
-        reader: &impl HistoryReader,
+        source: &HistorySource<R, Q>,
         query: HistoryQuery,
         name: &str,
         reading: &mut Reading<'_>,
     ) -> Result<QueryResult, Unread> {
+        let values = self.samples(&source.reader, &query, name, reading).await?;
+        let (recording, minutes) = match source.queries.resolution(&query) {
+            Resolution::Minute => (Recording::new(values), None),
+            Resolution::Unknown => (Recording::of_means(&values, &[]), None),
+            Resolution::Mean(by_minute) => {
+                let read = self.samples(&source.reader, &by_minute, name, reading);
+                // Without them there still are the means.
+                match read.await {
+                    Ok(minutes) if minutes_are_usable(&minutes, &values) => {
+                        (Recording::of_means(&values, &minutes), Some(by_minute))
+                    }
+                    _ => (Recording::of_means(&values, &[]), None),
+                }
+            }
+        };
+        Ok(QueryResult {
+            query,
+            recording,
+            minutes,
+        })
+    }
+
+    /// The samples of a query, a day at a time.
+    async fn samples(
+        &self,
+        reader: &impl HistoryReader,
+        query: &HistoryQuery,
+        name: &str,
+        reading: &mut Reading<'_>,
+    ) -> Result<Vec<Sample>, Unread> {
         let minutes = |at: Timestamp| at.as_second().div_euclid(60) * 60;
         let end = minutes(reading.until);
         let mut from = end - self.last.as_secs();
@@ -259,21 +291,21 @@ impl HistoryArgs {
                 .zip(Timestamp::from_second(to).ok());
             let Some((day, last)) = span else { break };
             (reading.progress)(Progress::Reading(name, day));
-            match reader.range(&query, day, last, STEP).await {
+            match reader.range(query, day, last, STEP).await {
                 Ok(day) => samples.extend(day.into_iter().filter(is_measurement)),
                 // One day may be empty.
                 Err(HistoryError::Empty) => {}
-                Err(error) => return Err(Unread::Server(unread(&error, &query))),
+                Err(error) => return Err(Unread::Server(unread(&error, query))),
             }
             from = to + STEP.as_secs();
         }
         if samples.is_empty() {
             let span = [end - self.last.as_secs(), end];
             let span = span.map(|at| minute(Timestamp::from_second(at).ok()));
-            let headers = reader.headers_in_words(&query);
-            return Err(Unread::Metric(empty(&query, &span.join(" and "), headers)));
+            let headers = reader.headers_in_words(query);
+            return Err(Unread::Metric(empty(query, &span.join(" and "), headers)));
         }
-        Ok(QueryResult { query, samples })
+        Ok(samples)
     }
 }
 
@@ -361,7 +393,12 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
 
 impl Found {
     fn add(&mut self, metric: String, result: QueryResult) {
-        let QueryResult { query, samples } = result;
+        let QueryResult {
+            query,
+            recording,
+            minutes,
+        } = result;
+        let samples = recording.samples();
         let ends = [samples.first(), samples.last()].map(|it| minute(it.map(|sample| sample.at)));
         let note = format!(
             "history of {metric}: {} samples from {} UTC, by the query\n  {}\n",
@@ -370,7 +407,11 @@ impl Found {
             query.text
         );
         self.notes.push_str(&note);
-        self.metrics.push((metric, samples));
+        if let Some(minutes) = minutes {
+            let note = format!("  and, for each minute alone,\n  {}\n", minutes.text);
+            self.notes.push_str(&note);
+        }
+        self.metrics.push((metric, recording));
     }
 }
 

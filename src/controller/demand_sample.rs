@@ -7,11 +7,16 @@ use foretide_domain::{
     autoscale::{Decision, Limit},
     demand,
     lead_time::LeadTimes,
-    observation::{Phase, Pod},
+    observation::{Measured, Phase, Pod},
 };
+use jiff::SignedDuration;
 
 use super::decide::Decided;
 use crate::forecaster::demand_history::{DemandHistory, DemandSample};
+
+/// The longest window of a reading that counts as one of its minute: metrics-server measures between two scrapes, which
+/// are up to a minute apart, and late at times.
+const LONGEST_MINUTE: SignedDuration = SignedDuration::from_secs(90);
 
 /// Records what one decision saw, if the workload is forecast; its series are keyed by `uid`.
 pub(super) fn record(
@@ -45,6 +50,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
             seen.insert(name.clone()).then(|| {
                 let sample = DemandSample {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
+                    of_a_minute: measured.is_some_and(is_of_a_minute),
                     censored,
                     per_replica: demand::target(metric, pods, template).ok(),
                 };
@@ -52,6 +58,15 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
             })
         });
     samples.collect()
+}
+
+/// Whether it was measured over about a minute or less. Other metrics APIs than `metrics.k8s.io` need not say: an adapter
+/// may serve `rate(...[2m])`.
+fn is_of_a_minute(measured: &Measured) -> bool {
+    match measured {
+        Measured::Usage(pods) => pods.iter().all(|pod| pod.window <= LONGEST_MINUTE),
+        Measured::Samples(_) | Measured::Total(_) => false,
+    }
 }
 
 /// Whether more was asked for than `maxReplicas` gives, or pods that were asked for do not run yet.

@@ -13,7 +13,7 @@ use std::{
 use foretide_domain::{
     Replicas, ScaleTarget,
     demand::{self, TargetError},
-    forecast::{ForecastReading, Predicted, Refused},
+    forecast::{ForecastReading, Refused},
     hpa::MetricSpec,
     observation::{
         Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
@@ -370,8 +370,8 @@ impl ForecastSeries<'_> {
             }
             let target = demand::target(metric, pods, scale.template.as_deref())
                 .map_err(|error| no_target(&error))?;
-            let (value, grounds) = self.forecasts.peak(&key, now, prediction.window)?;
-            Ok((Predicted { value, target }, grounds))
+            self.forecasts
+                .predicted(&key, now, prediction.window, target)
         };
         let metrics = self.workload.metrics.iter();
         let readings = metrics.map(|metric| {

@@ -252,6 +252,7 @@ impl Reporter<'_> {
                     skill: grounds.skill,
                     coverage: grounds.coverage,
                     quantile: grounds.quantile,
+                    minute_readings: grounds.raw,
                     // The clocks of the controller and of Prometheus may differ.
                     model_age_seconds: Some(age.max(0.0)),
                 };

@@ -30,6 +30,9 @@ const PER_REPLICA_TOLERANCE: f64 = 0.10;
 pub struct DemandSample {
     /// The total demand, if every pod that counts has a reading.
     pub demand: Option<f64>,
+    /// Whether it was measured over about a minute or less; it may be a mean over a longer time if the metrics API does
+    /// not say.
+    pub of_a_minute: bool,
     /// Whether the workload was at its limits, so that the true demand may be higher.
     pub censored: bool,
     /// What one replica is meant to carry, in the unit of the demand.
@@ -56,6 +59,15 @@ struct SeriesDemand {
     per_replica: Option<f64>,
 }
 
+/// The minutes of one series as syncs measured them, oldest first, each at its end.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LiveMinutes {
+    /// The mean of the readings of each minute: what a query with a range of a minute returns at that time.
+    pub values: Vec<Sample>,
+    /// Those that are known to be of their minute alone.
+    pub raw: Vec<Sample>,
+}
+
 /// The readings of one minute.
 #[derive(Debug, Clone, Copy)]
 struct MinuteReadings {
@@ -63,6 +75,8 @@ struct MinuteReadings {
     end: i64,
     sum: f64,
     count: u32,
+    /// Whether each was measured over about a minute or less.
+    of_a_minute: bool,
 }
 
 /// The readings of one hour, and how many of them were censored.
@@ -107,24 +121,22 @@ impl DemandHistory {
         })
     }
 
-    /// The means of the minutes that have ended at `now`, oldest first, each at its end: what a query with a range of a
-    /// minute returns at that time.
+    /// The minutes that have ended at `now`.
     #[must_use]
-    pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> Vec<Sample> {
+    pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> LiveMinutes {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let minutes = state.series.get(key).map(|series| series.minutes.iter());
         let ended = minutes
             .into_iter()
             .flatten()
             .filter(|minute| minute.end <= now.as_second());
-        ended
-            .filter_map(|minute| {
-                Some(Sample {
-                    at: Timestamp::from_second(minute.end).ok()?,
-                    value: minute.sum / f64::from(minute.count.max(1)),
-                })
-            })
-            .collect()
+        let mut live = LiveMinutes::default();
+        for minute in ended {
+            let sample = minute.sample();
+            live.values.extend(sample);
+            live.raw.extend(sample.filter(|_| minute.of_a_minute));
+        }
+        live
     }
 
     /// How much of the last day the workload was at its limits, in percent.
@@ -152,6 +164,17 @@ impl DemandHistory {
     }
 }
 
+// === impl MinuteReadings ===
+
+impl MinuteReadings {
+    /// Its mean.
+    fn sample(&self) -> Option<Sample> {
+        let at = Timestamp::from_second(self.end).ok()?;
+        let value = self.sum / f64::from(self.count.max(1));
+        Some(Sample { at, value })
+    }
+}
+
 // === impl SeriesDemand ===
 
 impl SeriesDemand {
@@ -171,11 +194,13 @@ impl SeriesDemand {
             Some(minute) => {
                 minute.sum += demand;
                 minute.count += 1;
+                minute.of_a_minute &= sample.of_a_minute;
             }
             None => self.minutes.push_back(MinuteReadings {
                 end,
                 sum: demand,
                 count: 1,
+                of_a_minute: sample.of_a_minute,
             }),
         }
         if self.minutes.len() > MINUTES_KEPT {
@@ -250,10 +275,13 @@ mod tests {
         }
     }
 
-    fn minutes(history: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
-        let minutes = history.minutes(&key(), at(now));
+    fn pairs(samples: &[Sample]) -> Vec<(i64, f64)> {
         let pair = |sample: &Sample| (sample.at.as_second() - MIDNIGHT, sample.value);
-        minutes.iter().map(pair).collect()
+        samples.iter().map(pair).collect()
+    }
+
+    fn minutes(history: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
+        pairs(&history.minutes(&key(), at(now)).values)
     }
 
     #[test]
@@ -288,6 +316,28 @@ mod tests {
             (minutes(&history, 60_000), history.workload_facts(&key())),
             (vec![], None)
         );
+    }
+
+    #[test]
+    fn a_minute_is_raw_unless_one_of_its_readings_may_be_a_mean_over_a_longer_time() {
+        let history = DemandHistory::default();
+        for (minute, value, of_a_minute) in [
+            (1, 3.0, true),
+            (2, 4.0, true),
+            (2, 8.0, false),
+            (3, 1.0, false),
+            (4, 2.0, true),
+        ] {
+            let sample = DemandSample {
+                of_a_minute,
+                ..demand(value)
+            };
+            report(&history, minute * 60 - 5, sample);
+        }
+        let live = history.minutes(&key(), at(240));
+        let all = [(60, 3.0), (120, 6.0), (180, 1.0), (240, 2.0)];
+        assert_eq!(pairs(&live.values), all);
+        assert_eq!(pairs(&live.raw), [all[0], all[3]]);
     }
 
     #[test]

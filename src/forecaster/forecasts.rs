@@ -10,7 +10,7 @@ use std::{
 };
 
 use foretide_domain::{
-    forecast::Refused,
+    forecast::{Predicted, Refused},
     lead_time::LeadTime,
     proposal::{ForecastDetails, Reason},
 };
@@ -98,20 +98,21 @@ impl Forecasts {
         self.with_details(key, now).map(|(forecast, _)| forecast)
     }
 
-    /// The highest value that the forecast in force predicts for `[now, now + window]`, and the details of that
-    /// forecast.
+    /// What the forecast in force predicts for `[now, now + window]` and replicas that carry `target` each, and the
+    /// details of that forecast.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn peak(
+    pub fn predicted(
         &self,
         key: &SeriesKey,
         now: Timestamp,
         window: SignedDuration,
-    ) -> Result<(f64, ForecastDetails), Refused> {
+        target: f64,
+    ) -> Result<(Predicted, ForecastDetails), Refused> {
         let (forecast, details) = self.with_details(key, now)?;
-        let demand = forecast.demand(now, window);
-        Ok((demand.ok_or_else(|| missing(true))?, details))
+        let predicted = Predicted::by(&forecast, now, window, target);
+        Ok((predicted.ok_or_else(|| missing(true))?, details))
     }
 
     /// The forecast in force at `now`, and its details.

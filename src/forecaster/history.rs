@@ -106,6 +106,17 @@ impl RangeQuery {
         Ok(Self { grid, parts })
     }
 
+    /// The same range of other queries.
+    pub(super) fn with_parts(&self, parts: Vec<QueryPart>) -> Self {
+        let grid = self.grid;
+        Self { grid, parts }
+    }
+
+    /// The distance between two samples.
+    pub(super) fn step(&self) -> SignedDuration {
+        SignedDuration::from_secs(self.grid.step)
+    }
+
     /// The servers that its parts are sent to, by name; absent for that of the hub.
     pub(super) fn servers(&self) -> Servers {
         let parts = self.parts.iter();
@@ -298,10 +309,8 @@ impl HistoryCache {
         live_match: &mut LiveMatch,
         context: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let queried = match query.single() {
-            Some(key) => self.fetch(reader, key, *live_match, context).await,
-            None => self.fetch_parts(reader, query, *live_match, context).await,
-        };
+        let queried = self.fetch_missing(reader, query, *live_match, context);
+        let queried = queried.await;
         let samples = self.with_samples(query, context, |cached| {
             match queried {
                 Ok(true) => live_match.compare(cached, context),
@@ -316,6 +325,42 @@ impl HistoryCache {
             cached.samples(*live_match, context)
         });
         samples.map_err(|error| query.name_headers(error, reader))
+    }
+
+    /// Queries what is missing of a query that live minutes do not continue.
+    ///
+    /// # Errors
+    /// As those of [`read`](Self::read); what was read before the error stays cached.
+    pub async fn query<R: HistoryReader>(
+        &self,
+        reader: &R,
+        query: &RangeQuery,
+        context: &ReadContext<'_>,
+    ) -> Result<(), HistoryError> {
+        let live = &[];
+        let context = ReadContext { live, ..*context };
+        let fetch = self.fetch_missing(reader, query, LiveMatch::default(), &context);
+        fetch.await.map(drop)
+    }
+
+    /// The cached samples of the span, without live minutes, oldest first. Never waits.
+    #[must_use]
+    pub fn queried(&self, query: &RangeQuery, context: &ReadContext<'_>) -> Vec<Sample> {
+        self.with_samples(query, context, |cached| cached.queried(context))
+    }
+
+    /// Queries what is missing of a query; returns whether anything was missing.
+    async fn fetch_missing<R: HistoryReader>(
+        &self,
+        reader: &R,
+        query: &RangeQuery,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
+    ) -> Result<bool, HistoryError> {
+        match query.single() {
+            Some(key) => self.fetch(reader, key, live_match, context).await,
+            None => self.fetch_parts(reader, query, live_match, context).await,
+        }
     }
 
     /// Queries what is missing of every part, unless live minutes cover the sum; returns whether anything was missing.

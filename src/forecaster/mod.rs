@@ -18,6 +18,7 @@ pub mod demand_history;
 pub mod forecasts;
 pub mod history;
 mod ingest;
+mod minutes;
 mod publish;
 mod refresh;
 mod series_key;
@@ -43,7 +44,6 @@ use foretide_models::Forecast;
 use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
-pub use self::series_key::SeriesKey;
 use self::{
     budget::{Budgets, Measured},
     forecasts::Forecasts,
@@ -52,6 +52,7 @@ use self::{
     source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
     workers::Workers,
 };
+pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
 use crate::{
     api::{
         autoscaler::Autoscaler,
@@ -397,8 +398,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         } else {
             &series.scope
         };
+        let parts = scope.parts(&history.queries, demand)?;
         let request = RefreshRequest {
-            parts: scope.parts(&history.queries, demand)?,
+            resolution: minutes::resolution(&history.queries, &parts),
+            parts,
             idle: scope.idle(),
             algorithm,
             horizon: forecast_length(source.window(), forecaster.sample_interval()),

@@ -19,15 +19,17 @@ use foretide_models::{
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{AbortHandle, Id};
 
+use super::demand_history::LiveMinutes;
 use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
 use super::ingest::{self, Rejection};
+use super::minutes::{RawValues, SeriesSamples};
 use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     api::validation::is_priced,
     clock::Monotonic,
     error::chain,
-    ports::{HistoryError, HistoryReader},
+    ports::{HistoryError, HistoryReader, Resolution},
 };
 
 /// The wait after a failed query; it doubles up to the refresh period.
@@ -41,6 +43,8 @@ const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
 pub(super) struct RefreshRequest {
     /// The query of its history, or one for each member of a fleet.
     pub(super) parts: Vec<QueryPart>,
+    /// Over how long its values are means.
+    pub(super) resolution: Resolution<Vec<QueryPart>>,
     /// The members in which nothing runs now.
     pub(super) idle: BTreeSet<Arc<str>>,
     pub(super) algorithm: Algorithm,
@@ -55,6 +59,8 @@ pub(super) struct RefreshRequest {
 pub(super) struct SeriesRefresh {
     request: RefreshRequest,
     query: RangeQuery,
+    /// The query of its minutes, if the values are means over a longer time.
+    minutes: Option<RangeQuery>,
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
@@ -89,6 +95,9 @@ pub(super) struct Refresher {
     query: RangeQuery,
     idle: BTreeSet<Arc<str>>,
     live_match: LiveMatch,
+    raw: RawValues,
+    /// Whether the forecaster could learn from queried raw values when it began.
+    learned_from_raw: bool,
     /// When the forecaster last returned a forecast, if it is incremental.
     fitted_at: Option<Timestamp>,
     /// The versions of the readers of its queries, when they were last read.
@@ -137,7 +146,9 @@ impl SeriesRefresh {
         let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
         let query = RangeQuery::new(request.parts.clone(), step, span)
             .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
+        let raw = RawValues::new(request.resolution.clone(), &query);
         Ok(Self {
+            minutes: raw.query().cloned(),
             due_at: now,
             failures: 0,
             refresh_period: forecaster.refresh_period(),
@@ -150,6 +161,8 @@ impl SeriesRefresh {
                 query: query.clone(),
                 idle: BTreeSet::new(),
                 live_match: LiveMatch::default(),
+                raw,
+                learned_from_raw: false,
                 fitted_at: None,
                 versions: Vec::new(),
                 unit_change: None,
@@ -204,7 +217,8 @@ impl SeriesRefresh {
 
     /// The cache entries that it reads.
     pub(super) fn cache_keys(&self) -> impl Iterator<Item = history::CacheKey> {
-        self.query.cache_keys()
+        let minutes = self.minutes.iter().flat_map(RangeQuery::cache_keys);
+        self.query.cache_keys().chain(minutes)
     }
 
     /// When the next refresh is due.
@@ -287,12 +301,53 @@ impl Drop for AbortOnDrop {
 impl Refresher {
     /// The samples to forecast from, if no query is needed for them.
     pub(super) fn cached_samples(
-        &self,
+        &mut self,
         histories: &HistoryCache,
-        live: &[Sample],
+        live: &LiveMinutes,
         now: Timestamp,
-    ) -> Option<Vec<Sample>> {
-        histories.cached_samples(&self.query, self.live_match, &self.context(live, now))
+    ) -> Option<SeriesSamples> {
+        let context = self.context(&live.values, now);
+        let values = histories.cached_samples(&self.query, self.live_match, &context)?;
+        Some(self.with_raw(&values, histories, live, now))
+    }
+
+    /// The values with the raw ones that are known.
+    pub(super) fn with_raw(
+        &mut self,
+        values: &[Sample],
+        histories: &HistoryCache,
+        live: &LiveMinutes,
+        now: Timestamp,
+    ) -> SeriesSamples {
+        let context = self.context(&live.values, now);
+        let queried = self.raw.query();
+        let queried = queried.map(|query| histories.queried(query, &context));
+        let live = (live, self.live_match);
+        self.raw
+            .samples(values, &queried.unwrap_or_default(), live, now)
+    }
+
+    /// Whether raw values are to be queried now.
+    pub(super) fn needs_raw(&self, now: Timestamp) -> bool {
+        self.raw.is_due(now)
+    }
+
+    /// Queries the raw values. A failure leaves them unknown.
+    pub(super) async fn query_raw<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        now: Timestamp,
+    ) {
+        self.raw.begin(now);
+        let Some(query) = self.raw.query() else {
+            return;
+        };
+        let context = self.context(&[], now);
+        match histories.query(reader, query, &context).await {
+            Ok(()) => self.raw.end(),
+            Err(error) => tracing::debug!(error = %chain(&error), "could not read raw values"),
+        }
     }
 
     /// The namespace of the object that it forecasts for.
@@ -305,7 +360,7 @@ impl Refresher {
         self.query.servers()
     }
 
-    /// The samples to forecast from, queried where they are missing.
+    /// The values to forecast from, queried where they are missing.
     pub(super) async fn read<H: HistoryReader>(
         &mut self,
         reader: &H,
@@ -344,6 +399,7 @@ impl Refresher {
         if is_other {
             self.start_over(None);
             self.live_match = LiveMatch::default();
+            self.raw.forget();
         }
         self.versions = versions;
         is_other
@@ -362,7 +418,7 @@ impl Refresher {
     /// ended, also if nobody waits for it any more.
     pub(super) async fn finish(
         mut self: Box<Self>,
-        samples: Result<Vec<Sample>, HistoryError>,
+        samples: Result<SeriesSamples, HistoryError>,
         slot: Slot,
         now: Timestamp,
     ) -> RefreshResult {
@@ -413,18 +469,15 @@ impl Refresher {
 
     fn forecast(
         &mut self,
-        mut samples: Vec<Sample>,
+        mut samples: SeriesSamples,
         now: Timestamp,
     ) -> (Result<Forecast, Refused>, Vec<Rejection>) {
         let span = self.forecaster.history_length();
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = self.since(now).map_or(start, |since| since.max(start));
-        let rejected = ingest::gate(
-            &mut samples,
-            self.aligned(start),
-            now,
-            &mut self.highest_accepted,
-        );
+        let from = self.aligned(start);
+        let highest = &mut self.highest_accepted;
+        let rejected = ingest::gate(&mut samples.values, from, now, highest);
         let counted = self.checked_until;
         let rejected = rejected
             .into_iter()
@@ -444,17 +497,32 @@ impl Refresher {
         self.levels.record(&series);
         let forecast = self.forecaster.forecast(&series, self.horizon);
         if forecast.is_ok() && self.is_incremental() {
-            self.fitted_at = Some(now);
+            self.record_fit(now);
         }
         (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
+    }
+
+    /// Records that the forecaster has learned from the samples. One that began without raw values starts again with the
+    /// next refresh once they can be queried: what it has learned from the values would take a week to wear off.
+    fn record_fit(&mut self, now: Timestamp) {
+        if self.fitted_at.replace(now).is_none() {
+            self.learned_from_raw = self.raw.is_usable();
+        } else if self.raw.is_usable() && !self.learned_from_raw {
+            self.renew_forecaster();
+        }
     }
 
     /// Forgets what was learned, from another tenant or before a change of unit.
     fn start_over(&mut self, unit_change: Option<UnitChange>) {
         self.unit_change = unit_change;
-        self.fitted_at = None;
         self.levels = PastLevels::default();
         self.highest_accepted = 0.0;
+        self.renew_forecaster();
+    }
+
+    /// Replaces the forecaster by one that has learned nothing; the next refresh reads the whole history.
+    fn renew_forecaster(&mut self) {
+        self.fitted_at = None;
         if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
         }
@@ -465,9 +533,12 @@ impl Refresher {
         matches!(self.algorithm, Algorithm::Auto(_))
     }
 
-    fn binned(&self, samples: &[Sample], start: Timestamp, now: Timestamp) -> Series {
+    fn binned(&self, samples: &SeriesSamples, start: Timestamp, now: Timestamp) -> Series {
         let step = self.forecaster.sample_interval();
-        Series::from_samples(samples, step, self.aligned(start), self.aligned(now))
+        let (start, end) = (self.aligned(start), self.aligned(now));
+        let is_raw = |sample: &&Sample| samples.raw.contains(&sample.at);
+        let raw: Vec<Sample> = samples.values.iter().filter(is_raw).copied().collect();
+        Series::from_samples(&samples.values, step, start, end).with_raw(&raw)
     }
 
     /// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a

@@ -26,7 +26,7 @@ use crate::clock::{Clock, Monotonic};
 
 /// Work that takes longer is slow. This is a fifth of the timeout of a query, and many times what a query takes that reads
 /// two weeks of minutes.
-const PROMPT: Duration = Duration::from_secs(2);
+pub(super) const PROMPT: Duration = Duration::from_secs(2);
 
 /// Slots of two lanes, shared by namespaces; clones share them.
 #[derive(Debug, Clone)]

@@ -5,6 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use super::{
     HistorySource,
@@ -12,7 +13,7 @@ use super::{
     history::{HistoryCache, Servers},
     refresh::{RefreshResult, Refresher},
     series_key::SeriesKey,
-    slots::FairSlots,
+    slots::{FairSlots, PROMPT},
 };
 use crate::{clock::Clock, ports::HistoryReader, shared_map::SharedMap};
 
@@ -74,8 +75,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
         {
             let computation = self.computations.acquire(&namespace).await;
-            let now = self.clock.now();
-            if let Some(samples) = refresher.cached_samples(&self.history, &minutes(now), now) {
+            let (now, history) = (self.clock.now(), &self.history);
+            if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
                 return Some(refresher.finish(Ok(samples), computation, now).await);
             }
         }
@@ -83,9 +84,17 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         let queries = self.queries.get_or_insert_with(refresher.servers(), new);
         let query = queries.acquire(&namespace).await;
         let now = self.clock.now();
-        let minutes = minutes(now);
-        let read = query.run(refresher.read(reader, &self.history, &minutes, now));
+        let live = minutes(now);
+        let began = Clock::system().monotonic();
+        let read = query.run(refresher.read(reader, &self.history, &live.values, now));
         let read = read.await;
+        if read.is_ok() && refresher.needs_raw(now) {
+            // The forecast does not wait longer for raw values than for the values.
+            let limit = Clock::system().monotonic().since(began).max(PROMPT);
+            let raw = refresher.query_raw(reader, &self.history, now);
+            let _timed_out = query.run(timeout(limit, raw)).await;
+        }
+        let read = read.map(|values| refresher.with_raw(&values, &self.history, &live, now));
         let computation = self.computations.acquire(&namespace).await;
         Some(refresher.finish(read, computation, now).await)
     }

@@ -192,7 +192,7 @@ pub struct AutoscalerView {
     pub recorded: Option<Span>,
 }
 
-/// A proposal's value and target, for people.
+/// The amounts of a proposal, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProposalAmount {
@@ -206,6 +206,15 @@ pub struct ProposalAmount {
     /// The target, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The predicted peak of a forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak: Option<String>,
+    /// The peak about when a replica added now is ready, of a forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raise: Option<String>,
+    /// The peak until then, of a forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
 }
 
 /// A condition, and what to do about it.

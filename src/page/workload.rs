@@ -65,9 +65,13 @@ fn amounts(latest: &Latest) -> Vec<ProposalAmount> {
     let units = units.copied().chain(std::iter::repeat(Unit::Plain));
     let amount = |(proposal, unit): (&foretide_crds::ProposalStatus, Unit)| {
         let text = |number: Option<&String>| Some(unit.amount(number?.parse().ok()?));
+        let forecast = proposal.forecast.as_ref();
         ProposalAmount {
             source: stored_source(proposal.source).to_string(),
             name: proposal.name.clone(),
+            peak: text(forecast.and_then(|it| it.peak.as_ref())),
+            raise: text(forecast.and_then(|it| it.raise.as_ref())),
+            hold: text(forecast.and_then(|it| it.hold.as_ref())),
             value: text(proposal.value.as_ref()),
             target: text(proposal.target.as_ref()),
         }

@@ -50,6 +50,17 @@ pub struct HistoryQuery {
     pub text: Arc<str>,
 }
 
+/// Whether the values of a query are those of single minutes. `Q` is a query, or what is made of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution<Q = HistoryQuery> {
+    /// Each value is that of its own minute, as of a gauge.
+    Minute,
+    /// Each value is a mean over a longer time, as of `rate(...[3m])`; this query has the values of minutes.
+    Mean(Q),
+    /// Not known.
+    Unknown,
+}
+
 /// Builds the query for the total demand of a workload, or for its demand in one member cluster.
 pub trait DemandQueries: Send + Sync {
     /// The query that the user wrote, else that of the administrator's rules, both restricted to the object's
@@ -60,6 +71,11 @@ pub trait DemandQueries: Send + Sync {
     /// # Errors
     /// Why there is no query, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
+
+    /// Whether the values of such a query are those of single minutes.
+    fn resolution(&self, _query: &HistoryQuery) -> Resolution {
+        Resolution::Unknown
+    }
 
     /// A version that changes whenever the query for the same demand may have changed.
     fn version(&self) -> u64;
@@ -96,6 +112,19 @@ pub trait HistoryReader: Send + Sync {
     /// The state of each server.
     fn servers(&self) -> Vec<ServerHealth> {
         Vec::new()
+    }
+}
+
+// === impl Resolution ===
+
+impl<Q> Resolution<Q> {
+    /// The same resolution, with what `change` makes of its query.
+    pub fn map<R>(self, change: impl FnOnce(Q) -> R) -> Resolution<R> {
+        match self {
+            Self::Minute => Resolution::Minute,
+            Self::Mean(minutes) => Resolution::Mean(change(minutes)),
+            Self::Unknown => Resolution::Unknown,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub use cluster::{
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,
-    QUERY_ANNOTATION,
+    QUERY_ANNOTATION, Resolution,
 };
 pub use history_server::{
     Authorization, CertificateFiles, CredentialExpiry, CredentialFiles, CustomHeader,

@@ -27,6 +27,7 @@ mod manual_changes;
 mod measure;
 mod metric_adapter;
 mod metrics_access;
+mod minutes;
 mod monitoring;
 mod ownership;
 mod permissions;

@@ -1,4 +1,5 @@
-//! A daily wave in Prometheus, replayed in a minute: the floor rises before the peak and falls after it.
+//! A daily wave in Prometheus, replayed in a minute: the floor rises before the peak and falls after it. Then a series with
+//! uneven minutes in the same Prometheus.
 
 use std::f64::consts::TAU;
 
@@ -8,7 +9,10 @@ use jiff::Timestamp;
 use kube::Api;
 use rig::{ClusterOptions, Component, History, Prometheus, Span, eventually};
 
-use crate::world::{NAMESPACE, TIMEOUT, World, pass_to};
+use crate::{
+    minutes,
+    world::{NAMESPACE, TIMEOUT, World, pass_to},
+};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -33,7 +37,9 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
         span,
         demand,
     );
-    let prometheus = Prometheus::start(&history).await.unwrap();
+    let prometheus = Prometheus::start(&minutes::with_minutes(history))
+        .await
+        .unwrap();
     world.deployment("php-apache", 1, "20m").await;
     world
         .apply(include_str!("../../examples/php-apache-dsp.yaml"))
@@ -106,5 +112,6 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
         .await;
     assert!(lowered >= 1);
     drop(controller);
+    minutes::are_covered(&world, &prometheus).await;
     world.assert_nothing_forbidden();
 }

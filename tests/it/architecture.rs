@@ -56,6 +56,13 @@ const RULES: &[Rule] = &[
         reason: "the simulation uses decisions, and not the other way round",
     },
     Rule {
+        places: &["src", "domain/src", "models/src", "crds/src", "chart/src"],
+        except: &[],
+        modules: &[],
+        text: &["foretide_replay"],
+        reason: "the benchmark is not part of the product",
+    },
+    Rule {
         places: &["crds/src"],
         except: &[],
         modules: &[],

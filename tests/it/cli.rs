@@ -592,7 +592,7 @@ fn the_history_of_an_object_names_each_change_with_its_reason() {
     assert_eq!(
         text.unwrap().text,
         "Thu 2026-03-05 07:00 UTC  6 → 10\n  \
-         10 replicas: the forecast for cpu (1.125 cores over the next 60 min at 0.1 per\n  \
+         10 replicas: the forecast for cpu (1.185 cores over the next 60 min at 0.1 per\n  \
          replica) asks for 12, above observed 6; capped at maxReplicas 10\n\
          Thu 2026-03-05 06:58 UTC  3 → 6\n  \
          6 replicas: cpu at 88 % against a target of 50 % asks for 6, above forecast 5\n"

@@ -1037,7 +1037,8 @@ async fn forecasts_receive_the_members_and_no_partial_totals() {
     };
     let minutes = |world: &World, now: i64| {
         let now = world.start + SignedDuration::from_secs(now);
-        world.forecasts.demand_history().minutes(&key, now).len()
+        let history = world.forecasts.demand_history();
+        history.minutes(&key, now).values.len()
     };
     let pair = |name: &str, idle| (name.to_owned(), idle);
     world.sync(10).await;

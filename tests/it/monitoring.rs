@@ -121,6 +121,7 @@ fn telemetry() -> Telemetry {
         skill: Some(0.1),
         coverage: Some(0.2),
         quantile: Some(0.9),
+        minute_readings: Some(0.97),
         model_age_seconds: Some(3.0),
     };
     telemetry.set_forecast_quality(&object, "resource.cpu", &quality);

@@ -19,7 +19,7 @@ fn read(page: &Path) -> String {
 
 /// The pages in Markdown of the root and of these folders.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/decisions", "deploy", "examples"];
+    let folders = ["", "docs", "docs/decisions", "deploy", "examples", "replay"];
     let files = folders.into_iter().flat_map(|folder| {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         entries.map(|entry| entry.unwrap().path())

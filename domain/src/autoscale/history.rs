@@ -22,7 +22,7 @@ pub struct History {
     pub log: Log,
     /// The floor lane's raw values, oldest first.
     pub floors: Vec<RawFloor>,
-    /// The last proposal of each forecast, by metric: what its tolerance is relative to.
+    /// The last proposal of each forecast, by metric: the count that stays or is replaced.
     pub forecast_held: BTreeMap<String, Replicas>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,

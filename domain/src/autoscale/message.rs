@@ -4,12 +4,15 @@
 //!
 //! ```text
 //! 7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, above observed 4
+//! 7 replicas: the forecast for load (7.2 over the next 3 min at 1 per replica) asks for 7 (3 % above the target)
+//! 7 replicas: the forecast for load (6.1 to 7.4 over the next 3 min at 1 per replica) keeps 7, above observed 4
 //! 9 replicas: cpu at 35 % against a target of 50 % asks for 7; held at 9: 2 pods have no metrics yet
 //! ```
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use foretide_models::DemandBounds;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decision::{DecidedWindow, Decision};
@@ -104,7 +107,7 @@ impl Decision {
             return "no metric, forecast or cron asks for a count".to_owned();
         };
         let asked = winner.asked.unwrap_or(count);
-        let mut text = format!("{} asks for {asked}", self.subject(winner));
+        let mut text = format!("{} {}", self.subject(winner), asks_for(winner, asked));
         if let (Source::Cron, Some(window)) = (winner.source, self.window(&winner.name))
             && let Some(until) = window.state.until
         {
@@ -165,7 +168,15 @@ impl Decision {
             }
             (Source::Observed, None) => name,
             (Source::Forecast, Some((value, target))) => {
-                let (value, target) = (proposal.unit.amount(value), proposal.unit.plain(target));
+                let value = match kept_between(proposal) {
+                    Some(DemandBounds { raise, hold }) => format!(
+                        "{} to {}",
+                        proposal.unit.plain(raise),
+                        proposal.unit.amount(hold)
+                    ),
+                    None => proposal.unit.amount(value),
+                };
+                let target = proposal.unit.plain(target);
                 // A direct forecast covers the lead time, which may be shorter than the prediction window.
                 let direct = proposal.details.as_ref().and_then(|details| details.window);
                 let ahead = direct
@@ -181,6 +192,34 @@ impl Decision {
 
 fn replicas(decision: &Decision) -> String {
     counted(decision.desired.get(), "replica")
+}
+
+/// The bounds between which a forecast needs what its last proposal carries; none while they are one value.
+fn kept_between(proposal: &Proposal) -> Option<DemandBounds> {
+    let bounds = proposal.details.as_ref()?.bounds?;
+    let carried = proposal.replicas?.as_f64() * proposal.target?;
+    let is_kept = proposal.reason == Reason::WithinTolerance;
+    let between = bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried);
+    (is_kept && between).then_some(bounds)
+}
+
+/// `asks for 7`, and for a forecast whether 7 are above their target, or kept.
+fn asks_for(proposal: &Proposal, asked: Replicas) -> String {
+    if kept_between(proposal).is_some() {
+        return format!("keeps {asked}");
+    }
+    let numbers = proposal.value.zip(proposal.target);
+    let numbers = numbers.filter(|_| proposal.source == Source::Forecast);
+    let over = numbers.map_or(0.0, |(need, target)| need / (target * asked.as_f64()) - 1.0);
+    // A rounding error is none of it.
+    if over > 1e-8 && over.is_finite() {
+        format!(
+            "asks for {asked} ({:.0} % above the target)",
+            (100.0 * over).ceil()
+        )
+    } else {
+        format!("asks for {asked}")
+    }
 }
 
 /// An identifier without its kind: `cpu` for `resource.cpu`.

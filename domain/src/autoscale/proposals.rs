@@ -8,9 +8,7 @@ use super::history::History;
 use super::published::{CronInputs, PublishedMetric, as_read_by_hpa, base_units};
 use crate::Replicas;
 use crate::forecast::{self, ForecastReading};
-use crate::hpa::{
-    Basis, Behavior, Held, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile,
-};
+use crate::hpa::{Basis, Held, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
 use crate::observation::{Cause, Unavailable};
 use crate::proposal::{Proposal, Reason, Source, Unit};
 use crate::words::counted;
@@ -132,15 +130,14 @@ impl Context<'_> {
 
     fn forecast(&self, history: &mut History) -> Vec<Proposal> {
         let on = self.workload.prediction.is_some();
-        let tolerance = Behavior::tolerance(self.behavior(), self.settings);
         let readings = self.inputs.forecasts.iter().filter(|_| on);
         let propose = |reading: &ForecastReading| {
             if self.publishes() {
-                // The tolerance of the HPA applies.
-                return forecast::propose(&as_read_by_hpa(reading), None, tolerance);
+                // The rule of the HPA applies.
+                return forecast::propose_peak(&as_read_by_hpa(reading));
             }
             let held = history.forecast_held.get(&reading.name).copied();
-            forecast::propose(reading, held, tolerance)
+            forecast::propose(reading, held)
         };
         let proposals: Vec<_> = readings.map(propose).collect();
         let held = proposals

@@ -194,7 +194,7 @@ mod tests {
         ] {
             let reading = ForecastReading {
                 name: "resource.cpu".to_owned(),
-                outcome: Ok(Predicted { value: 1.0, target }),
+                outcome: Ok(Predicted::of(1.0, target)),
                 details: None,
             };
             let read = as_read_by_hpa(&reading).outcome;

@@ -80,14 +80,16 @@ impl ForecastAhead {
             // A direct estimate is for the instant at which it was made.
             let window = window(forecast, workload);
             let direct = forecast.direct().filter(|_| now <= forecast.start());
-            let value = direct.map(|peak| peak.value);
-            let value = value.or_else(|| forecast.highest(now, window));
-            let value = value.ok_or_else(|| {
+            let direct = direct.map(|peak| Predicted {
+                value: peak.value,
+                bounds: peak.bounds,
+                target: *target,
+            });
+            let later = || Some(Predicted::of(forecast.highest(now, window)?, *target));
+            direct.or_else(later).ok_or_else(|| {
                 let end = forecast.end();
                 Refused::new(Reason::Expired, format!("the forecast ends at {end}"))
-            })?;
-            let target = *target;
-            Ok(Predicted { value, target })
+            })
         });
         let details = made.ok();
         ForecastReading {

@@ -156,10 +156,9 @@ impl<'a> MetricForecaster<'a> {
         let forecast = self.latest.as_ref().map_err(Clone::clone)?;
         let target = demand::target(&self.recorded.metric, pods, Some(template))
             .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))?;
-        let value = forecast.demand(now, self.window).ok_or_else(|| {
+        Predicted::by(forecast, now, self.window, target).ok_or_else(|| {
             let message = "the forecast has expired and was not refreshed";
             Refused::new(Reason::Expired, message)
-        })?;
-        Ok(Predicted { value, target })
+        })
     }
 }

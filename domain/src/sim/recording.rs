@@ -1,6 +1,8 @@
 //! A recorded history, read as a range query reads Prometheus: at an instant the latest value that is not too old,
 //! without interpolation, and never a later one.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use foretide_models::{MAX_SLOTS, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,17 +16,49 @@ const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 pub struct Recording {
     samples: Vec<Sample>,
     lookback: SignedDuration,
+    raw: RawSamples,
+}
+
+/// Which samples are what pods had in their own minute, and not means over a longer time.
+#[derive(Clone, Debug)]
+enum RawSamples {
+    All,
+    /// Those at these times, in order.
+    At(Vec<Timestamp>),
 }
 
 // === impl Recording ===
 
 impl Recording {
-    /// Takes samples in any order.
+    /// Takes samples in any order. They count as raw if they are a minute apart or less: each is what pods had then.
     #[must_use]
     pub fn new(mut samples: Vec<Sample>) -> Self {
         samples.sort_by_key(|sample| sample.at);
-        let lookback = lookback(&samples);
-        Self { samples, lookback }
+        let usual = usual_distance(&samples);
+        let raw = if usual <= MINUTE {
+            RawSamples::All
+        } else {
+            RawSamples::At(Vec::new())
+        };
+        Self {
+            samples,
+            // As in Prometheus, and at least twice the usual distance.
+            lookback: usual.checked_mul(2).unwrap_or(LOOKBACK).max(LOOKBACK),
+            raw,
+        }
+    }
+
+    /// Takes means over more than a minute in any order, and what is known of single minutes, which replaces the means of
+    /// the same times.
+    #[must_use]
+    pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
+        let all = means.iter().chain(minutes);
+        let all: BTreeMap<Timestamp, Sample> = all.map(|sample| (sample.at, *sample)).collect();
+        let raw: BTreeSet<Timestamp> = minutes.iter().map(|sample| sample.at).collect();
+        Self {
+            raw: RawSamples::At(raw.into_iter().collect()),
+            ..Self::new(all.into_values().collect())
+        }
     }
 
     /// All samples, oldest first.
@@ -104,8 +138,9 @@ impl Recording {
         let mut read = 0;
         while series.end() <= at && read < MAX_SLOTS && series.step().is_positive() {
             let slot = series.end();
-            match self.value_at(slot) {
-                Some(value) => series.push(Sample { at: slot, value }),
+            match self.value_at(slot).map(|value| Sample { at: slot, value }) {
+                Some(sample) if self.is_raw(series.step(), slot) => series.push_raw(sample),
+                Some(sample) => series.push(sample),
                 None => series.advance_to(slot),
             }
             read += 1;
@@ -113,15 +148,24 @@ impl Recording {
         let slots = span.as_secs() / series.step().as_secs().max(1);
         series.truncate_front(usize::try_from(slots).unwrap_or(0).saturating_add(1));
     }
+
+    /// Whether the latest value at `at` is what pods had in the step that ends there.
+    fn is_raw(&self, step: SignedDuration, at: Timestamp) -> bool {
+        let latest = self.until(at).last().map(|sample| sample.at);
+        let within = latest.filter(|latest| step <= MINUTE && at.duration_since(*latest) < MINUTE);
+        within.is_some_and(|latest| match &self.raw {
+            RawSamples::All => true,
+            RawSamples::At(times) => times.binary_search(&latest).is_ok(),
+        })
+    }
 }
 
-/// How old a value may be: as in Prometheus, and at least twice the median distance between samples.
-fn lookback(samples: &[Sample]) -> SignedDuration {
+/// The median distance between samples.
+fn usual_distance(samples: &[Sample]) -> SignedDuration {
     let pairs = samples.iter().zip(samples.iter().skip(1));
     let mut steps: Vec<SignedDuration> = pairs.map(|(a, b)| b.at.duration_since(a.at)).collect();
     steps.sort();
-    let usual = steps.get(steps.len() / 2).copied().unwrap_or_default();
-    usual.checked_mul(2).unwrap_or(LOOKBACK).max(LOOKBACK)
+    steps.get(steps.len() / 2).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -157,6 +201,28 @@ mod tests {
         let recording = recording(&[(0, 1.0), (300, 2.0), (600, 3.0)]);
         let expected = Series::from_values(at(300), STEP, vec![2.0, 3.0]);
         assert_eq!(recording.series(STEP, STEP, at(600)), expected);
+    }
+
+    #[test]
+    fn samples_a_minute_apart_are_raw_and_of_means_those_minutes_that_are_known() {
+        let minute = SignedDuration::from_secs(60);
+        let pairs = [(0, 1.0), (60, 2.0), (120, 3.0), (300, 4.0)];
+        let samples = recording(&pairs).samples().to_vec();
+        let raw = |recording: &Recording, step| {
+            let series = recording.series(step, HOUR, at(300));
+            let raw = (0..series.len()).filter(|slot| series.is_raw(*slot));
+            raw.map(|slot| (slot, series.values()[slot]))
+                .collect::<Vec<_>>()
+        };
+        let own = [(0, 1.0), (1, 2.0), (2, 3.0), (5, 4.0)];
+        assert_eq!(raw(&Recording::new(samples.clone()), minute), own);
+        assert_eq!(raw(&Recording::new(samples.clone()), STEP), []);
+        let known = recording(&[(60, 7.0), (300, 0.0)]);
+        let means = Recording::of_means(&samples, known.samples());
+        assert_eq!(raw(&means, minute), [(1, 7.0), (5, 0.0)]);
+        assert_eq!(means.value_at(at(60)), Some(7.0));
+        let coarse = recording(&[(0, 1.0), (300, 2.0), (600, 3.0)]);
+        assert_eq!(raw(&coarse, minute), []);
     }
 
     #[test]

@@ -452,13 +452,14 @@ fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f6
 }
 
 #[test]
-fn a_constant_demand_of_whole_targets_gets_that_many_replicas_from_auto() {
-    // 60 requests, 0.1 cores, and half a GiB.
+fn a_constant_demand_gets_the_replicas_for_95_percent_of_it_from_auto() {
+    // 60 requests, 0.1 cores, and half a GiB; 95 % of 20, 100 and 1,000 replicas are whole ones.
     for milli in [60_000, 100, 536_870_912_000] {
-        for replicas in (1..=10).chain([13, 77, 499, 1000]) {
+        for replicas in (1..=10).chain([13, 20, 77, 100, 499, 1000]) {
             let demand = base_units(milli) * f64::from(replicas);
             let (proposed, value) = forecast_of_constant(demand, milli);
-            assert_eq!(proposed, Some(replicas), "{value} at {milli}m");
+            let want = u32::div_ceil(95 * replicas, 100);
+            assert_eq!(proposed, Some(want), "{value} at {milli}m");
         }
     }
     assert_eq!(forecast_of_constant(300.0, 60_000).1.to_string(), "300");

@@ -183,6 +183,17 @@ mod tests {
     }
 
     #[test]
+    fn raw_steps_are_counted_as_far_as_they_are_kept() {
+        let mut buffer = DemandBuffer::new(100);
+        for step in 0..1000 {
+            buffer.push(1.0, step % 4 == 0);
+        }
+        assert_eq!(buffer.raw(900, 940), 10);
+        assert_eq!(buffer.raw(0, buffer.first()), 0);
+        assert_eq!(buffer.raw(990, 2000), 2);
+    }
+
+    #[test]
     fn dropped_values_leave_no_rounding_error() {
         let mut buffer = buffer(&[1e300; 6], 100);
         for _ in 0..400 {

@@ -71,13 +71,18 @@ impl Models {
     /// `1 - (1 - q) / 2`.
     fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
         let Some(raise) = &self.raise else {
-            return Some(DemandBounds::both(
-                self.hold.count_bound(quantile, self.fall_back)?,
-            ));
+            let bound = self.hold.count_bound(quantile, self.fall_back)?;
+            return Some(DemandBounds::both(bound));
         };
         let each = 1.0 - (1.0 - quantile) / 2.0;
-        let raise = raise.count_bound(each, self.fall_back)?;
-        let hold = self.hold.count_bound(each, self.fall_back)?.max(raise);
+        let hold = self.hold.count_bound(each, self.fall_back)?;
+        let raise = match self.hold.predictor_state(self.fall_back)? {
+            PredictorState::Model => raise.count_bound(each, false),
+            // Persistence expects the same for every window.
+            _ => None,
+        };
+        let raise = raise.unwrap_or(hold);
+        let hold = hold.max(raise);
         Some(DemandBounds { raise, hold })
     }
 }
@@ -219,7 +224,7 @@ impl Learner {
         hold.compare(view.grid, now, quantile);
         hold.record_bounds(|scaled| scale.inverse(scaled).min(ceiling));
         if let Some(raise) = raise {
-            raise.follow(hold, view.grid, now);
+            raise.forget(view.grid, now);
         }
         self.select_quantile(view, now);
         if let Some(path) = &mut self.path {

@@ -14,9 +14,9 @@ pub(super) struct Margins {
     grid: Grid,
     /// The number of steps of a decision window after its first one.
     reach: usize,
-    /// The errors of the model, and those of persistence.
+    /// The errors of the model, and those of persistence, unless it is not compared.
     errors: Errors,
-    outcomes: Errors,
+    outcomes: Option<Errors>,
     model: RankedErrors,
     persistence: RankedErrors,
     /// Whether enough errors of each are known.
@@ -41,13 +41,13 @@ pub(super) struct Compared {
 
 impl Margins {
     /// No errors, of windows with `reach` steps after the first one, compared every `compared_every` minutes.
-    pub(super) fn new(grid: Grid, reach: usize, compared_every: i64) -> Self {
+    pub(super) fn new(grid: Grid, reach: usize, compared_every: i64, compared: bool) -> Self {
         let kept = DAYS * grid.day() + grid.minutes(2 * compared_every);
         Self {
             grid,
             reach,
             errors: Errors::with_capacity(kept),
-            outcomes: Errors::with_capacity(kept),
+            outcomes: compared.then(|| Errors::with_capacity(kept)),
             model: RankedErrors::new(grid),
             persistence: RankedErrors::new(grid),
             has_model: false,
@@ -59,16 +59,12 @@ impl Margins {
 
     /// Records the outcome of the prediction made at a step, relative to the level then, and the error of the model.
     pub(super) fn record(&mut self, made_at: usize, outcome: f64, error: Option<f64>) {
-        self.outcomes.record(made_at, outcome);
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.record(made_at, outcome);
+        }
         if let Some(error) = error {
             self.errors.record(made_at, error);
         }
-    }
-
-    /// Drops the errors of predictions made before a step. Returns whether there were any.
-    pub(super) fn drop_before(&mut self, step: usize) -> bool {
-        self.errors.drop_before(step);
-        self.outcomes.drop_before(step)
     }
 
     /// Updates the margins of the model to step `at`, and those of persistence if they are in use.
@@ -81,15 +77,14 @@ impl Margins {
         self.has_model = self.model.rank(&self.errors, self.grid, at, known);
         // Ranking is expensive, and persistence is needed only as the fallback.
         if fallen_back || !self.has_model {
-            self.has_persistence = self.persistence.rank(&self.outcomes, self.grid, at, known);
+            self.rank_persistence(at);
         }
     }
 
     /// Renews the margins for the comparison at a quantile, and that of the published bound, at `adjusted`.
     pub(super) fn compare(&mut self, now: usize, quantile: f64, adjusted: f64) {
         self.refresh(now, false);
-        let known = self.known(now);
-        self.has_persistence = self.persistence.rank(&self.outcomes, self.grid, now, known);
+        self.rank_persistence(now);
         self.compared = (self.has_model && self.has_persistence).then(|| Compared {
             quantile,
             model: self.model.quantile(quantile),
@@ -111,7 +106,10 @@ impl Margins {
     /// Drops the errors that are no longer used.
     pub(super) fn forget(&mut self, now: usize) {
         let oldest = now.saturating_sub(DAYS * self.grid.day() + self.grid.minutes(60));
-        self.drop_before(oldest);
+        self.errors.drop_before(oldest);
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.drop_before(oldest);
+        }
     }
 
     /// Whether enough errors of the model are known.
@@ -141,8 +139,16 @@ impl Margins {
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let errors = self.errors.bytes() + self.outcomes.bytes();
+        let errors = self.errors.bytes() + self.outcomes.as_ref().map_or(0, Errors::bytes);
         errors + self.model.bytes() + self.persistence.bytes()
+    }
+
+    fn rank_persistence(&mut self, now: usize) {
+        let known = self.known(now);
+        let Some(outcomes) = &self.outcomes else {
+            return;
+        };
+        self.has_persistence = self.persistence.rank(outcomes, self.grid, now, known);
     }
 
     /// The step of the newest prediction whose outcome is known at step `now`.

@@ -1,12 +1,12 @@
-//! [`Auto`], the default forecaster: one online linear model per series. It predicts the peak demand until added
-//! capacity can serve, and an upper quantile of that peak from its own errors.
+//! [`Auto`], the default forecaster: online linear models of a series. They predict the peak demand until added capacity
+//! can serve, and the peak about when it does, each with an upper quantile from its own errors.
 //!
 //! This module reads a [`Series`], rejects histories that are too short, too old or too sparse, and assembles the
 //! forecast. [`OnlineModel`] is the model itself, for callers that have clean demand.
 //!
 //! ```text
-//! Series -> preprocess (holes, outliers) -> buffer -> features -> ridge -> point
-//!                                                      errors -> conformal -> upper -> Peak
+//! Series -> preprocess (holes, outliers) -> buffer -> features -> window models -> ridge -> point
+//!                                                                  errors -> conformal -> Peak and its two bounds
 //!                                                      features -> path -> Forecast
 //! ```
 //!
@@ -59,19 +59,19 @@ const NOTED_MINUTES: i64 = 60;
 pub struct Config {
     /// The grid of the history; below a minute, samples are averaged to minutes.
     pub sample_interval: SignedDuration,
-    /// The time until added capacity serves. The decision window is this plus three minutes.
+    /// The time until added capacity serves. The decision window is this plus a minute.
     pub lead_time: SignedDuration,
     /// How much of the demand to provide for.
     pub service_level: ServiceLevel,
 }
 
-/// One minute, two minutes of lead, the 90 % quantile.
+/// One minute, two minutes of lead, the default quantile.
 impl Default for Config {
     fn default() -> Self {
         Self {
             sample_interval: SignedDuration::from_mins(1),
             lead_time: SignedDuration::from_mins(2),
-            service_level: ServiceLevel::Quantile(0.90),
+            service_level: ServiceLevel::default(),
         }
     }
 }
@@ -89,8 +89,8 @@ impl Default for Config {
 ///
 /// let mut forecaster = auto::Auto::new(auto::Config::default())?;
 /// let forecast = forecaster.forecast(&history, minute * 30)?;
-/// // The peak of the decision window, the lead time of two minutes and three more.
-/// let peak = forecast.demand(history.end(), minute * 5).unwrap();
+/// // The peak of the decision window, the lead time of two minutes and one more.
+/// let peak = forecast.demand(history.end(), minute * 3).unwrap();
 /// assert!((100.0..105.0).contains(&peak), "{peak}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -76,7 +76,7 @@ const LONGEST_LEAD: i64 = 1440;
 /// for minute in 0..600 {
 ///     model.push(100.0 + f64::from(minute % 10));
 /// }
-/// // The peak of the next five minutes stays within this value nine times out of ten.
+/// // The peak of the next four minutes stays within this value nine times out of ten.
 /// let upper = model.upper(0.9).unwrap();
 /// assert!((104.0..120.0).contains(&upper), "{upper}");
 /// ```
@@ -375,7 +375,7 @@ impl OnlineModel {
     /// The models of the windows, without data.
     fn models(&self) -> Models {
         let both = self.settings.windows == DecisionWindows::RaiseAndHold;
-        let model = |window| WindowModel::new(window, both, self.grid);
+        let model = |window, compared| WindowModel::new(window, both, compared, self.grid);
         let when_ready = Window {
             from: self
                 .grid
@@ -384,8 +384,8 @@ impl OnlineModel {
             to: self.window.to,
         };
         Models {
-            hold: model(self.window),
-            raise: both.then(|| model(when_ready)),
+            hold: model(self.window, true),
+            raise: both.then(|| model(when_ready, false)),
             fall_back: self.settings.fall_back,
         }
     }

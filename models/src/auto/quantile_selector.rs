@@ -82,7 +82,7 @@ struct VirtualAutoscaler {
 
 impl QuantileSelector {
     /// The quantile in use before there is enough evidence.
-    pub(super) const INITIAL: f64 = 0.9;
+    pub(super) const INITIAL: f64 = 0.93;
 
     /// A selector without evidence.
     pub(super) fn new(goal: Goal, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {

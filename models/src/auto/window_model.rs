@@ -16,6 +16,8 @@ use crate::series::count;
 const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model. Ten to twenty make no difference that is above the noise.
 const SOLVE_EVERY: i64 = 15;
+/// The same for the first version of the model, which golden files describe.
+const FIRST_VERSION_SOLVES_EVERY: i64 = 10;
 /// Minutes between two comparisons with persistence.
 const COMPARE_EVERY: i64 = 240;
 /// Minutes between two renewals of the margin whose coverage is followed.
@@ -42,9 +44,6 @@ pub(super) struct WindowModel {
     pending: VecDeque<PendingPrediction>,
     margins: Margins,
     skill_tracker: SkillTracker,
-    /// The outcomes of raw demand so far, and the step at which the first of them was predicted.
-    raw_outcomes: usize,
-    raw_from: usize,
     /// The logarithm of the factor of the probability of a miss that keeps the published bound's coverage.
     misses: f64,
 }
@@ -77,8 +76,8 @@ pub(super) enum PredictorState {
 // === impl WindowModel ===
 
 impl WindowModel {
-    /// A model without data.
-    pub(super) fn new(window: Window, minutes_before: bool, grid: Grid) -> Self {
+    /// A model without data; `compared` with persistence, or always in use.
+    pub(super) fn new(window: Window, minutes_before: bool, compared: bool, grid: Grid) -> Self {
         let day = count(grid.day());
         Self {
             window,
@@ -87,10 +86,8 @@ impl WindowModel {
             sound: true,
             unskilled: false,
             pending: VecDeque::with_capacity(window.to + 2),
-            margins: Margins::new(grid, window.to, COMPARE_EVERY),
+            margins: Margins::new(grid, window.to, COMPARE_EVERY, compared),
             skill_tracker: SkillTracker::new(day),
-            raw_outcomes: 0,
-            raw_from: 0,
             misses: 0.0,
         }
     }
@@ -104,7 +101,12 @@ impl WindowModel {
         if let Some(made_at) = now.checked_sub(self.window.to + 1) {
             self.learn_from(view, made_at);
         }
-        if now.is_multiple_of(view.grid.minutes(SOLVE_EVERY)) {
+        let every = if self.minutes_before {
+            SOLVE_EVERY
+        } else {
+            FIRST_VERSION_SOLVES_EVERY
+        };
+        if now.is_multiple_of(view.grid.minutes(every)) {
             self.sound = self.ridge.solve();
         }
     }
@@ -140,12 +142,11 @@ impl WindowModel {
         }
     }
 
-    /// Takes over whether the model is worse than persistence from that of the `whole` window, in place of a comparison.
-    pub(super) fn follow(&mut self, whole: &Self, grid: Grid, now: usize) {
+    /// Drops the errors that are no longer used, for a model that is not compared.
+    pub(super) fn forget(&mut self, grid: Grid, now: usize) {
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) {
             self.margins.forget(now);
         }
-        self.unskilled = whole.unskilled;
     }
 
     /// Records the upper bounds of the newest window by the model and by persistence, for the comparison; `demand` takes
@@ -234,9 +235,6 @@ impl WindowModel {
             .unwrap_or_else(|| self.ridge.predict(&pending.row));
         let error = outcome - predicted;
         self.ridge.learn(&pending.row, outcome, error);
-        if !self.is_calibrated_by(view, made_at) {
-            return;
-        }
         self.margins
             .record(made_at, outcome, pending.point.map(|_| error));
         if let Some(bounds) = pending.bounds {
@@ -245,26 +243,6 @@ impl WindowModel {
             self.adapt(demand > bounds.published, bounds.quantile);
             self.skill_tracker.note(&Outcome { demand, bounds });
         }
-    }
-
-    /// Whether the outcome of the prediction made at `made_at` counts for margins and coverage: all do until a day of raw
-    /// ones is known, and then only these. The errors of smoothed demand are too small for the minutes of pods.
-    fn is_calibrated_by(&mut self, view: &View<'_>, made_at: usize) -> bool {
-        let steps = self.window.after(made_at);
-        let is_raw = view.buffer.raw(steps.from, steps.to + 1) > steps.to - steps.from;
-        let day = view.grid.day();
-        if is_raw && self.raw_outcomes < day {
-            self.raw_from = if self.raw_outcomes == 0 {
-                made_at
-            } else {
-                self.raw_from
-            };
-            self.raw_outcomes += 1;
-            if self.raw_outcomes == day && self.margins.drop_before(self.raw_from) {
-                self.skill_tracker = SkillTracker::new(count(day));
-            }
-        }
-        is_raw || self.raw_outcomes < day
     }
 
     /// Follows the coverage of the published bound: a miss lowers the probability of the next one, every window that is

@@ -13,11 +13,12 @@ use super::{
     endpoints::EndpointNames,
     promql::{BuildError, Match, Matcher, Query, RegexValue},
     queries::{Metric, QueryDefaults, WorkloadRef, built_in, built_in_part},
+    resolution::resolution,
     scope::{self, PromqlScope, admit},
 };
 use crate::{
     error::chain,
-    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION},
+    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION, Resolution},
 };
 
 /// How history queries are made.
@@ -49,6 +50,13 @@ impl DemandQueries for QueryRules {
             namespace: demand.target.namespace.as_str().into(),
             endpoint,
             text: query.as_str().into(),
+        })
+    }
+
+    fn resolution(&self, query: &HistoryQuery) -> Resolution {
+        resolution(&query.text).map(|minutes| HistoryQuery {
+            text: minutes.as_str().into(),
+            ..query.clone()
         })
     }
 

@@ -8,6 +8,7 @@
 //! | [`demand`] | which query gives the history of a metric |
 //! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
 //! | [`promql`] | the builder |
+//! | `resolution` | over how long a query averages, and the same query for single minutes |
 //! | [`endpoints`], [`client`], [`response`] | which server is queried, the HTTP request, the JSON of its response |
 //! | `session`, `credentials`, `tls` | the HTTP client with the credentials of the moment, their files, certificates |
 
@@ -18,6 +19,7 @@ pub mod demand;
 pub mod endpoints;
 pub mod promql;
 pub mod queries;
+mod resolution;
 pub mod response;
 pub mod scope;
 mod session;

@@ -102,7 +102,7 @@ fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, 
 }
 
 /// The tree as text, if the parser reads the same tree back.
-fn print(tree: &Expr) -> Result<Query, AdmitError> {
+pub(super) fn print(tree: &Expr) -> Result<Query, AdmitError> {
     let printed = tree.to_string();
     match parse(&printed) {
         // A printer that lost a part of the tree might lose the namespace.

@@ -22,7 +22,7 @@ const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear o
 /// The range of `leadTimeSeconds`.
 const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
 /// The default of `quantile`.
-const QUANTILE: f64 = 0.90;
+const QUANTILE: f64 = 0.93;
 /// The range of `quantile`.
 const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
@@ -270,7 +270,7 @@ mod tests {
             percent: 1.0,
             per_replica: Some(2.5),
         };
-        let usual = auto::ServiceLevel::Quantile(0.90);
+        let usual = auto::ServiceLevel::default();
         for (yaml, facts, expected) in [
             ("{}", facts(200), automatic(240, usual)),
             ("{}", facts(5), automatic(60, usual)),
@@ -330,11 +330,11 @@ mod tests {
             ("predictionAlgorithm: {algorithmType: percentile}", floor),
             (
                 "predictionAlgorithm: {algorithmType: seasonalNaive}",
-                calibrated(naive, 0.9),
+                calibrated(naive, 0.93),
             ),
             (
                 "predictionAlgorithm: {algorithmType: holtWinters, holtWinters: {season: 12h}}",
-                calibrated(half_day, 0.9),
+                calibrated(half_day, 0.93),
             ),
             (
                 "predictionAlgorithm: {algorithmType: linear, calibrate: false}",

@@ -1,6 +1,6 @@
 //! The objects that a command works on, from manifests or from a cluster, and the histories that belong to them.
 
-use foretide_domain::{ScaleTarget, sim::Recording, workload::Workload};
+use foretide_domain::{ScaleTarget, workload::Workload};
 use tokio::runtime::Runtime;
 
 use super::{
@@ -102,14 +102,11 @@ impl<'a> Source<'a> {
         };
         let mut found = history.read(autoscaler, workload, &access, reading)?;
         let read = std::mem::take(&mut found.metrics);
-        let read = read.into_iter().map(|(metric, samples)| {
-            let recording = Recording::new(samples);
-            History {
-                notes: recording::holes(&metric, &recording).into_iter().collect(),
-                metric,
-                file: found.url.clone(),
-                recording,
-            }
+        let read = read.into_iter().map(|(metric, recording)| History {
+            notes: recording::holes(&metric, &recording).into_iter().collect(),
+            metric,
+            file: found.url.clone(),
+            recording,
         });
         let read: Vec<History> = read.collect();
         Ok(Histories {

@@ -116,7 +116,7 @@ pub(super) fn demand(
     let each = outlooks.iter().map(|outlook| {
         let target = demand::target(&outlook.metric, &one, None).ok()?;
         let value = outlook.demand?;
-        Predicted { value, target }.pods().ok()
+        Predicted::of(value, target).pods().ok()
     });
     let all: Option<Vec<f64>> = each.collect();
     all?.into_iter().reduce(f64::max)
@@ -140,7 +140,9 @@ fn needed(
             Err(TargetError::NotForecastable { .. }) => continue,
         };
         if let Some(value) = outlook.demand {
-            let pods = Predicted { value, target }.pods().map(Replicas::for_demand);
+            let pods = Predicted::of(value, target)
+                .pods()
+                .map(Replicas::for_demand);
             needed = needed.max(pods.unwrap_or_default());
         }
     }

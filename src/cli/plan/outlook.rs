@@ -37,8 +37,10 @@ pub(super) struct Outlook {
     pub(super) demand: Option<f64>,
     /// Absent without a prediction in the spec.
     pub(super) forecast: Option<Result<Forecast, Refused>>,
-    /// The highest value forecast for the prediction window.
-    pub(super) peak: Option<f64>,
+    /// When the decision is made.
+    pub(super) at: Timestamp,
+    /// The span whose peak is provided for; none without a prediction.
+    pub(super) window: Option<SignedDuration>,
     /// The lead time that the forecast assumes.
     pub(super) lead_time: LeadTime,
 }
@@ -54,7 +56,7 @@ impl Outlook {
             name: self.metric.identifier(),
             outcome: match forecast {
                 Err(refused) => Err(refused.clone()),
-                Ok(_) => self.predicted(pods),
+                Ok(forecast) => self.predicted(forecast, pods),
             },
             details: grounds.ok(),
         })
@@ -76,15 +78,21 @@ impl Outlook {
         target.map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
     }
 
-    fn predicted(&self, pods: &[Arc<Pod>]) -> Result<Predicted, Refused> {
-        let target = self.target(pods)?;
-        let value = self.peak.ok_or_else(|| {
+    /// The highest value forecast for the prediction window.
+    pub(super) fn peak(&self) -> Option<f64> {
+        let forecast = self.forecast.as_ref()?.as_ref().ok()?;
+        forecast.demand(self.at, self.window?)
+    }
+
+    fn predicted(&self, forecast: &Forecast, pods: &[Arc<Pod>]) -> Result<Predicted, Refused> {
+        let window = self.window.unwrap_or_default();
+        let predicted = Predicted::by(forecast, self.at, window, self.target(pods)?);
+        predicted.ok_or_else(|| {
             Refused::new(
                 Reason::Expired,
                 "the forecast does not cover the prediction window",
             )
-        })?;
-        Ok(Predicted { value, target })
+        })
     }
 }
 
@@ -122,14 +130,10 @@ pub(super) fn outlooks(
             let length = forecast_length(window, forecaster.sample_interval()).max(ahead);
             forecast(&mut *forecaster, &recording, at, length)
         });
-        let made = forecast
-            .as_ref()
-            .and_then(|forecast| forecast.as_ref().ok());
         outlooks.push(Outlook {
             demand: recording.value_at(at),
-            peak: made
-                .zip(window)
-                .and_then(|(made, window)| made.demand(at, window)),
+            at,
+            window,
             recording,
             metric,
             file: history.file,

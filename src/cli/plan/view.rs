@@ -145,7 +145,7 @@ fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
     if made(outlook).is_some() {
         signs.push(format!("{} forecast", screen.paint(Paint::Future, line)));
     }
-    if let Some(peak) = outlook.peak {
+    if let Some(peak) = outlook.peak() {
         let peak = Unit::of_metric(&metric).amount(peak);
         signs.push(format!(
             "{} next {}: peak {peak}",
@@ -245,7 +245,7 @@ fn outlook_json(outlook: &Outlook) -> Option<Value> {
         Ok(forecast) => json!({
             "metric": metric,
             "method": forecast.method(),
-            "peak": outlook.peak,
+            "peak": outlook.peak(),
             "notes": forecast.notes().iter().map(ToString::to_string).collect::<Vec<_>>(),
             "samples": forecast.samples().map(|p| json!({
                 "timestamp": p.at.as_second(),

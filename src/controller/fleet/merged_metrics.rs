@@ -12,6 +12,7 @@ use foretide_domain::{
     hpa::{MetricSpec, Target},
     observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
 };
+use foretide_models::DemandBounds;
 use jiff::Timestamp;
 
 use super::{item::FleetItem, observe::Present};
@@ -136,11 +137,15 @@ impl Members<'_> {
     }
 }
 
-/// Two forecasts as that of their sum; where one is missing, so is the sum.
+/// Two forecasts as that of their sum, also of their bounds; where one is missing, so is the sum.
 fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
     let outcome = match (one.outcome, other.outcome) {
         (Ok(one), Ok(other)) => Ok(Predicted {
             value: one.value + other.value,
+            bounds: DemandBounds {
+                raise: one.bounds.raise + other.bounds.raise,
+                hold: one.bounds.hold + other.bounds.hold,
+            },
             ..one
         }),
         (Err(refused), _) | (_, Err(refused)) => Err(refused),

@@ -109,10 +109,11 @@ impl Gist {
             decision.sources = None;
             for proposal in decision.proposals.iter_mut().flatten() {
                 let is_read = publishes && proposal.source == ProposalSource::Forecast;
+                let peak = proposal.forecast.take().and_then(|forecast| forecast.peak);
+                proposal.value = peak.or(proposal.value.take());
                 for number in [&mut proposal.value, &mut proposal.target] {
                     *number = number.take().filter(|_| is_read).map(three_digits);
                 }
-                proposal.forecast = None;
                 // Whether a value is within the tolerance changes as often as the value.
                 let is_plain = |reason: &String| PLAIN.iter().any(|plain| plain.as_str() == reason);
                 proposal.reason = proposal.reason.take().filter(|reason| !is_plain(reason));

@@ -79,22 +79,41 @@ impl Default for LiveMatch {
 }
 
 impl LiveMatch {
+    /// Whether live minutes measure what the query does.
+    pub(in crate::forecaster) const fn matches(&self) -> bool {
+        self.matches
+    }
+
     /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is
-    /// within a tenth of one. Another unit, another set of pods or another rate window shows in it.
+    /// within a tenth of one. Another unit or another set of pods shows in it.
     pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
-        let common = context.live.iter().rev().filter_map(|sample| {
-            let at = sample.at.as_second();
-            let queried = cached.samples.get(&at).filter(|value| value.is_finite())?;
-            Some(ratio(sample.value, *queried))
+        // Minutes that vary much are far from the mean over the rate window that a query may return.
+        let windows = [SignedDuration::from_mins(1), RATE_WINDOW];
+        self.matches = windows.into_iter().any(|window| {
+            let ratio = median_ratio(cached, context.live, window);
+            ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
         });
-        let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
-        // The median, because single minutes may differ by much.
-        ratios.sort_unstable_by(f64::total_cmp);
-        let middle = ratios.get(ratios.len() / 2).copied();
-        self.matches = ratios.len() == COMPARED_SAMPLES
-            && middle.is_some_and(|middle| (middle - 1.0).abs() <= TOLERANCE);
         self.compare_at = context.now.as_second() + COMPARE_PERIOD.as_secs();
     }
+}
+
+/// The median ratio of the newest 30 means of live minutes over `window` to the queried samples of the same times.
+fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration) -> Option<f64> {
+    let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
+        let queried = cached.samples.get(&sample.at.as_second());
+        let queried = queried.filter(|value| value.is_finite())?;
+        let until = live.get(..=index)?.iter().rev();
+        let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
+        let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
+            (sum + minute.value, count + 1)
+        });
+        Some(ratio(sum / f64::from(count), *queried))
+    });
+    let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
+    // The median, because single minutes may differ by much.
+    ratios.sort_unstable_by(f64::total_cmp);
+    let middle = ratios.get(ratios.len() / 2).copied();
+    middle.filter(|_| ratios.len() == COMPARED_SAMPLES)
 }
 
 // === impl CachedSamples ===
@@ -272,20 +291,28 @@ impl CachedSamples {
             return Err(HistoryError::WarmingUp { since, until });
         }
         let end = self.newest_trusted(window).unwrap_or(window.to);
-        let cached = self
-            .samples
-            .range(window.from..=end.clamp(window.from, window.to));
-        let cached = cached.filter_map(|(at, value)| {
-            let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
-            Some(Sample { at, value })
-        });
-        let mut samples: Vec<Sample> = cached.collect();
+        let to = end.clamp(window.from, window.to);
+        let mut samples = self.within(TimeRange { to, ..window });
         samples.extend(tail);
         if samples.is_empty() {
             Err(HistoryError::Empty)
         } else {
             Ok(samples)
         }
+    }
+
+    /// The samples of the window that were queried.
+    pub(super) fn queried(&self, context: &ReadContext<'_>) -> Vec<Sample> {
+        self.within(self.window(context))
+    }
+
+    fn within(&self, range: TimeRange) -> Vec<Sample> {
+        let cached = self.samples.range(range.from..=range.to);
+        let cached = cached.filter_map(|(at, value)| {
+            let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
+            Some(Sample { at, value })
+        });
+        cached.collect()
     }
 
     /// Merges the result of a query; for the same time the later result wins.

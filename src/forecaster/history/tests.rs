@@ -433,6 +433,29 @@ async fn live_minutes_that_differ_or_are_few_or_have_a_hole_replace_no_query() {
 }
 
 #[tokio::test]
+async fn live_minutes_that_vary_match_the_means_of_the_query() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    for (factors, matches) in [([2.2, 0.4, 0.4], true), ([2.2, 2.2, 0.4], false)] {
+        let mut live_match = LiveMatch::default();
+        let mut live = live(36_000, 120, 1.0);
+        for (minute, factor) in live.iter_mut().zip(factors.into_iter().cycle()) {
+            minute.value *= factor;
+        }
+        let context = ReadContext {
+            now: at(36_000),
+            since: None,
+            live: &live,
+            idle: &NO_MEMBERS,
+        };
+        let query = request(7200);
+        let read = cache.read(&reader, &query, &mut live_match, &context);
+        assert!(read.await.is_ok());
+        assert_eq!(live_match.matches(), matches, "{factors:?}");
+        cache.retain(|_| false);
+    }
+}
+
+#[tokio::test]
 async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let (mut live_match, mut lasted) = (LiveMatch::default(), 0);

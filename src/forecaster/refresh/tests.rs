@@ -31,6 +31,8 @@ type Call = (i64, i64, Option<f64>);
 #[derive(Debug, Clone, Default)]
 struct Recorder {
     calls: Arc<Mutex<Vec<Call>>>,
+    /// How many values the series had, and how many were raw.
+    raw: Arc<Mutex<Vec<(usize, usize)>>>,
     needs: usize,
 }
 
@@ -56,6 +58,10 @@ impl Forecaster for Recorder {
         let last = series.last().map(|sample| sample.value);
         let call = (minute(series.start()), minute(series.end()) - 1, last);
         self.calls.lock().unwrap().push(call);
+        let raw = (0..series.len())
+            .filter(|slot| series.is_raw(*slot))
+            .count();
+        self.raw.lock().unwrap().push((series.len(), raw));
         let usable = series.values().iter().filter(|v| !v.is_nan()).count();
         if usable < self.needs {
             let span = |n: usize| MINUTE * i32::try_from(n).unwrap();
@@ -70,6 +76,11 @@ impl Forecaster for Recorder {
 struct FakeReader<F> {
     value: F,
     asked: Mutex<Vec<i64>>,
+    /// The queries of minutes, with the second of each.
+    asked_minutes: Mutex<Vec<(i64, i64)>>,
+    /// The value of a minute, and whether it can be queried, at a second.
+    minutes: fn(i64) -> Option<f64>,
+    minutes_fail_at: fn(i64) -> bool,
     /// The second from which on another tenant is read.
     other_tenant_from: i64,
     read_until: AtomicI64,
@@ -78,12 +89,15 @@ struct FakeReader<F> {
 impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
     async fn range(
         &self,
-        _: &HistoryQuery,
+        query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         _: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let minutes = (to.as_second() - from.as_second()) / 60;
+        if *query.text == *"minutes" {
+            return self.of_minutes(from.as_second() - START, to.as_second() - START);
+        }
         self.asked.lock().unwrap().push(minutes);
         // The credentials are read again with a query.
         let until = to.as_second() - START;
@@ -101,16 +115,54 @@ impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
     }
 }
 
+impl<F> FakeReader<F> {
+    fn new(value: F) -> Self {
+        Self {
+            value,
+            asked: Mutex::default(),
+            asked_minutes: Mutex::default(),
+            minutes: |_| None,
+            minutes_fail_at: |_| false,
+            other_tenant_from: i64::MAX,
+            read_until: AtomicI64::new(0),
+        }
+    }
+
+    fn of_minutes(&self, from: i64, to: i64) -> Result<Vec<Sample>, HistoryError> {
+        let asked = (to, (to - from) / 60);
+        self.asked_minutes.lock().unwrap().push(asked);
+        if (self.minutes_fail_at)(to) {
+            return Err(HistoryError::Unavailable {
+                status: 503,
+                message: String::new(),
+            });
+        }
+        let values = (from..=to).step_by(60).filter_map(|second| {
+            let value = (self.minutes)(second / 60)?;
+            Some(Sample {
+                at: at(second),
+                value,
+            })
+        });
+        Ok(values.collect())
+    }
+}
+
+fn part(text: &str) -> QueryPart {
+    QueryPart {
+        member: None,
+        query: HistoryQuery {
+            namespace: "shop".into(),
+            endpoint: None,
+            text: text.into(),
+        },
+    }
+}
+
 fn request() -> RefreshRequest {
     RefreshRequest {
-        parts: vec![QueryPart {
-            member: None,
-            query: HistoryQuery {
-                namespace: "shop".into(),
-                endpoint: None,
-                text: "demand".into(),
-            },
-        }],
+        parts: vec![part("demand")],
+        resolution: Resolution::Unknown,
         idle: BTreeSet::new(),
         algorithm: Algorithm::Auto(auto::Config::default()),
         horizon: MINUTE,
@@ -125,18 +177,13 @@ async fn refreshed(
     seconds: impl IntoIterator<Item = i64>,
     value: impl Fn(i64) -> f64 + Send + Sync,
 ) -> (Vec<RefreshResult>, Vec<i64>) {
-    let reader = FakeReader {
-        value,
-        asked: Mutex::default(),
-        other_tenant_from: i64::MAX,
-        read_until: AtomicI64::new(0),
-    };
-    refreshed_from(reader, recorder, request, seconds).await
+    let reader = FakeReader::new(value);
+    refreshed_from(&reader, recorder, request, seconds).await
 }
 
 /// As [`refreshed`], from this reader.
 async fn refreshed_from(
-    reader: FakeReader<impl Fn(i64) -> f64 + Send + Sync>,
+    reader: &FakeReader<impl Fn(i64) -> f64 + Send + Sync>,
     recorder: &Recorder,
     request: RefreshRequest,
     seconds: impl IntoIterator<Item = i64>,
@@ -149,7 +196,12 @@ async fn refreshed_from(
     let (mut all, slots) = (Vec::new(), FairSlots::new(2));
     for second in seconds {
         let now = at(second);
-        let samples = refresher.read(&reader, &histories, &[], now).await;
+        let values = refresher.read(reader, &histories, &[], now).await;
+        if refresher.needs_raw(now) {
+            refresher.query_raw(reader, &histories, now).await;
+        }
+        let live = LiveMinutes::default();
+        let samples = values.map(|values| refresher.with_raw(&values, &histories, &live, now));
         let slot = slots.acquire(&refresher.namespace()).await;
         let mut outcome = refresher.finish(samples, slot, now).await;
         refresher = outcome.refresher.take().unwrap();
@@ -182,19 +234,98 @@ async fn a_refresh_that_is_replaced_ends_its_task() {
 async fn what_was_learned_from_one_tenant_is_forgotten_with_another() {
     let recorder = Recorder::default();
     let reader = FakeReader {
-        value: |_| 1.0,
-        asked: Mutex::default(),
         other_tenant_from: 120,
-        read_until: AtomicI64::new(0),
+        ..FakeReader::new(|_| 1.0)
     };
     let seconds = [7, 61, 125, 181];
-    let (_, queries) = refreshed_from(reader, &recorder, request(), seconds).await;
+    let (_, queries) = refreshed_from(&reader, &recorder, request(), seconds).await;
     let two_days = 2 * 24 * 60;
     let long = queries.iter().filter(|minutes| **minutes > two_days);
     // The whole span in two pieces, for each of the tenants.
     assert_eq!(long.count(), 4, "{queries:?}");
     // The third refresh is that of a new forecaster.
     assert_eq!(recorder.calls.lock().unwrap().len(), 2);
+}
+
+/// What a request of means that has a query of minutes asks for at these seconds: the values and the raw ones of each
+/// series, and the queries of minutes.
+async fn raw_at(
+    seconds: &[i64],
+    minutes: fn(i64) -> Option<f64>,
+    minutes_fail_at: fn(i64) -> bool,
+) -> (Vec<(usize, usize)>, Vec<(i64, i64)>) {
+    let reader = FakeReader {
+        minutes,
+        minutes_fail_at,
+        ..FakeReader::new(|_| 1.0)
+    };
+    let (recorder, request) = (
+        Recorder::default(),
+        RefreshRequest {
+            resolution: Resolution::Mean(vec![part("minutes")]),
+            ..request()
+        },
+    );
+    refreshed_from(&reader, &recorder, request, seconds.iter().copied()).await;
+    let raw = recorder.raw.lock().unwrap().clone();
+    let asked = reader.asked_minutes.lock().unwrap().clone();
+    (raw, asked)
+}
+
+const WHOLE: i64 = 14 * 24 * 60;
+
+#[tokio::test]
+async fn minutes_are_queried_with_the_values_and_take_their_place() {
+    let (raw, asked) = raw_at(&[0, 60], |_| Some(1.0), |_| false).await;
+    let (whole, kept) = (14 * 24 * 60 + 1, 26 * 60 + 1);
+    assert_eq!(raw, [(whole, whole), (kept, kept)]);
+    // The whole span in two pieces, then the new minute and five before it.
+    let pieces = [(659_940, 10_999), (0, WHOLE - 11_000)];
+    assert_eq!(asked[0].1, pieces[0].1);
+    assert_eq!(asked[1..], [pieces[1], (60, 6)]);
+}
+
+#[tokio::test]
+async fn minutes_of_no_use_are_queried_once_an_hour_and_the_values_alone_are_used() {
+    let every_third: fn(i64) -> Option<f64> = |minute| (minute % 3 == 0).then_some(1.0);
+    let too_low: fn(i64) -> Option<f64> = |_| Some(0.9);
+    for minutes in [every_third, too_low, |_| None] {
+        let seconds: Vec<i64> = (0..=70).map(|minute| minute * 60).collect();
+        let (raw, asked) = raw_at(&seconds, minutes, |_| false).await;
+        assert!(raw.iter().all(|(_, raw)| *raw == 0), "{raw:?}");
+        let queried: BTreeSet<i64> = asked.iter().map(|(second, _)| *second).collect();
+        let hourly = queried.iter().filter(|second| **second >= 0);
+        assert_eq!(hourly.collect::<Vec<_>>(), [&0, &3600]);
+    }
+}
+
+#[tokio::test]
+async fn a_query_of_minutes_that_fails_costs_no_forecast_and_once_it_succeeds_the_forecaster_starts_again()
+ {
+    let seconds = [0, 60, 3600, 3660, 3720];
+    let fails = |second| (0..3600).contains(&second);
+    let (raw, asked) = raw_at(&seconds, |_| Some(1.0), fails).await;
+    let (whole, kept) = (14 * 24 * 60 + 1, 26 * 60 + 1);
+    // The later refreshes are those of a new forecaster, which learns from the whole history.
+    assert_eq!(raw, [(whole, 0), (kept, 0), (kept, kept)]);
+    let asked: Vec<i64> = asked.into_iter().map(|(_, minutes)| minutes).collect();
+    assert_eq!(asked, [10_999, 9160, 1560, 10_999, 9160, 6]);
+}
+
+#[tokio::test]
+async fn the_values_of_a_gauge_are_raw_without_another_query() {
+    for (resolution, expected) in [
+        (Resolution::Minute, 14 * 24 * 60 + 1),
+        (Resolution::Unknown, 0),
+    ] {
+        let recorder = Recorder::default();
+        let gauge = RefreshRequest {
+            resolution,
+            ..request()
+        };
+        refreshed(&recorder, gauge, [0], |_| 1.0).await;
+        assert_eq!(recorder.raw.lock().unwrap()[0].1, expected);
+    }
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ fn a_forecast_reaches_a_week_and_cron_windows_a_year() {
     for (line, expected) in [
         (
             far,
-            "--to 2026-04-01T00:00:00Z: a forecast of 2026-03-06T00:00:00Z reaches to 2026-03-13T00:56:00Z; choose an \
+            "--to 2026-04-01T00:00:00Z: a forecast of 2026-03-06T00:00:00Z reaches to 2026-03-13T00:58:00Z; choose an \
              earlier time (only cron windows are known further ahead, and spec.crons has none)",
         ),
         (

@@ -26,6 +26,8 @@ const NOW: i64 = 1_772_755_200;
 const MINUTES: i64 = 3 * 24 * 60;
 /// The controller's own query for the cpu of Deployment shop/web.
 const CPU_QUERY: &str = r#"sum(rate(container_cpu_usage_seconds_total{namespace="shop",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$",container!=""}[3m]))"#;
+/// The same for single minutes.
+const CPU_BY_MINUTE: &str = r#"sum(rate(container_cpu_usage_seconds_total{container!="",namespace="shop",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$"}[1m]))"#;
 const HPA: &str = "tests/it/manifests/hpa.yaml";
 const SCALED_OBJECT: &str = "tests/it/manifests/scaled-object.yaml";
 
@@ -169,10 +171,10 @@ fn a_backtest_from_prometheus_has_the_figures_of_a_file_with_the_same_samples() 
     assert_eq!(read.text, recorded.text);
     let note = format!(
         "history of resource.cpu: 4321 samples from 2026-03-03 00:00 to 2026-03-06 00:00 UTC, by the query\n  \
-         {CPU_QUERY}\n"
+         {CPU_QUERY}\n  and, for each minute alone,\n  {CPU_BY_MINUTE}\n"
     );
     assert_eq!((read.notes, recorded.notes), (note, String::new()));
-    assert_eq!(server.queries(), [CPU_QUERY]);
+    assert_eq!(server.queries(), [CPU_QUERY, CPU_BY_MINUTE]);
     let report: Value = serde_json::from_str(&recorded.text).unwrap();
     let assumed = report["assumptions"][0].as_str().unwrap();
     assert!(
@@ -214,7 +216,8 @@ fn the_query_of_a_trigger_is_bound_to_its_namespace_unless_any_series_may_be_rea
             server.url()
         );
         let output = run(&line).unwrap();
-        assert_eq!(server.queries(), [expected]);
+        let by_minute = expected.replace("2m", "1m");
+        assert_eq!(server.queries(), [expected, &by_minute]);
         assert!(output.notes.contains(expected), "{}", output.notes);
         for note in [
             "minReplicas is 1: scaling to zero (minReplicaCount: 0) is left to KEDA",
@@ -436,7 +439,7 @@ fn the_autoscaler_and_its_workload_can_come_from_the_cluster_by_reads_alone() {
             .contains("requests as in the cluster's Deployment shop/web"),
         "{report}"
     );
-    assert_eq!(prometheus.queries(), [CPU_QUERY]);
+    assert_eq!(prometheus.queries(), [CPU_QUERY, CPU_BY_MINUTE]);
     let requests = cluster.requests();
     assert!(
         requests
@@ -463,7 +466,8 @@ fn a_series_is_drawn_with_its_forecast_by_its_query_unchanged() {
         drawn.lines().all(|line| line.chars().count() <= 80),
         "{drawn}"
     );
-    assert_eq!(server.queries(), ["sum(rate(x[5m])) * 2"]);
+    let by_minute = "sum(rate(x[1m])) * 2";
+    assert_eq!(server.queries(), ["sum(rate(x[5m])) * 2", by_minute]);
     matches_snapshot("forecast.txt", &drawn);
     let json = run(&format!("{line} --query x -o json --ahead 1h"))
         .unwrap()

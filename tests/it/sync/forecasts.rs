@@ -3,7 +3,7 @@
 use foretide::{
     api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
-    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
+    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
 use foretide_domain::forecast::Refused;
@@ -13,6 +13,7 @@ use super::*;
 
 mod budgets;
 mod fleets;
+mod minutes;
 mod tenants;
 
 /// Total demand in cores: a daily wave between 0.4 and 1.2.
@@ -26,9 +27,10 @@ fn demand(second: i64) -> f64 {
 #[derive(Clone, Default)]
 struct FakePrometheus(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<FailingQueries>>);
 
-/// The queries that never return, and those that fail.
+/// The queries that never return, and those that fail; and the texts of all.
 #[derive(Default)]
 struct FailingQueries {
+    texts: Vec<Arc<str>>,
     silent: Vec<&'static str>,
     broken: Vec<&'static str>,
 }
@@ -46,8 +48,15 @@ impl FakePrometheus {
         self.1.lock().unwrap().broken.push(query);
     }
 
+    /// How often a query was asked since the last time.
+    fn asked_for(&self, query: &str) -> usize {
+        let texts = std::mem::take(&mut self.1.lock().unwrap().texts);
+        texts.iter().filter(|text| ***text == *query).count()
+    }
+
     fn failure_of(&self, query: &str) -> (bool, bool) {
-        let failing = self.1.lock().unwrap();
+        let mut failing = self.1.lock().unwrap();
+        failing.texts.push(query.into());
         (
             failing.silent.contains(&query),
             failing.broken.contains(&query),
@@ -95,7 +104,11 @@ impl HistoryReader for FakePrometheus {
 }
 
 /// The written query, else the name of the target.
-struct ByName;
+#[derive(Clone, Copy, Default)]
+struct ByName {
+    /// Whether its values are means, and the query of minutes is `NAME by minute`.
+    of_means: bool,
+}
 
 impl DemandQueries for ByName {
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
@@ -103,6 +116,16 @@ impl DemandQueries for ByName {
             namespace: demand.target.namespace.as_str().into(),
             endpoint: None,
             text: demand.written.unwrap_or(&demand.target.name).into(),
+        })
+    }
+
+    fn resolution(&self, query: &HistoryQuery) -> Resolution {
+        if !self.of_means {
+            return Resolution::Unknown;
+        }
+        Resolution::Mean(HistoryQuery {
+            text: format!("{} by minute", query.text).into(),
+            ..query.clone()
         })
     }
 
@@ -125,11 +148,20 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
-        Self::with_limits(prediction, CostLimits::default())
+        Self::with(prediction, ByName::default(), CostLimits::default())
     }
 
-    /// The same with limits on what forecasts cost.
+    /// As [`new`](Self::new), with these queries.
+    fn with_queries(prediction: &str, queries: ByName) -> Self {
+        Self::with(prediction, queries, CostLimits::default())
+    }
+
+    /// As [`new`](Self::new), with limits on what forecasts cost.
     fn with_limits(prediction: &str, cost_limits: CostLimits) -> Self {
+        Self::with(prediction, ByName::default(), cost_limits)
+    }
+
+    fn with(prediction: &str, queries: ByName, cost_limits: CostLimits) -> Self {
         let fake = FakeCluster::default();
         fake.put(
             "web",
@@ -144,7 +176,7 @@ impl ForecastWorld {
         world.controller = World::controller(&world.fake, &world.clock, &forecasts);
         let source = HistorySource {
             reader: prometheus.clone(),
-            queries: ByName,
+            queries,
         };
         let forecaster = Forecaster::new(
             Arc::new(world.fake.clone()),

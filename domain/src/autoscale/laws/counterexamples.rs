@@ -136,7 +136,7 @@ fn the_child_is_expected_to_compute_from_what_it_has_read() {
     let spike = Scenario {
         start: 8,
         demand: vec![8.0, 30.0, 2.0],
-        forecast: vec![Some(6.0), Some(20.0)],
+        forecast: vec![Some(6.0), Some(21.0)],
         ..Scenario::default()
     };
     let mut world = World::new(&spike, Mode::Delegated);
@@ -357,18 +357,27 @@ fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
     assert_eq!(world.count, n(12));
 }
 
-/// The tolerance of a forecast is the autoscaler's, around its own last proposal.
+/// A forecast from 5 % below to 10 % above its own last proposal changes nothing, whatever tolerance the user gave the
+/// autoscaler.
 #[test]
 fn a_forecast_within_its_tolerance_changes_nothing() {
-    let forecast = [10.0, 10.9, 9.2, 11.0, 11.2].map(Some).to_vec();
+    let forecast = [10.0, 10.9, 9.6, 10.99, 11.01].map(Some).to_vec();
+    let none = ScalingRules {
+        tolerance: Some(0.0),
+        ..ScalingRules::default()
+    };
     let scenario = Scenario {
         forecast,
+        behavior: Some(Behavior {
+            scale_up: none.clone(),
+            scale_down: none,
+        }),
         ..Scenario::default()
     };
     for mode in MODES {
         assert_eq!(
             World::new(&scenario, mode).run(5),
-            [10, 10, 10, 10, 12],
+            [10, 10, 10, 10, 11],
             "{mode:?}"
         );
     }

@@ -201,6 +201,41 @@ fn a_source_is_reported_with_what_its_value_asks_for_and_what_holds_the_count() 
 }
 
 #[test]
+fn the_count_of_a_forecast_can_be_followed() {
+    let table = [
+        (
+            Scenario {
+                forecast: vec![Some(7.2)],
+                ..four()
+            },
+            "7 replicas: the forecast for load (7.2 over the next 60 min at 1 per replica) asks for 7 \
+             (3 % above the target), above observed 4",
+        ),
+        (
+            Scenario {
+                forecast: vec![Some(6.6), Some(8.4)],
+                slack: 0.25,
+                ..four()
+            },
+            "7 replicas: the forecast for load (6.3 to 8.4 over the next 60 min at 1 per replica) keeps 7, \
+             above observed 4",
+        ),
+        (
+            Scenario {
+                forecast: vec![Some(6.6), Some(10.0)],
+                slack: 0.25,
+                ..four()
+            },
+            "7 replicas: the forecast for load (7.5 over the next 60 min at 1 per replica) asks for 8, \
+             which is within the tolerance of 7, above observed 4",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 2).message(), want);
+    }
+}
+
+#[test]
 fn of_equal_proposals_the_one_that_asked_first_wins() {
     let forecast_first = Scenario {
         demand: vec![4.0, 7.0],
@@ -297,11 +332,11 @@ fn times_of_a_cron_window_are_in_its_own_zone() {
 
 #[test]
 fn a_message_says_until_when_a_window_holds() {
-    let forecast = vec![Some(6.6), Some(4.1)];
+    let forecast = vec![Some(6.6), Some(4.4)];
     let table = [
         (
             Scenario { forecast, ..four() },
-            "7 replicas: the forecast for load (4.1 over the next 60 min at 1 per replica) asks for 5, \
+            "7 replicas: the forecast for load (4.4 over the next 60 min at 1 per replica) asks for 5, \
              above observed 4; held by the scale-down window until 00:05 UTC",
         ),
         (

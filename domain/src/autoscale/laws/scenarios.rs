@@ -44,6 +44,7 @@ pub(super) fn scenario(up: Up) -> impl Strategy<Value = Scenario> {
     let others = (
         vec((4..TICKS, edit()), 0..3),
         prop_oneof![Just(0_i64), Just(20), Just(70)],
+        prop_oneof![Just(0.0), 0.0..0.5_f64],
     );
     (shape, inputs, others).prop_map(|(shape, inputs, others)| {
         let (metrics, (min, more), start, behavior) = shape;
@@ -54,7 +55,7 @@ pub(super) fn scenario(up: Up) -> impl Strategy<Value = Scenario> {
             .map(|(s, len, target)| (s, s + len, target))
             .collect();
         let start = start.clamp(bounds.0, bounds.1);
-        let (edits, startup) = others;
+        let (edits, startup, slack) = others;
         Scenario {
             metrics,
             bounds,
@@ -62,6 +63,7 @@ pub(super) fn scenario(up: Up) -> impl Strategy<Value = Scenario> {
             behavior,
             demand,
             forecast,
+            slack,
             crons,
             outage,
             edits,

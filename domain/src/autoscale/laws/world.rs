@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use foretide_models::{DemandBounds, Forecast};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscale::action::Action;
@@ -14,10 +15,11 @@ use crate::forecast::{ForecastReading, Predicted, Refused};
 use crate::hpa::{
     Behavior, Hpa, Log, MetricSpec, Reconciliation, Settings, Target, reconcile, record_scale,
 };
+use crate::lead_time::LeadTime;
 use crate::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
 };
-use crate::proposal::Reason;
+use crate::proposal::{ForecastDetails, Reason};
 use crate::workload::{Mode, Prediction, Strategy, Workload};
 use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
@@ -49,6 +51,8 @@ pub(super) struct Scenario {
     pub(super) behavior: Option<Behavior>,
     pub(super) demand: Vec<f64>,
     pub(super) forecast: Vec<Option<f64>>,
+    /// The part of the forecast by which the demand that raises a count is below it; that which holds one is the forecast.
+    pub(super) slack: f64,
     /// Minute of start, minute of end, target.
     pub(super) crons: Vec<(u8, u8, u32)>,
     pub(super) outage: Vec<bool>,
@@ -66,6 +70,7 @@ impl Default for Scenario {
             behavior: None,
             demand: vec![2.0],
             forecast: Vec::new(),
+            slack: 0.0,
             crons: Vec::new(),
             outage: Vec::new(),
             edits: Vec::new(),
@@ -147,18 +152,31 @@ impl Scenario {
         self.outage.get(tick).copied().unwrap_or(false)
     }
 
+    fn details() -> Option<ForecastDetails> {
+        let minute = SignedDuration::from_mins(1);
+        let path = Forecast::new("auto", at(0), minute, vec![0.0; 90], Timestamp::MAX).ok()?;
+        Some(ForecastDetails::of(&path, LeadTime::of(None, None), 0.0))
+    }
+
     fn forecasts(&self, tick: usize) -> Vec<ForecastReading> {
         let Some(value) = at_tick(&self.forecast, tick) else {
             return vec![];
         };
         let target = 1.0;
         let outcome = value
-            .map(|value| Predicted { value, target })
+            .map(|value| Predicted {
+                bounds: DemandBounds {
+                    raise: value * (1.0 - self.slack),
+                    hold: value,
+                },
+                ..Predicted::of(value, target)
+            })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query returned no samples"));
+        let details = outcome.as_ref().ok().and(Self::details());
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,
-            details: None,
+            details,
         }]
     }
 }

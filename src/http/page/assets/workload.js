@@ -202,10 +202,11 @@ function proposals({ view: { decision, amounts } }) {
 function model({ view }, app) {
   const forecasts = (view.decision?.proposals ?? []).filter((proposal) => proposal.source === "forecast");
   if (!forecasts.length) return card("Forecast", h("p", "No prediction is configured: counts follow metrics and cron windows alone."));
-  return card("Forecast", forecasts.map((proposal) => forecast(proposal, app)));
+  const of = ({ name }) => view.amounts.find((one) => one.source === "forecast" && one.name === name) ?? {};
+  return card("Forecast", forecasts.map((proposal) => forecast(proposal, of(proposal), app)));
 }
 
-function forecast({ name, reason, forecast: made }, app) {
+function forecast({ name, reason, forecast: made }, { peak, raise, hold }, app) {
   if (!made) return h("div", { "data-key": name }, h("h3", name), h("p", "There is no forecast: ", h("code", reason ?? "Pending")));
   const now = app.now();
   const facts = [
@@ -214,13 +215,18 @@ function forecast({ name, reason, forecast: made }, app) {
     ["Skill", made.skill && `${percent(made.skill)} closer than the current demand, repeated`],
     ["Lead time", made.leadTimeSeconds && `${duration(made.leadTimeSeconds)}, ${{ measured: "measured from its pods", spec: "from its spec", default: "the default" }[made.leadTimeSource] ?? made.leadTimeSource}`],
     ["Looks ahead", made.windowSeconds && duration(made.windowSeconds)],
+    ["Peak in it", peak],
+    ["Count", raise && `raised for ${raise}, the peak when a new replica is ready; lowered for ${hold}, the peak until then`],
     ["Learned from", made.learntFrom && `${duration(now - seconds(made.learntFrom))} of history`],
+    ["Resolution", made.minuteReadings && resolution(Number(made.minuteReadings))],
     ["Known until", made.knownUntil && (seconds(made.knownUntil) < now ? `${time(seconds(made.knownUntil), now)}, ${relative(seconds(made.knownUntil), now)}` : time(seconds(made.knownUntil), now))],
   ];
   return h("div", { "data-key": name }, h("h3", name), h("p.verdict", appraisal(made)), made.message && h("p", h("code", made.remark), " ", made.message), listed(facts));
 }
 
 const listed = (facts) => h("dl", facts.filter(([, value]) => value).map(([name, value]) => [h("dt", name), h("dd", value)]));
+
+const resolution = (share) => (share < 0.5 ? "learned from the query's own means; its minutes may vary more" : `learned from one-minute readings (${percent(share)})`);
 
 /** Whether a forecast is any good, in a sentence. */
 function appraisal({ coverage, quantile, skill }) {

@@ -166,8 +166,9 @@ impl Fleet {
             metric: metric.to_owned(),
         };
         let hour = SignedDuration::from_hours(1);
-        let peak = self.forecasts.peak(&key, self.clock.now(), hour);
-        peak.map(|(value, _)| (value * 100.0).round() / 100.0)
+        let forecasts = &self.forecasts;
+        let peak = forecasts.predicted(&key, self.clock.now(), hour, 1.0);
+        peak.map(|(predicted, _)| (predicted.value * 100.0).round() / 100.0)
     }
 
     fn asked(&self) -> Vec<String> {

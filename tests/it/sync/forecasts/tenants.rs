@@ -44,7 +44,7 @@ impl DemandQueries for ByEndpoint {
         let is_far = demand.target.name.starts_with("far");
         Ok(HistoryQuery {
             endpoint: is_far.then(|| "east".into()),
-            ..ByName.query(demand)?
+            ..ByName::default().query(demand)?
         })
     }
 
