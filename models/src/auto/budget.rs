@@ -315,6 +315,25 @@ mod tests {
     }
 
     #[test]
+    fn equal_series_buy_at_the_same_price_or_not_at_all() {
+        let level = |quantile, short, replicas| TradeOff {
+            quantile,
+            short,
+            replicas,
+        };
+        let one = TradeOffs {
+            levels: vec![level(0.5, 0.03, 10.0), level(0.9, 0.0, 12.0)],
+            alone: 10.0,
+        };
+        // Two replicas more are allowed, which one of them could buy.
+        for (percent, quantile, cost) in [(10.0, 0.5, 0.0), (20.0, 0.9, 20.0)] {
+            let shared = SharedPrice::within(percent, [&one, &one]).unwrap();
+            assert_eq!(one.at_price(shared.price), Some(quantile));
+            assert!((shared.cost_percent - cost).abs() < 1e-9, "{shared:?}");
+        }
+    }
+
+    #[test]
     fn series_that_are_unknown_or_no_number_are_left_out() {
         let level = |short, replicas| TradeOff {
             quantile: 0.9,
