@@ -145,6 +145,18 @@ fn telemetry() -> Telemetry {
     telemetry.set_shares(&object, &mut BTreeSet::new(), shares);
     telemetry.refused("NoData");
     telemetry.rejected("Negative");
+    publish_server(&telemetry);
+    telemetry.set_budgets([BudgetGauges {
+        namespace: "shop",
+        price: 0.01,
+        cost_percent: 12.0,
+    }]);
+    telemetry.set_slow_namespaces(&["shop".into()].into());
+    telemetry
+}
+
+/// A Prometheus server with a credential.
+fn publish_server(telemetry: &Telemetry) {
     let credential = CredentialExpiry {
         credential: "client certificate",
         valid_from: None,
@@ -157,13 +169,6 @@ fn telemetry() -> Telemetry {
         credential_problem: None,
     };
     telemetry.set_servers(&[server], Timestamp::UNIX_EPOCH);
-    telemetry.set_budgets([BudgetGauges {
-        namespace: "shop",
-        price: 0.01,
-        cost_percent: 12.0,
-    }]);
-    telemetry.set_slow_namespaces(&["shop".into()].into());
-    telemetry
 }
 
 /// The names of all metrics in the exposition of the code, as series have them.
