@@ -25,7 +25,7 @@ pub enum ServiceLevel {
     Priced {
         /// The share of minutes that a replica must save to be worth asking for, as
         /// [`SharedPrice`](super::SharedPrice) finds it and
-        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, the quantile is 0.9.
+        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, the quantile is 0.93.
         price: Option<f64>,
         /// As above.
         per_replica: Option<f64>,
