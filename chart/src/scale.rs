@@ -140,8 +140,12 @@ fn rounded(value: f64) -> String {
         size if size >= 1.0 => 2,
         _ => 4,
     };
-    let text = format!("{value:.digits$}");
+    let mut text = format!("{value:.digits$}");
     if digits == 0 {
+        // Of five digits and more, only those that are rounded up to them are written without a prefix.
+        if text.len() > 3 {
+            text.insert(text.len() - 3, ',');
+        }
         return text;
     }
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -164,6 +168,12 @@ mod tests {
             (None, 1.0, &Unit::Replicas, vec!["0", "1"]),
             (Some(13.0), 99.0, &Unit::Replicas, vec!["0", "5", "10"]),
             (None, 0.0, &Unit::Replicas, vec!["0", "1"]),
+            (
+                None,
+                2900.0,
+                &Unit::Replicas,
+                vec!["0", "1,000", "2,000", "3,000"],
+            ),
             (None, 1.4, &named, vec!["0", "0.5", "1", "1.5"]),
             (
                 None,
