@@ -332,7 +332,7 @@ check("a sentence has its times in the zone of the page", async (browser) => {
 check("what happens next is said also without a forecast and windows", async (browser) => {
   const row = await predicted(browser);
   const page = await browser.open("#/health");
-  await amended(page, `**/${api(row)}`, ({ row: { nextWindow, ...shown }, decision, ...view }) => ({ ...view, row: shown, decision: { ...decision, maximum: 7, stabilized: 7, desired: 7 } }));
+  await amended(page, `**/${api(row)}`, ({ row: { nextWindow, ...shown }, decision, ...view }) => ({ ...view, row: { ...shown, strategy: "Auto", word: "fine" }, decision: { ...decision, maximum: 7, stabilized: 7, desired: 7 } }));
   await amended(page, `**/${api(row)}/history?*`, (history) => ({ ...history, ahead: { times: [], expected: [], upper: [] } }));
   await page.evaluate((to) => (location.hash = to), link(row));
   same(await page.textContent("#why .sentence small"), "Next: when a metric asks for it; no forecast or cron window is ahead.", "what is next");
