@@ -67,3 +67,21 @@ macro_rules! words {
     (@ $variant:ident) => { stringify!($variant) };
     (@ $variant:ident $word:literal) => { $word };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        for (n, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (53_574, "53,574"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(n), expected);
+        }
+    }
+}
