@@ -307,7 +307,7 @@ fn compare(
 /// Why nothing is compared.
 fn too_few(recorded: usize, compared: u32, decided: &LastDecision) -> String {
     if decided.workload.strategy == Strategy::Preview {
-        return "in Preview, what Foretide decides is not what scales the workload, so nothing is compared".to_owned();
+        return "with scaleStrategy Preview, what Foretide decides is not what scales the workload, so nothing is compared".to_owned();
     }
     format!(
         "of {} recorded minutes {compared} can be compared, and {LEAST} are needed: those with a known demand, after half an hour \
