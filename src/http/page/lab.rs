@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{openapi::parameters, routes::NoQuery};
+use super::routes::{NoQuery, parameters};
 use crate::page::api::{Experiment, ExperimentId, WidthQuery};
 
 /// The tag of these paths.
@@ -61,6 +61,7 @@ fn operations() -> Vec<Operation> {
         status: "200",
         answer: Some((media, None)),
     };
+    let json = |schema: AnswerSchema| Some(("application/json", Some(schema)));
     let drawing = |path, about| Operation {
         query: WidthQuery::json_schema,
         ..get(path, about, "image/svg+xml")
@@ -69,17 +70,11 @@ fn operations() -> Vec<Operation> {
         Operation {
             method: "post",
             status: "201",
-            answer: Some((
-                "application/json",
-                Some(SchemaGenerator::subschema_for::<ExperimentId>),
-            )),
+            answer: json(SchemaGenerator::subschema_for::<ExperimentId>),
             ..get("", "Begins a back-test beside a plain HPA.", "")
         },
         Operation {
-            answer: Some((
-                "application/json",
-                Some(SchemaGenerator::subschema_for::<Value>),
-            )),
+            answer: json(SchemaGenerator::subschema_for::<Value>),
             ..get(
                 "/{id}",
                 "Its report, as of `foretide backtest -o json`.",

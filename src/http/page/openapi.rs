@@ -1,11 +1,11 @@
 //! The description of the API in the `OpenAPI` format, made from the table of its routes.
 
-use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
     ErrorBody, lab,
-    routes::{Answer, NoQuery, Route, views},
+    routes::{Answer, NoQuery, Route, parameters, views},
 };
 
 /// What it is and what every reader may expect.
@@ -61,17 +61,6 @@ pub fn document() -> Value {
             "schemas": definitions,
         },
     })
-}
-
-/// The parameters of a path, and those of its query.
-pub(super) fn parameters(path: &str, query: &Schema) -> Vec<Value> {
-    let of_path = path.split(['{', '}']).skip(1).step_by(2);
-    let mut parameters: Vec<Value> = of_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect();
-    let of_query = query.get("properties").and_then(Value::as_object);
-    for (name, schema) in of_query.into_iter().flatten() {
-        parameters.push(json!({ "name": name, "in": "query", "schema": schema }));
-    }
-    parameters
 }
 
 // === impl Route ===
