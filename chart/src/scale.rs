@@ -216,10 +216,10 @@ mod tests {
             (Unit::Replicas, 1.0, "1 replica"),
             (cores, 1.5, "1.5 cores"),
             (Unit::Bytes, 2_147_483_648.0, "2 GiB"),
-            (Unit::Bytes, 1000.0, "1000 B"),
+            (Unit::Bytes, 1000.0, "1,000 B"),
             (Unit::Percent, 40.0, "40 %"),
             (Unit::None, 0.125, "0.125"),
-            (Unit::None, 1234.0, "1234"),
+            (Unit::None, 1234.0, "1,234"),
             (Unit::None, 12_340.0, "12.34 k"),
             (Unit::None, 2e6, "2 M"),
         ] {
