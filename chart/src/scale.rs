@@ -140,8 +140,12 @@ fn rounded(value: f64) -> String {
         size if size >= 1.0 => 2,
         _ => 4,
     };
-    let text = format!("{value:.digits$}");
+    let mut text = format!("{value:.digits$}");
     if digits == 0 {
+        // Of five digits and more, only those that are rounded up to them are written without a prefix.
+        if text.len() > 3 {
+            text.insert(text.len() - 3, ',');
+        }
         return text;
     }
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -164,6 +168,12 @@ mod tests {
             (None, 1.0, &Unit::Replicas, vec!["0", "1"]),
             (Some(13.0), 99.0, &Unit::Replicas, vec!["0", "5", "10"]),
             (None, 0.0, &Unit::Replicas, vec!["0", "1"]),
+            (
+                None,
+                2900.0,
+                &Unit::Replicas,
+                vec!["0", "1,000", "2,000", "3,000"],
+            ),
             (None, 1.4, &named, vec!["0", "0.5", "1", "1.5"]),
             (
                 None,
@@ -206,10 +216,10 @@ mod tests {
             (Unit::Replicas, 1.0, "1 replica"),
             (cores, 1.5, "1.5 cores"),
             (Unit::Bytes, 2_147_483_648.0, "2 GiB"),
-            (Unit::Bytes, 1000.0, "1000 B"),
+            (Unit::Bytes, 1000.0, "1,000 B"),
             (Unit::Percent, 40.0, "40 %"),
             (Unit::None, 0.125, "0.125"),
-            (Unit::None, 1234.0, "1234"),
+            (Unit::None, 1234.0, "1,234"),
             (Unit::None, 12_340.0, "12.34 k"),
             (Unit::None, 2e6, "2 M"),
         ] {

@@ -12,6 +12,20 @@ pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) 
     format!("{n} {noun}{ending}")
 }
 
+/// A whole number as people read it: `53,574`.
+#[must_use]
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// The beginning of a text from outside, of at most `most` characters, short enough to be quoted in a message.
 #[must_use]
 pub fn excerpt(text: &str, most: usize) -> String {
@@ -52,4 +66,22 @@ macro_rules! words {
     };
     (@ $variant:ident) => { stringify!($variant) };
     (@ $variant:ident $word:literal) => { $word };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        for (n, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (53_574, "53,574"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(n), expected);
+        }
+    }
 }

@@ -33,7 +33,7 @@ mod template;
 mod terminal;
 pub mod ui;
 pub mod validate;
-mod web;
+pub mod web;
 
 use std::process::ExitCode;
 

@@ -108,3 +108,28 @@ impl UiArgs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn location(line: &str) -> Result<PageLocation, clap::Error> {
+        let command = UiArgs::augment_args(Command::new("ui"));
+        let matches = command.try_get_matches_from(line.split(' '))?;
+        Ok(UiArgs::from_arg_matches(&matches)?.settings().location)
+    }
+
+    #[test]
+    fn authorities_are_those_of_an_address() {
+        let file = location("ui --url https://foretide.example --ca-file ca.crt").unwrap();
+        let expected = PageLocation::Address {
+            url: Url::parse("https://foretide.example").unwrap(),
+            ca_file: Some("ca.crt".into()),
+        };
+        assert_eq!(file, expected);
+        let error = location("ui --ca-file ca.crt").unwrap_err().to_string();
+        assert!(error.contains("--url <URL>"), "{error}");
+    }
+}

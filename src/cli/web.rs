@@ -47,7 +47,7 @@ pub(super) fn run(
 }
 
 /// The routes of a Lab.
-pub(super) fn lab(context: &CommandContext) -> Router {
+pub fn lab(context: &CommandContext) -> Router {
     lab::routes(context)
 }
 

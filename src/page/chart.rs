@@ -5,7 +5,7 @@ use std::iter;
 use foretide_chart::{
     Band, Bar, Bars, Calendar, Chart, Layer, Mark, Panel, Point, Role, Shortage, Unit, Window,
 };
-use foretide_domain::{cron::Zone, sim::TOLERATED};
+use foretide_domain::{cron::Zone, sim::TOLERATED, words::grouped};
 use jiff::Timestamp;
 
 use super::{
@@ -172,8 +172,8 @@ fn described(key: &ObjectKey, view: &HistoryView) -> String {
             "{}/{}: {low} to {high} replicas; fewer served than were needed for {} of {} recorded minutes",
             key.namespace,
             key.name,
-            shortages(view).len(),
-            view.times.len()
+            grouped(shortages(view).len() as u64),
+            grouped(view.times.len() as u64)
         ),
         None => "nothing is recorded in this span".to_owned(),
     }

@@ -17,6 +17,7 @@ use foretide_domain::{
     Replicas,
     lead_time::LeadTime,
     sim::{self, Environment, Load, MINUTE, Minute, RecordedMetric, Recording, Run, Score},
+    words::grouped,
     workload::{Strategy, Workload},
 };
 use foretide_models::Sample;
@@ -306,11 +307,12 @@ fn compare(
 /// Why nothing is compared.
 fn too_few(recorded: usize, compared: u32, decided: &LastDecision) -> String {
     if decided.workload.strategy == Strategy::Preview {
-        return "scaleStrategy is Preview: what Foretide decides is not what scales the workload, so nothing is compared".to_owned();
+        return "with scaleStrategy Preview, what Foretide decides is not what scales the workload, so nothing is compared".to_owned();
     }
     format!(
-        "of {recorded} recorded minutes {compared} can be compared, and {LEAST} are needed: those with a known demand, after half \
-         an hour in which Foretide scaled the workload"
+        "of {} recorded minutes {compared} can be compared, and {LEAST} are needed: those with a known demand, after half an hour \
+         in which Foretide scaled the workload",
+        grouped(recorded as u64)
     )
 }
 

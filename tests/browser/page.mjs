@@ -37,6 +37,9 @@ async function everywhere(browser) {
   return [...VIEWS.map((view) => `#/${view}`), ...new Set(shown.map(link))];
 }
 
+/** A text of the API with its times of day as the page writes them for Berlin, in winter, when the demo plays. */
+const inBerlin = (text) => text.replace(/(\d\d)(:\d\d) UTC/g, (_, hour, minute) => `${String((Number(hour) + 1) % 24).padStart(2, "0")}${minute}`);
+
 async function serious(page) {
   await page.evaluate(readFileSync(AXE, "utf8"));
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -160,7 +163,7 @@ check("the tree, the sentence and the chart show the decision that the API has",
       sentence: document.querySelector("#why .sentence").firstChild.textContent,
       nodes: Object.fromEntries([...document.querySelectorAll(".node")].map((node) => [node.dataset.layer, node.querySelector("b").textContent])),
     }));
-    const told = answers.filter((answer) => answer?.decision.message === shown.sentence).map(({ decision }) => nodes(decision));
+    const told = answers.filter((answer) => answer && inBerlin(answer.decision.message) === shown.sentence).map(({ decision }) => nodes(decision));
     return told.some((one) => JSON.stringify(one) === JSON.stringify(shown.nodes));
   });
 });
@@ -223,7 +226,7 @@ check("the keyboard moves the moment, and the URL keeps it", async (browser) => 
   const node = (layer) => page.$eval(`.node.${layer} b`, (each) => each.textContent);
   same(await node("desired"), String(history.desired[index]), "desired of that minute");
   const sentence = await page.$eval("#why .sentence", (each) => each.firstChild.textContent);
-  same(sentence, history.sentences.findLast((each) => each.at <= kept + 59).text, "sentence of that minute");
+  same(sentence, inBerlin(history.sentences.findLast((each) => each.at <= kept + 59).text), "sentence of that minute");
   holds((await page.getAttribute(".cursor", "aria-valuetext")).includes(sentence), "a screen reader does not hear the sentence");
 
   await page.reload();
@@ -242,7 +245,7 @@ check("a link to a minute shows it, wherever it is", async (browser) => {
   const history = await browser.api(`${api(row)}/history?from=${at - 60}&until=${at + 60}`);
   const page = await browser.open(`${link(row)}?at=${at}`);
   const sentence = () => page.$eval("#why .sentence", (each) => each.firstChild.textContent);
-  const told = history.sentences.findLast((each) => each.at <= at + 59).text;
+  const told = inBerlin(history.sentences.findLast((each) => each.at <= at + 59).text);
   same(await sentence(), told, "sentence of that minute");
   const [from, until] = await page.$eval(".chartbox svg", ({ dataset }) => [Number(dataset.from), Number(dataset.until)]);
   holds(from < at && at < until, `the chart covers ${from} to ${until}, and not ${at}`);
@@ -302,6 +305,50 @@ check("a remedy is copied as the API has it", async (browser) => {
     return;
   }
   throw new Error("no autoscaler of the demo has a remedy to copy");
+});
+
+/** Changes the JSON of a path before a page gets it. */
+const amended = (page, pattern, change) => page.route(pattern, async (route) => {
+  const answer = await route.fetch();
+  await route.fulfill({ response: answer, json: change(await answer.json()) });
+});
+
+check("a sentence has its times in the zone of the page", async (browser) => {
+  const row = await predicted(browser);
+  const page = await browser.open("#/health");
+  const sentence = "9 replicas: held by the scale-down window until 23:28 UTC";
+  await amended(page, "**/api/v1/autoscalers?*", (fleet) => ({ ...fleet, rows: [{ ...row, sentence }] }));
+  await amended(page, `**/${api(row)}`, (view) => ({ ...view, decision: { ...view.decision, message: sentence }, changes: [{ time: view.now, from: 10, to: 9, message: sentence }] }));
+  for (const [fragment, places] of [["#/fleet", ["td.why span"]], [link(row), ["#why .sentence", ".changes small"]]]) {
+    await page.evaluate((to) => (location.hash = to), fragment);
+    for (const [time, other] of [["00:28", "Local"], ["23:28", "UTC"]]) {
+      await page.waitForSelector(`#zone:text-is("${other}")`);
+      for (const place of places) await page.waitForSelector(`${place}:has-text("until ${time}"):not(:has-text("UTC"))`);
+      await page.click("#zone");
+    }
+  }
+});
+
+check("what happens next is said also without a forecast and windows", async (browser) => {
+  const row = await predicted(browser);
+  const page = await browser.open("#/health");
+  await amended(page, `**/${api(row)}`, ({ row: { nextWindow, ...shown }, decision, ...view }) => ({ ...view, row: { ...shown, strategy: "Auto", word: "fine" }, decision: { ...decision, maximum: 7, stabilized: 7, desired: 7 } }));
+  await amended(page, `**/${api(row)}/history?*`, (history) => ({ ...history, ahead: { times: [], expected: [], upper: [] } }));
+  await page.evaluate((to) => (location.hash = to), link(row));
+  same(await page.textContent("#why .sentence small"), "Next: when a metric asks for it; no forecast or cron window is ahead.", "what is next");
+});
+
+check("members without room are named, and why", async (browser) => {
+  const page = await browser.open("#/health");
+  await amended(page, "**/api/v1/clusters", ({ clusters: [one, other, ...rest] }) => {
+    const having = (cluster, change) => ({ ...cluster, shares: cluster.shares.map((share) => ({ ...share, status: { ...share.status, ...change } })) });
+    return { clusters: [having(one, { current: 9, max: 9, capacity: 12, pending: 0 }), having(other, { pending: 2 }), ...rest.map((each) => having(each, { current: 1, max: 9, pending: 0 }))].map((each, i) => ({ ...each, name: `member-${i}` })) };
+  });
+  await page.evaluate(() => (location.hash = "#/clusters"));
+  await page.waitForSelector("table tbody");
+  const facts = await page.$$eval(".head .meta span", (all) => all.map((each) => each.textContent));
+  same(facts.slice(-2), ["full: member-1", "budget used up: member-0"], "what is said of the members");
+  same(await page.$$eval("td .badge.capped", (all) => all.map((each) => each.textContent)), ["used up", "full"], "marks in the table");
 });
 
 check("text of users is shown as text", async (browser) => {

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::{Args as _, Command};
+use foretide::config::ControllerArgs;
 use serde_json::{Value, json};
 
 /// The folder of the copies.
@@ -85,6 +87,28 @@ fn the_chart_has_the_manifests_of_the_folders_that_it_installs() {
             "{copy} is stale; run UPDATE=1 cargo test -p foretide --test it chart"
         );
     }
+}
+
+#[test]
+fn the_page_memory_is_that_of_the_controller_unless_it_is_set() {
+    let values = include_str!("../../deploy/helm/foretide/values.yaml");
+    let values = serde_saphyr::from_str::<Value>(values).unwrap();
+    let schema = include_str!("../../deploy/helm/foretide/values.schema.json");
+    let schema = &serde_json::from_str::<Value>(schema).unwrap()["properties"]["pageMemory"];
+    let command = ControllerArgs::augment_args(Command::new("controller"));
+    let is_accepted = |memory: &Value| {
+        let flag = format!("--page-memory={memory}");
+        command.clone().try_get_matches_from(["controller", &flag])
+    };
+    let given = is_accepted(&schema["maximum"]).unwrap();
+    assert_eq!(given.get_one::<u32>("page_memory"), Some(&4096));
+    assert!(is_accepted(&json!(4097)).is_err());
+    let usual = command.try_get_matches_from(["controller"]).unwrap();
+    let usual = usual.get_one::<u32>("page_memory").unwrap();
+    assert_eq!(values["pageMemory"], json!(usual));
+    let template = include_str!("../../deploy/helm/foretide/templates/controller.yaml");
+    let unless = format!("(eq (int .Values.pageMemory) {usual})");
+    assert!(template.contains(&unless), "{unless}");
 }
 
 #[test]

@@ -349,7 +349,7 @@ fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
         );
     }
     let message = report["difference"]["message"].as_str().unwrap();
-    let skipped = "; 1796 of 2879 min have no recorded demand and are not evaluated";
+    let skipped = "; 1,796 of 2,879 min have no recorded demand and are not evaluated";
     assert!(message.ends_with(skipped), "{message}");
     let alone = run(&format!("{line} --compare none")).unwrap().text;
     assert!(alone.contains(&skipped[2..]), "{alone}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{MINUTE, Minute};
-use crate::{Replicas, autoscale::Decision, proposal::Source};
+use crate::{Replicas, autoscale::Decision, proposal::Source, words::grouped};
 
 /// How far past its target a replica may run before a minute counts: the autoscaler's own tolerance.
 pub const TOLERATED: f64 = 1.1;
@@ -111,8 +111,8 @@ impl Score {
     #[must_use]
     pub fn not_evaluated(&self) -> Option<String> {
         let (unknown, all) = (self.unknown, self.unknown.saturating_add(self.minutes));
-        let words =
-            || format!("{unknown} of {all} min have no recorded demand and are not evaluated");
+        let [some, all] = [unknown, all].map(|minutes| grouped(minutes.into()));
+        let words = || format!("{some} of {all} min have no recorded demand and are not evaluated");
         (unknown > 0).then(words)
     }
 
@@ -185,7 +185,7 @@ impl Minute {
 /// `143 min`; from a day on `1 d 10 h`.
 fn span(minutes: u32) -> String {
     if minutes < 24 * 60 {
-        return format!("{minutes} min");
+        return format!("{} min", grouped(minutes.into()));
     }
     let hours = minutes.saturating_add(30) / 60;
     match (hours / 24, hours % 24) {
@@ -220,7 +220,7 @@ mod tests {
         };
         for (minutes, expected) in [
             (143, "143 min"),
-            (1439, "1439 min"),
+            (1439, "1,439 min"),
             (1440, "1 d"),
             (2013, "1 d 10 h"),
             (2851, "2 d"),

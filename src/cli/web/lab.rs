@@ -31,17 +31,13 @@ use axum::{
 };
 use foretide_chart::{Chart, Scatter};
 use futures::{Stream, stream};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    cli::{
-        backtest::lab::{Experiment, LabReport},
-        context::CommandContext,
-        output::Failure,
-    },
+    cli::{backtest::lab::LabReport, context::CommandContext, output::Failure},
     http::page::Refusal,
-    page::api::WidthQuery,
+    page::api::{Experiment, ExperimentId, WidthQuery},
 };
 
 /// The largest body of a request: a month of minutes of a metric has about 2 MiB.
@@ -127,12 +123,12 @@ pub(super) fn routes(context: &CommandContext) -> Router {
 async fn begin(
     State(lab): State<Arc<Lab>>,
     experiment: Result<Json<Experiment>, JsonRejection>,
-) -> Result<(StatusCode, Json<Value>), Refusal> {
+) -> Result<(StatusCode, Json<ExperimentId>), Refusal> {
     let Json(experiment) = experiment.map_err(|rejection| unreadable(&rejection))?;
     let run = lab.kept().begin()?;
-    let id = run.id;
+    let id = run.id.to_string();
     tokio::spawn(lab.run(experiment, run));
-    Ok((StatusCode::CREATED, Json(json!({ "id": id.to_string() }))))
+    Ok((StatusCode::CREATED, Json(ExperimentId { id })))
 }
 
 fn unreadable(rejection: &JsonRejection) -> Refusal {

@@ -14,6 +14,7 @@ mod access;
 mod answer;
 mod assets;
 mod guard;
+mod lab;
 mod openapi;
 mod proxy;
 mod routes;

@@ -4,12 +4,12 @@ use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ErrorBody,
-    routes::{Answer, NoQuery, Route, views},
+    ErrorBody, lab,
+    routes::{Answer, NoQuery, Route, parameters, views},
 };
 
 /// What it is and what every reader may expect.
-const ABOUT: &str = "What Foretide sees, expects and decided, for its page. Read-only. Instants are RFC 3339 in UTC, or \
+const ABOUT: &str = "What Foretide sees, expects and decided, for its page. Read-only, but for the Lab. Instants are RFC 3339 in UTC, or \
                      seconds since 1970; counts are replicas. Fields and paths may be added within v1.";
 
 /// All routes of the API.
@@ -26,21 +26,23 @@ pub(super) fn table() -> Vec<Route> {
 /// The description. `docs/schema/page.openapi.json` is the same.
 #[must_use]
 pub fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12()
-        .for_serialize()
-        .with(|settings| {
-            settings.definitions_path = "/components/schemas".into();
-        });
-    let mut schemas = settings.into_generator();
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut sent = settings.clone().for_deserialize().into_generator();
+    let mut schemas = settings.for_serialize().into_generator();
     let error = schemas.subschema_for::<ErrorBody>();
     let error = json!({
         "description": "Refused; the sentence says why",
         "content": { "application/json": { "schema": error } },
     });
-    let paths: Map<String, Value> = table()
+    let mut paths: Map<String, Value> = table()
         .iter()
         .map(|route| (route.path.to_owned(), route.described(&mut schemas)))
         .collect();
+    paths.extend(lab::paths(&mut schemas, &mut sent));
+    let mut definitions = schemas.take_definitions(true);
+    definitions.extend(sent.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -51,11 +53,12 @@ pub fn document() -> Value {
         },
         "servers": [{ "url": "../.." }],
         "security": [{ "bearer": [] }, {}],
+        "tags": [lab::tag()],
         "paths": paths,
         "components": {
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
             "responses": { "Refused": error },
-            "schemas": schemas.take_definitions(true),
+            "schemas": definitions,
         },
     })
 }
@@ -64,20 +67,13 @@ pub fn document() -> Value {
 
 impl Route {
     fn described(&self, schemas: &mut SchemaGenerator) -> Value {
-        let of_path = self.path.split(['{', '}']).skip(1).step_by(2);
-        let mut parameters: Vec<Value> = of_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect();
-        let query = (self.query)(schemas);
-        let of_query = query.get("properties").and_then(Value::as_object);
-        for (name, schema) in of_query.into_iter().flatten() {
-            parameters.push(json!({ "name": name, "in": "query", "schema": schema }));
-        }
         let (media, schema) = match self.answer {
             Answer::Json(schema) => ("application/json", schema(schemas)),
             Answer::Text(media) => (media, schemars::json_schema!({ "type": "string" })),
         };
         json!({ "get": {
             "summary": self.about,
-            "parameters": parameters,
+            "parameters": parameters(self.path, &(self.query)(schemas)),
             "responses": {
                 "200": { "description": "OK", "content": { media: { "schema": schema } } },
                 "default": { "$ref": "#/components/responses/Refused" },

@@ -14,6 +14,7 @@ use axum::{
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{
     PageSite, Reader, Refusal,
@@ -171,6 +172,17 @@ fn others() -> Vec<Route> {
         answer: Answer::Text(EVENTS),
         handler: get(stream),
     }]
+}
+
+/// The parameters of a path, and those of its query.
+pub(super) fn parameters(path: &str, query: &Schema) -> Vec<Value> {
+    let of_path = path.split(['{', '}']).skip(1).step_by(2);
+    let mut parameters: Vec<Value> = of_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect();
+    let of_query = query.get("properties").and_then(Value::as_object);
+    for (name, schema) in of_query.into_iter().flatten() {
+        parameters.push(json!({ "name": name, "in": "query", "schema": schema }));
+    }
+    parameters
 }
 
 /// A view; everything that it needs is in memory.

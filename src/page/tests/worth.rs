@@ -65,7 +65,7 @@ fn preview_is_not_compared() {
     let worth = worth(&page);
     assert_eq!((worth.autoscalers, worth.left_out), (0, 1));
     assert!(
-        worth.verdict.starts_with("scaleStrategy is Preview"),
+        worth.verdict.starts_with("with scaleStrategy Preview"),
         "{worth:?}"
     );
     let all = page.worth_of_all(&Visible::All).unwrap();

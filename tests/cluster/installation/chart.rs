@@ -273,6 +273,7 @@ credentialSecrets: [foretide-prometheus, '123']
 config:
   syncPeriod: 30s
   prometheus: {url: 'https://prometheus.example.org', bearerTokenFile: ../secrets/foretide-prometheus/token}
+pageMemory: 16
 extraArgs: ['--prometheus-resource-matchers=job=\"kubelet\"']
 monitoring:
   serviceMonitor: {enabled: true, interval: 10s, labels: {release: prometheus}}
@@ -295,6 +296,7 @@ monitoring:
     let args = container["args"].as_array().unwrap();
     for argument in [
         "--config=/etc/foretide/config/config.yaml",
+        "--page-memory=16",
         "--prometheus-resource-matchers=job=\"kubelet\"",
     ] {
         assert!(args.contains(&json!(argument)), "{args:?}");
@@ -339,6 +341,8 @@ monitoring:
         ("config=null", "missing property 'config'"),
         ("prometheus=http://user:password@host", "/prometheus"),
         ("extraArgs={--listen=0.0.0.0:1}", "/extraArgs/0"),
+        ("extraArgs={--page-memory=16}", "/extraArgs/0"),
+        ("pageMemory=4097", "/pageMemory"),
         ("adapter.apis={}", "/adapter/apis"),
         ("adapter.apis={metrics.k8s.io}", "/adapter/apis/0"),
         (

@@ -2,7 +2,10 @@
 
 use std::{fs, ops::ControlFlow};
 
-use foretide::cli::backtest::lab::{Changes, Experiment, LabReport, MetricHistory, NamedText};
+use foretide::{
+    cli::backtest::lab::LabReport,
+    page::api::{Changes, Experiment, MetricHistory, NamedText},
+};
 use proptest::prelude::*;
 
 use super::*;

@@ -20,15 +20,25 @@ use foretide::{
         PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
     },
     clock::Clock,
-    http::page::{PageAccess, PageSite, proxy},
+    http::{
+        PortLimits,
+        page::{PageAccess, PageSite, proxy},
+        serve_tls,
+    },
     page::{Host, Page},
 };
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use jiff::Timestamp;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{PrivateKeyDer, pem::PemObject as _},
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::AbortHandle,
 };
 use tokio_tungstenite::{
@@ -39,6 +49,11 @@ use tokio_tungstenite::{
 use super::{Answer, answer, attacks::Reviewer, get, request};
 
 const OVERVIEW: &str = "/api/v1/overview";
+const LIMITS: PortLimits = PortLimits {
+    connections: 8,
+    connections_of_peer: 8,
+    requests: 8,
+};
 
 /// A process of the controller that leads or stands by.
 #[derive(Debug)]
@@ -174,6 +189,79 @@ async fn the_token_of_the_kubeconfig_reads_a_page_at_an_address() {
             .unwrap()
             .contains("token")
     );
+}
+
+/// A file of this test.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ui-{name}"));
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Serves a router with a certificate for this machine, until the sender is dropped; returns its port, and the certificate.
+async fn serve_https(router: Router) -> (u16, String, watch::Sender<Option<Arc<ServerConfig>>>) {
+    let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(identity.signing_key.serialize_pem().as_bytes());
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.cert.der().clone()], key.unwrap())
+        .unwrap();
+    let configs = watch::Sender::new(Some(Arc::new(config)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (read, mut stop) = (configs.subscribe(), configs.subscribe());
+    tokio::spawn(serve_tls(listener, read, router, LIMITS, async move {
+        while stop.changed().await.is_ok() {}
+    }));
+    (port, identity.cert.pem(), configs)
+}
+
+#[tokio::test]
+async fn the_certificate_at_an_address_is_verified_against_the_authorities_of_the_file() {
+    let router = Router::new().fallback(|| async { Json(json!({ "lab": false })) });
+    let (port, own, _serves) = serve_https(router).await;
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = other.cert.pem();
+    let user = kubeconfig("ca", 1, &json!({ "token": "root" }));
+    let url = format!("https://localhost:{port}");
+    let with = |ca_file: Option<PathBuf>| RemotePageSettings {
+        location: PageLocation::Address {
+            url: url.parse().unwrap(),
+            ca_file,
+        },
+        ..address(user.clone(), &url, None)
+    };
+    for (name, authorities, is_trusted) in [
+        ("own", Some(own.clone()), true),
+        ("both", Some(format!("{other}{own}")), true),
+        ("other", Some(other.clone()), false),
+        ("those of this machine", None, false),
+    ] {
+        let ca_file = authorities.map(|text| file(&format!("{name}.crt"), &text));
+        let found = get(&ui(with(ca_file)).await, OVERVIEW).await;
+        let expected = if is_trusted {
+            StatusCode::OK
+        } else {
+            StatusCode::BAD_GATEWAY
+        };
+        assert_eq!(found.status, expected, "{name}: {}", found.text);
+        assert_eq!(
+            found.text.contains("certificate"),
+            !is_trusted,
+            "{name}: {}",
+            found.text
+        );
+    }
+    for ca_file in [file("empty.crt", "none"), "absent.crt".into()] {
+        let error = open(with(Some(ca_file.clone())))
+            .await
+            .unwrap_err()
+            .to_string();
+        let expected = "expected a file of certificates in PEM form";
+        assert_eq!(error, format!("{}: {expected}", ca_file.display()));
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@ use foretide_domain::sim::Score;
 
 use super::*;
 use crate::{
-    cli::{
-        backtest::lab::{Experiment, MetricHistory, NamedText},
-        demo::{scenario::Scenario, tests::context, web::workloads::WorkloadRun},
-    },
+    cli::demo::{scenario::Scenario, tests::context, web::workloads::WorkloadRun},
     page::{
         Visible,
-        api::{FleetQuery, HistoryQuery, ObjectKey, SpanQuery, Word, WorthScore},
+        api::{
+            Experiment, FleetQuery, HistoryQuery, MetricHistory, NamedText, ObjectKey, SpanQuery,
+            Word, WorthScore,
+        },
         key_of,
     },
 };

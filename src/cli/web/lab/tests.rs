@@ -6,6 +6,7 @@ use axum::{
 };
 use foretide_domain::cron::Zone;
 use jiff::Timestamp;
+use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;

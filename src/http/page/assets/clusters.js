@@ -3,7 +3,7 @@
 import { drawing, drawnWidth } from "./calendar.js";
 import { h } from "./dom.js";
 import { duration, linkTo, plural } from "./format.js";
-import { full, members } from "./workload.js";
+import { full, members, spent } from "./workload.js";
 
 function state(cluster) {
   if (cluster.ready === true) return h("span.badge.fine", "ready");
@@ -21,8 +21,12 @@ function group({ name, shares, ...rest }) {
 
 function summary(clusters) {
   const lost = clusters.filter((cluster) => cluster.ready === false).length;
-  const filled = clusters.filter((cluster) => cluster.shares.some((share) => full(share.status))).length;
-  return [plural(clusters.length, "member"), lost && `${lost} not answering`, filled && `${filled} full`].filter(Boolean).map((fact) => h("span", fact));
+  const those = (what, is) => {
+    const names = clusters.filter(({ shares }) => shares.some(({ status }) => is(status))).map(({ name }) => name);
+    return names.length > 0 && `${what}: ${names.length > 3 ? plural(names.length, "member") : names.join(", ")}`;
+  };
+  const facts = [plural(clusters.length, "member"), lost && `${lost} not answering`, those("full", full), those("budget used up", (status) => spent(status) && !full(status))];
+  return facts.filter(Boolean).map((fact) => h("span", fact));
 }
 
 export const clusters = {

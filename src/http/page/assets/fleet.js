@@ -1,7 +1,7 @@
 // Every autoscaler, worst first: what it comes to, why, and where it goes.
 
 import { h, s, wide } from "./dom.js";
-import { KINDS, WORDS, count, linkTo, plural, relative, seconds, time } from "./format.js";
+import { KINDS, WORDS, count, inZone, linkTo, plural, relative, seconds, time } from "./format.js";
 
 const PAGE = 50;
 
@@ -32,11 +32,12 @@ function nextWindow(next, now) {
 
 function row(each, now) {
   const key = `${each.resource}/${each.namespace}/${each.name}`;
+  const why = inZone(each.sentence, now);
   return h("tr", { "data-key": key, "data-word": each.word },
     h("td.state", badge(each.word)),
     h("th.name", { scope: "row" }, h("a", { href: linkTo(each) }, each.name),
       h("small", each.namespace, " · ", each.target.replace(` ${each.name}`, ""), each.strategy === "Preview" && " · Preview")),
-    h("td.why", { title: each.sentence }, h("span", each.sentence)),
+    h("td.why", { title: why }, h("span", why)),
     h("td.count", step(each.current, each.desired), h("small", `${each.min} to ${each.max}`)),
     h("td.winner", source(each.winner)),
     h("td.trend", sparkline(each.sparkline)),

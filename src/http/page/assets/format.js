@@ -38,6 +38,9 @@ export function time(at, now) {
 export const moment = (at) => `${day(at)} ${clock(at)}`;
 export { clock, day };
 
+/** A text of Foretide, which writes times of day in UTC, with those in the zone of the page. */
+export const inZone = (text, near) => text?.replace(/\b(\d\d):(\d\d) UTC\b/g, (_, hours, minutes) => clock(near - (near % 86400) + hours * 3600 + minutes * 60));
+
 /** What an input of times holds, in the zone of the page. */
 export function localTime(at) {
   if (!at) return null;

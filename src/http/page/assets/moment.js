@@ -1,6 +1,6 @@
 // What was decided at a moment, and why: from the recorded columns, or, for now, from the decision itself.
 
-import { amount, clock, count, inUnit, moment as written, seconds, time } from "./format.js";
+import { amount, clock, count, inUnit, inZone, moment as written, seconds, time } from "./format.js";
 
 /** The steps of a decision after its sources: column, name, and how the decision names it. */
 export const STEPS = [
@@ -43,7 +43,8 @@ function present(view, history) {
   Object.assign(values, { current: view.row.current, floor: decision.floor, min: view.row.min, max: view.row.max });
   for (const source of SOURCES) values[source] = decision.sources?.[source];
   for (const [column, , name] of STEPS) values[column] = decision[name];
-  return { kind: "now", at: seconds(view.now), values, winner: decision.winner, limit: decision.limit, text: decision.message ?? view.row.sentence };
+  const at = seconds(view.now);
+  return { kind: "now", at, values, winner: decision.winner, limit: decision.limit, text: inZone(decision.message ?? view.row.sentence, at) };
 }
 
 function coming(history, at) {
@@ -62,7 +63,7 @@ function coming(history, at) {
 
 function sentence(sentences, at) {
   const index = last(sentences.map((each) => each.at), at + 59);
-  return index < 0 ? {} : sentences[index];
+  return index < 0 ? {} : { ...sentences[index], text: inZone(sentences[index].text, at) };
 }
 
 /** `now`, or the time of a moment. */
@@ -97,14 +98,17 @@ export const known = (value) => value !== null && value !== undefined;
 function falls({ times, expected, upper }, now, desired, lead) {
   const asks = times.map((_, i) => Math.ceil(upper[i] ?? expected[i]));
   const index = times.findIndex((at, i) => at > now && asks[i] < desired && times.every((later, j) => j < i || later > at + lead || asks[j] < desired));
-  return index < 0 ? null : { at: times[index], text: `about ${clock(times[index])}, when the forecast asks for ${count(asks[index])}` };
+  return index < 0 ? null : { at: times[index], text: `${roughly(times[index], now)}, when the forecast asks for ${count(asks[index])}` };
 }
 
-/** When the scale-down window ends, which a sentence says in UTC, as the reader writes times. */
+/** When the scale-down window ends, which only the sentence says. */
 function until(message, now) {
-  const [, hours, minutes] = message?.match(/scale-down window until (\d\d):(\d\d) UTC/) ?? [];
-  return hours ? `${clock(now - (now % 86400) + hours * 3600 + minutes * 60)}, ` : "";
+  const [, end] = inZone(message, now)?.match(/scale-down window until (\d\d:\d\d)/) ?? [];
+  return end ? `${end}, ` : "";
 }
+
+/** A time that is about right. */
+const roughly = (at, now) => (at <= now + 60 ? "soon" : `about ${clock(at)}`);
 
 /** What happens next: the forecast crossing the count, the end of what is held, or a window. */
 export function upcoming({ view, history }) {
@@ -119,7 +123,7 @@ export function upcoming({ view, history }) {
     const at = Math.max(now, times[index] - lead);
     const asks = Math.ceil(upper[index] ?? expected[index]);
     const limit = asks > view.row.max ? `, of which maxReplicas allows ${count(view.row.max)}` : "";
-    found.push({ at, text: `${at <= now + 60 ? "soon" : `about ${clock(at)}`}, when the forecast asks for ${count(asks)}${limit}` });
+    found.push({ at, text: `${roughly(at, now)}, when the forecast asks for ${count(asks)}${limit}` });
   }
   const { stabilized, maximum, sources } = view.decision ?? {};
   const least = Math.max(maximum, view.row.min);
@@ -129,5 +133,6 @@ export function upcoming({ view, history }) {
   if (window) found.push({ at: seconds(window.at), text: `${time(seconds(window.at), now)}, when window ${window.name} ${window.opens ? "opens" : "closes"}` });
   found.sort((a, b) => a.at - b.at);
   if (found.length) return `Next: ${found.slice(0, 2).map(({ text }) => text).join("; ")}.`;
-  return times.length ? `Next: the forecast asks for no more until ${time(times.at(-1), now)}.` : "";
+  if (times.length) return `Next: the forecast asks for no more until ${time(times.at(-1), now)}.`;
+  return known(desired) ? "Next: when a metric asks for it; no forecast or cron window is ahead." : "";
 }

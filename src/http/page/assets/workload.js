@@ -3,7 +3,7 @@
 import { Plot } from "./chart.js";
 import { cards, h, heading, morph, wide } from "./dom.js";
 import { badge, source, step } from "./fleet.js";
-import { KINDS, amount, count, duration, fromLocalTime, localTime, moment as written, pathTo, percent, plural, relative, seconds, sentenceOf, time, zone } from "./format.js";
+import { KINDS, amount, count, duration, fromLocalTime, inZone, localTime, moment as written, pathTo, percent, plural, relative, seconds, sentenceOf, time, zone } from "./format.js";
 import { SOURCES, STEPS, effect, known, momentOf, named, spoken, upcoming } from "./moment.js";
 import { comparison } from "./worth.js";
 
@@ -86,7 +86,7 @@ function trouble({ data: { view } }) {
   if (!wrong.length && view.row.word === "fine") return null;
   const told = wrong.some((condition) => condition.message === view.row.sentence);
   return h(`section.trouble.${view.row.word}`, { "aria-label": "Trouble" },
-    !told && h("p.sentence", view.row.sentence),
+    !told && h("p.sentence", inZone(view.row.sentence, seconds(view.now))),
     wrong.map((condition) => h("div", { "data-key": condition.type },
       h("h3", condition.type, " is ", condition.status, h("code", condition.reason)), h("p", condition.message), remedy(condition.remedy))));
 }
@@ -194,9 +194,9 @@ function proposals({ view: { decision, amounts } }) {
   if (!decision?.proposals?.length) return null;
   const row = (each) => {
     const { value, target } = amounts.find((one) => one.source === each.source && one.name === each.name) ?? {};
-    return h("tr", h("th", { scope: "row" }, source(each.source), h("small", each.name)), h("td", value ?? "–", target && h("small", `target ${target}`)), h("td.num", count(each.replicas)), h("td", h("code", each.reason ?? "")));
+    return h("tr", h("th", { scope: "row" }, source(each.source), h("small", each.name)), h("td", value ?? "–", target && h("small", `target ${target}`)), h("td", h("code", each.reason ?? "")), h("td.num", count(each.replicas)));
   };
-  return card("Proposals now", wide("Proposals now", h("table", heading(["Source", "Value", "#Replicas", "Reason"]), h("tbody", decision.proposals.map(row)))));
+  return card("Proposals now", wide("Proposals now", cards(["Source", "Value", "Reason", "#Replicas"], h("tbody", decision.proposals.map(row)))));
 }
 
 function model({ view }, app) {
@@ -219,7 +219,7 @@ function forecast({ name, reason, forecast: made }, { peak, raise, hold }, app) 
     ["Count", raise && `raised for ${raise}, the peak when a new replica is ready; lowered for ${hold}, the peak until then`],
     ["Learned from", made.learntFrom && `${duration(now - seconds(made.learntFrom))} of history`],
     ["Resolution", made.minuteReadings && resolution(Number(made.minuteReadings))],
-    ["Known until", made.knownUntil && (seconds(made.knownUntil) < now ? `${time(seconds(made.knownUntil), now)}, ${relative(seconds(made.knownUntil), now)}` : time(seconds(made.knownUntil), now))],
+    ["Data until", made.knownUntil && (seconds(made.knownUntil) < now ? `${time(seconds(made.knownUntil), now)}, ${relative(seconds(made.knownUntil), now)}` : time(seconds(made.knownUntil), now))],
   ];
   return h("div", { "data-key": name }, h("h3", name), h("p.verdict", appraisal(made)), made.message && h("p", h("code", made.remark), " ", made.message), listed(facts));
 }
@@ -243,7 +243,7 @@ function value(app) {
   const data = worth.data;
   if (!data) return card("Worth", h("p.note", "Computing…"));
   if (data.error) return card("Worth", h("p.note", `${data.error}.`), trial);
-  return card("Worth", h("p.verdict", data.verdict), data.autoscalers > 0 && comparison(data), trial);
+  return card("Worth", h("p.verdict", sentenceOf(data.verdict)), data.autoscalers > 0 && comparison(data), trial);
 }
 
 function windows({ view: { windows: all } }, app) {
@@ -253,10 +253,14 @@ function windows({ view: { windows: all } }, app) {
   return card("Cron windows", h("ul.list", all.map(row)));
 }
 
-function changesOf({ view: { changes: all, row: { strategy } } }, app) {
+function changesOf({ view: { changes: all, mode, row: { resource, strategy } } }, app) {
   const now = app.now();
-  const by = strategy === "Preview" ? "changed by what scales it now; decided " : "decided ";
-  const row = (each) => h("li", { "data-key": each.time }, h("a", { href: app.link({ at: Math.floor(seconds(each.time) / 60) * 60 }) }, time(seconds(each.time), now)), step(each.from, each.to), h("small", `${by}${each.message}`));
+  const members = resource === "federatedhpas" && mode === "Delegated";
+  const by = ({ to, message }) => {
+    if (strategy === "Preview") return "changed by what scales it now; decided";
+    return members && !message.startsWith(`${to} `) ? "changed by the members within their bounds; decided" : "decided";
+  };
+  const row = (each) => h("li", { "data-key": each.time }, h("a", { href: app.link({ at: Math.floor(seconds(each.time) / 60) * 60 }) }, time(seconds(each.time), now)), step(each.from, each.to), h("small", `${by(each)} ${inZone(each.message, seconds(each.time))}`));
   return card("Last changes", all.length ? h("ol.list.changes", all.map(row)) : h("p.note", "The count has not changed."));
 }
 
@@ -269,17 +273,20 @@ function conditions({ view }) {
 
 /** Members, in groups of rows that may have a head. */
 export function members(first, groups, now) {
-  const moved = (at) => at && h("small", `moved ${time(seconds(at), now)}`);
+  const moved = (at) => at && h("small", `last moved ${time(seconds(at), now)}`);
   const row = ({ key, name, status: each, lost }) => h(lost ? "tr.lost" : "tr", { "data-key": key },
     h("th", { scope: "row" }, name), h("td.num", count(each.ready)), h("td.num", count(each.current)),
-    h("td.num", each.pending ? h("b.bad", count(each.pending)) : count(each.pending)), h("td.num", count(each.floor)), h("td.num", `${count(each.min)} to ${count(each.max)}`),
+    h("td.num", each.pending ? h("b.bad", count(each.pending)) : count(each.pending)), h("td.num", count(each.floor)), h("td.num", spent(each) && h("span.badge.capped", "used up"), " ", `${count(each.min)} to ${count(each.max)}`),
     h("td.num", full(each) && h("span.badge.capped", "full"), " ", count(each.capacity)), h("td.num", !known(each.utilization) ? "–" : `${each.utilization} %`), h("td.why", each.reason, moved(each.lastTransfer)));
   const group = ({ title, rows }) => h("tbody", title && h("tr.group", h("th", { scope: "rowgroup", colspan: 9 }, title)), rows.map(row));
-  return wide("Members", cards([first, "#Ready", "#Current", "#Pending", "#Floor", "#Budget", "#Capacity", "#Load, of its target", "Last move"], groups.map(group)));
+  return wide("Members", cards([first, "#Ready", "#Current", "#Pending", "#Floor", "#Budget", "#Capacity", "#Load, of its target", "Moves"], groups.map(group)));
 }
 
 /** Whether a cluster can run no more. */
 export const full = ({ capacity, current, pending }) => Boolean(pending) || (known(capacity) && (current ?? 0) >= capacity);
+
+/** Whether a cluster runs as many as it may. */
+export const spent = ({ current, max }) => known(max) && (current ?? 0) >= max;
 
 // === the moment ===
 

@@ -1,7 +1,7 @@
 // What Foretide was worth beside a plain HPA with the same demand.
 
 import { cards, h, s, wide } from "./dom.js";
-import { amount, count, duration, linkTo, moment, plural } from "./format.js";
+import { amount, count, duration, linkTo, moment, plural, sentenceOf } from "./format.js";
 
 const hours = (value) => `${amount(value)} replica-hours`;
 /** `+2 %` more, or less, than a plain HPA. */
@@ -29,7 +29,7 @@ function each(rows) {
   if (!rows?.length) return null;
   const percent = ({ actual, plain }) => (plain.replicaHours ? signed((100 * actual.replicaHours) / plain.replicaHours - 100) : "–");
   const row = (one) => h("tr", { "data-key": linkTo(one.autoscaler) }, h("th", { scope: "row" }, h("a", { href: linkTo(one.autoscaler) }, one.autoscaler.name), h("small", one.autoscaler.namespace)),
-    h("td.num", short(one.actual.shortMinutes)), h("td.num", short(one.plain.shortMinutes)), h("td.num", percent(one)), h("td.why", one.verdict));
+    h("td.num", short(one.actual.shortMinutes)), h("td.num", short(one.plain.shortMinutes)), h("td.num", percent(one)), h("td.why", sentenceOf(one.verdict)));
   return h("section.card", h("h2", "By autoscaler"), wide("By autoscaler", cards(["Autoscaler", "#Short", "#Short, plain HPA", "#Replica-hours", "Verdict"], h("tbody", rows.map(row)))));
 }
 
@@ -44,10 +44,10 @@ export const worth = {
     const span = data.span && `${moment(data.span.from)} to ${moment(data.span.until)}`;
     const facts = [counted, span].filter(Boolean).map((fact) => h("span", fact));
     const head = h("div.head", h("div", h("h1", "Worth"), h("p.meta", facts)));
-    if (!data.autoscalers) return [head, h("div.empty", h("h2", "Nothing to compare yet"), h("p", data.verdict || "Some hours must be recorded first."))];
+    if (!data.autoscalers) return [head, h("div.empty", h("h2", "Nothing to compare yet"), h("p", sentenceOf(data.verdict || "some hours must be recorded first")))];
     return [
       head,
-      h("section.panel", h("p.verdict.large", data.verdict), h("div.sides", comparison(data)), h("h3", "Assumed"), h("ul", data.assumptions.map((text) => h("li", text)))),
+      h("section.panel", h("p.verdict.large", sentenceOf(data.verdict)), h("div.sides", comparison(data)), h("h3", "Assumed"), h("ul", data.assumptions.map((text) => h("li", text)))),
       each(data.each),
     ];
   },
