@@ -14,7 +14,7 @@ use foretide_replay::{
 use jiff::SignedDuration;
 
 use crate::Failure;
-use crate::candidates::{DEFAULT_QUANTILE, QUANTILES};
+use crate::candidates::QUANTILES;
 use crate::report::number;
 
 /// The budgets: percent of replicas beyond those of the HPA alone.
@@ -47,7 +47,7 @@ struct Outcome {
 struct Series<'a> {
     workload: Workload<'a>,
     ceilings: Vec<f64>,
-    /// Its skill is measured at the default quantile, whatever the prices are.
+    /// Without a price of its own: it measures its skill at the default quantile, as that of `auto` does.
     model: OnlineModel,
     /// At each setting.
     forecasts: Vec<Vec<Option<Bounds>>>,
@@ -208,7 +208,7 @@ impl<'a> Series<'a> {
         let at_price = |shared: &Option<SharedPrice>| {
             let chosen = trade_offs.zip(*shared);
             let chosen = chosen.and_then(|(own, shared)| own.at_price(shared.price));
-            chosen.unwrap_or(DEFAULT_QUANTILE)
+            chosen.unwrap_or_else(|| self.model.quantile())
         };
         let priced = prices.iter().map(at_price);
         for (forecast, quantile) in
