@@ -157,12 +157,12 @@ fn what_cannot_be_read_is_named() {
         unknown.contains("--trace weekly: expected a name"),
         "{unknown}"
     );
-    let unknown = fails(
-        &folder,
-        &["--trace", "daily", "--export", "best", "out.csv"],
-    );
+    let out = folder.join("out.csv");
+    let export = ["--export", "best", out.to_str().unwrap()];
+    let unknown = fails(&folder, &[&["--trace", "daily"], &export[..]].concat());
     assert!(
         unknown.contains("--export best: expected one of hpa, snaive-day"),
         "{unknown}"
     );
+    assert!(!out.exists(), "nothing is exported");
 }

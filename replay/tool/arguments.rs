@@ -64,7 +64,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) golden: Option<PathBuf>,
 
-    /// Also measure single values ahead, cold starts, faults and the selectable forecasters, which takes minutes
+    /// Also measure single values ahead, a shared budget, cold starts, faults and the selectable forecasters, which takes
+    /// minutes
     #[arg(long)]
     pub(crate) more: bool,
 }

@@ -11,7 +11,7 @@ use crate::arguments::Options;
 use crate::product::Product;
 
 /// The quantiles of calibrated candidates.
-const QUANTILES: &[f64] = &[
+pub(crate) const QUANTILES: &[f64] = &[
     0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.94, 0.95, 0.97, 0.98, 0.99,
 ];
 

@@ -10,6 +10,7 @@ mod faults;
 mod goals;
 mod golden;
 mod headline;
+mod namespace;
 mod pairwise;
 mod parallel;
 mod path_errors;
@@ -31,6 +32,7 @@ use cold::ColdStart;
 use faults::Faults;
 use goals::More;
 use golden::Golden;
+use namespace::SharedBudget;
 use path_errors::PathErrors;
 use results::Results;
 
@@ -137,8 +139,14 @@ fn measure_more(traces: &[Trace], arguments: &Arguments) -> Result<More, Failure
     let faults = Faults::measure(traces, arguments.rule, &|line| {
         report_progress(&format!("faults      {line}"));
     })?;
+    let budget = SharedBudget::measure(traces, arguments.rule, &|line| {
+        report_progress(&format!("budget      {line}"));
+    })?;
     Ok(More {
-        tables: ahead.table()? + &cold.table()? + &faults.table()?,
+        tables: ahead.table()?
+            + &budget.table(arguments.replica_hours)?
+            + &cold.table()?
+            + &faults.table()?,
         goals: [cold.goals(), faults.goals()].concat(),
         figures: ahead.figures(),
     })

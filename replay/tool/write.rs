@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use foretide_replay::{
-    History, Rule, START_UPS, Trace, Workload, forecasts as forecasts_of, synthetic_traces,
-    write_forecasts, write_heading,
+    Candidate, History, Rule, START_UPS, Trace, Workload, forecasts as forecasts_of,
+    synthetic_traces, write_forecasts, write_heading,
 };
 
 use crate::arguments::Options;
@@ -40,30 +40,45 @@ pub(crate) fn forecasts(
     path: &Path,
     history: usize,
 ) -> Result<(), Failure> {
-    let options = Options {
-        history,
-        more: true,
-    };
+    // A file that is there stays as it is when the name is wrong.
+    if let Some(trace) = traces.first() {
+        named(candidate, trace, START_UPS[0], history)?;
+    }
     let mut out = BufWriter::new(File::create(path)?);
     write_heading(&mut out)?;
     for trace in traces {
         let workload = Workload::new(&trace.demand)?;
         let known = History::new(&trace.demand, history);
         for start_up in START_UPS {
-            let mut all = candidates::all(trace, &workload, start_up, options)?;
-            let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
-            let at = names.iter().position(|name| *name == candidate);
-            let Some(at) = at else {
-                let names = names.join(", ");
-                return Err(format!("--export {candidate}: expected one of {names}").into());
-            };
-            let paths = forecasts_of(all.swap_remove(at).as_mut(), &workload, &known);
+            let mut found = named(candidate, trace, start_up, history)?;
+            let paths = forecasts_of(found.as_mut(), &workload, &known);
             write_forecasts(&mut out, &trace.name, start_up, &workload, &paths)?;
         }
         report_progress(&format!("{candidate}: {}", trace.name));
     }
     out.flush()?;
     Ok(())
+}
+
+/// The candidate with this name.
+fn named(
+    name: &str,
+    trace: &Trace,
+    start_up: usize,
+    history: usize,
+) -> Result<Box<dyn Candidate>, Failure> {
+    let options = Options {
+        history,
+        more: true,
+    };
+    let workload = Workload::new(&trace.demand)?;
+    let mut all = candidates::all(trace, &workload, start_up, options)?;
+    let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
+    let Some(at) = names.iter().position(|one| *one == name) else {
+        let names = names.join(", ");
+        return Err(format!("--export {name}: expected one of {names}").into());
+    };
+    Ok(all.swap_remove(at))
 }
 
 /// Two pictures for each trace.

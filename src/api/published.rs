@@ -415,6 +415,16 @@ mod tests {
     }
 
     #[test]
+    fn the_peak_is_published_and_not_what_the_count_is_for() {
+        for (forecast_peak, total) in [(json!({"peak": "1.2"}), "1200m"), (json!({}), "900m")] {
+            let found = forecast(&json!({
+                "replicas": 9, "value": "0.9", "target": "0.1", "forecast": forecast_peak,
+            }));
+            assert_eq!(found, Ok((total.to_owned(), "100m".to_owned())));
+        }
+    }
+
+    #[test]
     fn a_forecast_without_a_count_is_not_published() {
         let subject = "EffectiveHorizontalPodAutoscaler shop/web has no forecast of resource.cpu: ";
         for (fields, reason) in [

@@ -278,8 +278,10 @@ fn renamed(member: &str, measured: &Measured) -> Measured {
 #[cfg(test)]
 mod tests {
     use foretide_domain::{
+        forecast::Refused,
         hpa::{MetricContext, ObjectRef, Settings, Tolerance, propose},
         observation::{Container, ContainerUsage, Phase, Readiness, Status},
+        proposal::Reason,
     };
     use jiff::SignedDuration;
 
@@ -399,6 +401,30 @@ mod tests {
             selector: None,
             target,
         }
+    }
+
+    #[test]
+    fn the_forecasts_of_members_are_added_with_both_bounds_and_one_that_is_missing_refuses_the_sum()
+    {
+        let of = |value, raise, hold| ForecastReading {
+            name: "resource.cpu".to_owned(),
+            outcome: Ok(Predicted {
+                bounds: DemandBounds { raise, hold },
+                ..Predicted::of(value, 0.5)
+            }),
+            details: None,
+        };
+        let (east, west) = (of(4.0, 1.0, 2.0), of(40.0, 10.0, 20.0));
+        assert_eq!(added(east.clone(), west.clone()), of(44.0, 11.0, 22.0));
+        let missing = ForecastReading {
+            outcome: Err(Refused::new(
+                Reason::NoData,
+                "the query returned no samples",
+            )),
+            ..of(0.0, 0.0, 0.0)
+        };
+        let with_one_missing = [added(east, missing.clone()), added(missing.clone(), west)];
+        assert_eq!(with_one_missing, [missing.clone(), missing]);
     }
 
     #[test]

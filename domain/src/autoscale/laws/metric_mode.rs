@@ -1,6 +1,7 @@
 //! Mode Metric: the decision is what the child comes to, and both modes with a child settle at the same count, except
 //! within the tolerance of the HPA.
 
+use foretide_models::DemandBounds;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
@@ -201,6 +202,40 @@ fn a_lost_history_holds_nothing_that_the_child_lowers() {
     let decision = world.tick(0);
     assert_eq!(world.count, n(5));
     assert_eq!((decision.desired, decision.limit), (n(5), None));
+}
+
+#[test]
+fn the_child_is_told_the_peak_and_not_the_bounds_that_a_count_is_held_against() {
+    let mut world = World::new(&predicted(0.0, 7.0), Mode::Metric);
+    let mut inputs = world.inputs(tick_at(0));
+    let bounds = DemandBounds {
+        raise: 3.0,
+        hold: 5.0,
+    };
+    inputs.forecasts[0].outcome.as_mut().unwrap().bounds = bounds;
+    for (mode, value, count, published) in [
+        (Mode::Metric, 7.0, 7, Some("7")),
+        (Mode::Delegated, 5.0, 5, None),
+    ] {
+        world.workload.mode = mode;
+        let (history, settings) = (&world.history, &world.settings);
+        let (decision, _) = decide(&world.workload, &inputs, history, settings, tick_at(0));
+        let forecast = decision.proposals.last().unwrap();
+        assert_eq!(
+            (forecast.value, forecast.replicas),
+            (Some(value), Some(n(count))),
+            "{mode:?}"
+        );
+        let totals = decision
+            .published
+            .iter()
+            .map(|metric| metric.amounts.total.to_string());
+        assert_eq!(
+            totals.collect::<Vec<_>>(),
+            Vec::from_iter(published),
+            "{mode:?}"
+        );
+    }
 }
 
 #[test]
