@@ -1,17 +1,11 @@
 //! How much of the demand to provide for, and the quantile that follows from it.
 
 use super::budget::TradeOffs;
-use super::quantile_selector::{Goal, PerLevel, QuantileSelector, ReplicaTiming};
+use super::quantile_selector::{DEFAULT_QUANTILE, Goal, PerLevel, QuantileSelector, ReplicaTiming};
 use crate::forecast::DemandBounds;
 use crate::grid::Grid;
 use crate::series::count;
 
-/// The default quantile.
-///
-/// # Source
-/// Measured on twenty public traces: at every start-up fewer replicas and fewer short minutes than one bound at 90 % with
-/// the tolerance of the HPA.
-pub const DEFAULT_QUANTILE: f64 = 0.94;
 /// Minutes that a replica count is held before it may decrease.
 const HELD_MINUTES: i64 = 5;
 

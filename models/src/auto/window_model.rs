@@ -254,7 +254,7 @@ impl WindowModel {
         let expected = 1.0 - quantile;
         let surplus = if missed { 1.0 / expected } else { 0.0 } - 1.0;
         // A probability is at most one.
-        let most = MOST_ADAPTED.min(-expected.ln());
+        let most = MOST_ADAPTED.min(-expected.ln()).max(0.0);
         self.misses = (self.misses - ADAPTS_BY * surplus).clamp(-MOST_ADAPTED, most);
     }
 
