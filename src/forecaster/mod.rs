@@ -311,13 +311,19 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         match self.refreshes.get_mut(key) {
             Some(refresh) if refresh.serves(&request) => refresh.update(request),
             before => {
-                // A forecast from another query may be about something else.
-                if before.is_some_and(|refresh| !refresh.has_same_queries(&request)) {
-                    let message = "the history query has changed, and no forecast from the new query has been computed yet";
-                    let pending = Refused::new(Reason::Pending, message);
-                    self.forecasts.withdraw(key.clone(), pending);
+                let mut refresh = SeriesRefresh::new(request, forecaster, now)?;
+                match before {
+                    None => {}
+                    Some(before) if before.has_same_queries(&refresh) => {
+                        refresh.take_trade_offs(before);
+                    }
+                    // A forecast from another query may be about something else.
+                    Some(_) => {
+                        let message = "the history query has changed, and no forecast from the new query has been computed yet";
+                        let pending = Refused::new(Reason::Pending, message);
+                        self.forecasts.withdraw(key.clone(), pending);
+                    }
                 }
-                let refresh = SeriesRefresh::new(request, forecaster, now)?;
                 self.refreshes.insert(key.clone(), refresh);
             }
         }

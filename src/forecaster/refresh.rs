@@ -111,14 +111,21 @@ impl SeriesRefresh {
         self.trade_offs.as_ref()
     }
 
+    /// Takes over what was measured of its series before an edit, until its own forecaster has measured it: a series
+    /// that leaves and comes back would move the price of its neighbors twice.
+    pub(super) fn take_trade_offs(&mut self, before: &mut Self) {
+        let trade_offs = before.trade_offs.take();
+        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
+    }
+
     /// Sets the price for the refreshes to come.
     pub(super) fn set_price(&mut self, price: Option<f64>) {
         self.price = price;
     }
 
-    /// Whether `request` reads the same history.
-    pub(super) fn has_same_queries(&self, request: &RefreshRequest) -> bool {
-        self.request.parts == request.parts
+    /// Whether `other` reads the same history.
+    pub(super) fn has_same_queries(&self, other: &Self) -> bool {
+        self.request.parts == other.request.parts
     }
 
     /// The cache entries that it reads.

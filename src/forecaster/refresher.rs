@@ -113,8 +113,14 @@ impl Refresher {
     }
 
     /// Sets what the next refresh is made with: the members in which nothing runs, and the price of the namespace.
+    ///
+    /// A forecaster that began without raw values starts again once they can be queried: what it has learned from the
+    /// values would take a week to wear off. Not before it is used again, so that its trade-offs stay known.
     pub(super) fn prepare(&mut self, idle: &BTreeSet<Arc<str>>, price: Option<f64>) {
         self.idle.clone_from(idle);
+        if self.fitted_at.is_some() && self.raw.is_usable() && !self.learned_from_raw {
+            self.renew_forecaster();
+        }
         if let Some(price) = price {
             self.forecaster.set_price(price);
         }
@@ -323,19 +329,12 @@ impl Refresher {
         self.levels.record(&series);
         let forecast = self.forecaster.forecast(&series, self.horizon);
         if forecast.is_ok() && self.is_incremental() {
-            self.record_fit(now);
+            // The first fit decides; the next one adds to it.
+            if self.fitted_at.replace(now).is_none() {
+                self.learned_from_raw = self.raw.is_usable();
+            }
         }
         (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
-    }
-
-    /// Records that the forecaster has learned from the samples. One that began without raw values starts again with the
-    /// next refresh once they can be queried: what it has learned from the values would take a week to wear off.
-    fn record_fit(&mut self, now: Timestamp) {
-        if self.fitted_at.replace(now).is_none() {
-            self.learned_from_raw = self.raw.is_usable();
-        } else if self.raw.is_usable() && !self.learned_from_raw {
-            self.renew_forecaster();
-        }
     }
 
     /// Forgets what was learned, from another tenant or before a change of unit.

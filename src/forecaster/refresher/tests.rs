@@ -167,6 +167,7 @@ async fn refreshed_from(
     let (mut all, slots) = (Vec::new(), FairSlots::new(2));
     for second in seconds {
         let now = at(second);
+        refresher.prepare(&BTreeSet::new(), None);
         let values = refresher.read(reader, &histories, &[], now).await;
         if refresher.needs_raw(now) {
             refresher.query_raw(reader, &histories, now).await;
