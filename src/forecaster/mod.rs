@@ -48,7 +48,7 @@ use self::{
     forecasts::Forecasts,
     publish::{Publisher, Queue},
     refresh::SeriesRefresh,
-    refresher::{RefreshError, RefreshResult},
+    refresher::{RefreshError, RefreshResult, unread_reason},
     request::{RefreshRequest, RequestInputs},
     source::{ForecastSource, SourceSeries, autoscalers},
     workers::Workers,
@@ -62,7 +62,7 @@ use crate::{
     clock::{Clock, ClockReading, Monotonic},
     error::chain,
     leadership::Leadership,
-    ports::{Cluster, DemandQueries, HistoryError, HistoryReader},
+    ports::{Cluster, DemandQueries, HistoryReader},
     telemetry::Telemetry,
 };
 
@@ -465,26 +465,4 @@ fn publisher<C: Cluster>(
 ) -> Publisher<C> {
     let (cluster, forecasts) = (Arc::clone(cluster), Arc::clone(forecasts));
     Publisher::new(Queue::new(cluster, forecasts, leadership.clone(), setup))
-}
-
-fn unread_reason(error: &HistoryError) -> Reason {
-    match error {
-        HistoryError::Member { source, .. } => match unread_reason(source) {
-            refused @ (Reason::QueryRefused
-            | Reason::CredentialsUnreadable
-            | Reason::Unauthorized
-            | Reason::Forbidden
-            | Reason::TlsFailed) => refused,
-            _ => Reason::PartialHistory,
-        },
-        HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
-        HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
-        HistoryError::Unauthorized { status: 403, .. } => Reason::Forbidden,
-        HistoryError::Unauthorized { .. } => Reason::Unauthorized,
-        HistoryError::Tls { .. } => Reason::TlsFailed,
-        HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
-        HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
-        HistoryError::Partial { .. } => Reason::PartialHistory,
-        _ => Reason::QueryError,
-    }
 }

@@ -392,5 +392,28 @@ impl Refresher {
     }
 }
 
+/// Why there is no forecast where the history could not be read.
+pub(super) fn unread_reason(error: &HistoryError) -> Reason {
+    match error {
+        HistoryError::Member { source, .. } => match unread_reason(source) {
+            refused @ (Reason::QueryRefused
+            | Reason::CredentialsUnreadable
+            | Reason::Unauthorized
+            | Reason::Forbidden
+            | Reason::TlsFailed) => refused,
+            _ => Reason::PartialHistory,
+        },
+        HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
+        HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
+        HistoryError::Unauthorized { status: 403, .. } => Reason::Forbidden,
+        HistoryError::Unauthorized { .. } => Reason::Unauthorized,
+        HistoryError::Tls { .. } => Reason::TlsFailed,
+        HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
+        HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
+        HistoryError::Partial { .. } => Reason::PartialHistory,
+        _ => Reason::QueryError,
+    }
+}
+
 #[cfg(test)]
 mod tests;
