@@ -25,8 +25,8 @@ pub struct ForecastReading {
 /// A predicted demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// The peak of the total demand over the prediction window, in base units: what people, charts and other autoscalers
-    /// are told.
+    /// The peak of the total demand over the prediction window, in base units: what people, charts and other
+    /// autoscalers are told.
     pub value: f64,
     /// The bounds that a count is held against, in base units.
     pub bounds: DemandBounds,
@@ -150,7 +150,8 @@ impl Predicted {
         }
     }
 
-    /// What `forecast` predicts for `[now, now + window]`; `None` once it has expired, or if it does not cover the window.
+    /// What `forecast` predicts for `[now, now + window]`; `None` once it has expired, or if it does not cover the
+    /// window.
     #[must_use]
     pub fn by(
         forecast: &Forecast,
@@ -222,6 +223,12 @@ impl Predicted {
     }
 }
 
+/// Whether a count that carries this demand is itself what the bounds ask for: they differ, and it is between them.
+#[must_use]
+pub fn is_between(bounds: DemandBounds, carried: f64) -> bool {
+    bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried)
+}
+
 /// What one prediction makes of the last count.
 struct Count {
     /// The demand that the count is for.
@@ -286,8 +293,8 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>) -> Proposal {
     proposal(reading, |predicted| predicted.against(held))
 }
 
-/// The proposal of one forecast to an autoscaler that has a rule of its own: the predicted peak, and the count that carries
-/// it at its target.
+/// The proposal of one forecast to an autoscaler that has a rule of its own: the predicted peak, and the count that
+/// carries it at its target.
 #[must_use]
 pub fn propose_peak(reading: &ForecastReading) -> Proposal {
     proposal(reading, Predicted::for_peak)

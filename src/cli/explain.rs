@@ -17,9 +17,11 @@ use foretide_crds::{
 };
 use foretide_domain::{
     cron::Zone,
+    forecast::is_between,
     hpa::MetricSpec,
     proposal::{Reason, Unit},
 };
+use foretide_models::DemandBounds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
@@ -336,22 +338,22 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
     sentences.collect()
 }
 
-/// Between which bounds a forecast keeps its count; none for a count that is new, or has one bound.
+/// Between which bounds a forecast keeps its count; none for a count that is new, or not between them.
 fn kept(proposal: &ProposalStatus) -> Option<String> {
+    let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
     let forecast = proposal.forecast.as_ref()?;
+    let (raise, hold) = (number(&forecast.raise)?, number(&forecast.hold)?);
     let is_kept = proposal.reason.as_deref() == Some(Reason::WithinTolerance.as_str());
-    let (raise, hold) = (forecast.raise.as_ref()?, forecast.hold.as_ref()?);
+    let replicas = proposal.replicas.filter(|_| is_kept)?;
+    let carried = f64::from(replicas) * number(&proposal.target)?;
     let unit = Unit::of_metric(&proposal.name);
-    let amount = |text: &String| {
-        text.parse()
-            .map_or_else(|_| text.clone(), |it| unit.amount(it))
-    };
-    let replicas = proposal.replicas.filter(|_| is_kept && raise != hold)?;
-    Some(format!(
-        "; {replicas} stay: the peak is {} when a new replica is ready, and {} until then",
-        amount(raise),
-        amount(hold)
-    ))
+    is_between(DemandBounds { raise, hold }, carried).then(|| {
+        format!(
+            "; {replicas} stay: the peak is {} when a new replica is ready, and {} until then",
+            unit.amount(raise),
+            unit.amount(hold)
+        )
+    })
 }
 
 /// What the history of a forecast holds: readings of one minute, or what the query says.
@@ -535,6 +537,8 @@ mod tests {
         for (reason, raise, want) in [
             ("WithinTolerance", "1.05", Some(sentence)),
             ("WithinTolerance", "1.3", None),
+            // Twelve carry less, and stay because it is not a tenth less.
+            ("WithinTolerance", "1.25", None),
             ("ForecastReady", "1.05", None),
         ] {
             assert_eq!(kept(&proposal(reason, raise)).as_deref(), want);

@@ -3,10 +3,10 @@
 //! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for
 //! a while.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
+    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
     RecommendationStatus, ScaleEventStatus,
 };
 use foretide_domain::{
@@ -54,6 +54,8 @@ pub(super) enum StoredHistory {
         history: HistoryStatus,
         /// The source of the last winner.
         winner: Option<ProposalSource>,
+        /// The last proposal of each forecast.
+        forecast_held: BTreeMap<String, Replicas>,
     },
 }
 
@@ -69,6 +71,7 @@ impl StoredHistory {
             Some((decision, Some(history))) => Self::Kept {
                 history: history.clone(),
                 winner: decision.winner,
+                forecast_held: forecast_held(decision),
             },
         }
     }
@@ -135,9 +138,14 @@ impl TargetState {
                 match std::mem::take(&mut self.stored) {
                     StoredHistory::None => {}
                     StoredHistory::Lost => self.history = lost(),
-                    StoredHistory::Kept { history, winner } => {
+                    StoredHistory::Kept {
+                        history,
+                        winner,
+                        forecast_held,
+                    } => {
                         self.history = History {
                             winner: winner.map(stored_source),
+                            forecast_held,
                             ..restored(&history, lost(), now)
                         }
                     }
@@ -158,6 +166,19 @@ fn shift_kept(kept: &mut HistoryStatus, step: SignedDuration) {
     for time in times.chain(events.map(|event| &mut event.time)) {
         time.0 = shifted(time.0, step);
     }
+}
+
+/// The last proposal of each forecast, as a status shows it.
+fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
+    let proposals = decision.proposals.iter().flatten();
+    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
+    let held = forecasts.filter_map(|forecast| {
+        Some((
+            forecast.name.clone(),
+            Replicas::from_i32(forecast.replicas?),
+        ))
+    });
+    held.collect()
 }
 
 /// The history in the shape that status keeps it in.

@@ -1,9 +1,9 @@
-//! The budgets of namespaces: the one price at which the series of a namespace buy replicas, such that together they have
-//! at most so many percent more than a plain HPA would have.
+//! The budgets of namespaces: the one price at which the series of a namespace buy replicas, such that together they
+//! have at most so many percent more than a plain HPA would have.
 //!
-//! The price follows from what each quantile would have cost and saved ([`TradeOffs`]), which the forecasters measure. A
-//! namespace has its own price, so that none changes the forecasts of another. Series with a quantile of their own, or
-//! with another algorithm, have no trade-offs and count neither way.
+//! The price follows from what each quantile would have cost and saved ([`TradeOffs`]), which the forecasters measure.
+//! A namespace has its own price, so that none changes the forecasts of another. Series with a quantile of their own,
+//! or with another algorithm, have no trade-offs and count neither way.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -23,7 +23,7 @@ use crate::{
     telemetry::BudgetGauges,
 };
 
-/// How long a price is kept while the series of its namespace stay the same: the trade-offs are means of days.
+/// How long a price is kept while its namespace has the same series: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
 /// What is measured of the series of a namespace, in the order of their keys.
@@ -40,8 +40,8 @@ pub(super) struct Budgets {
 #[derive(Debug)]
 struct Shared {
     price: SharedPrice,
-    /// Of how many series.
-    series: usize,
+    /// The series that it was computed from, in order.
+    series: Vec<SeriesKey>,
     due_at: Monotonic,
 }
 
@@ -84,7 +84,7 @@ impl Budgets {
         for (namespace, measured) in namespaces {
             let entry = self.shared.entry(Arc::clone(namespace));
             if let Entry::Occupied(known) = &entry
-                && known.get().series == measured.len()
+                && known.get().series.iter().eq(measured.keys().copied())
                 && known.get().due_at > now
             {
                 continue;
@@ -95,7 +95,7 @@ impl Budgets {
             if let Some(price) = price {
                 let shared = Shared {
                     price,
-                    series: measured.len(),
+                    series: measured.keys().copied().cloned().collect(),
                     due_at: now + PRICE_PERIOD.unsigned_abs(),
                 };
                 entry.insert_entry(shared);
@@ -197,8 +197,12 @@ mod tests {
         assert_ne!(second, first);
         let more = [&changed[..], &[("shop", "cache", 0.05)]].concat();
         update(&mut budgets, &more, 301);
-        assert_ne!(budgets.price("shop"), second);
-        update(&mut budgets, &[], 302);
+        let third = budgets.price("shop");
+        assert_ne!(third, second);
+        let another = [&changed[..], &[("shop", "queue", 0.3)]].concat();
+        update(&mut budgets, &another, 302);
+        assert_ne!(budgets.price("shop"), third);
+        update(&mut budgets, &[], 303);
         assert_eq!(budgets.price("shop"), None);
     }
 }

@@ -1,7 +1,9 @@
 //! Keeps forecasts and `TimeSeriesPrediction` objects up to date, independently of syncs.
 //!
 //! ```text
-//! autoscalers -> source (their series) -> refresh (when each is due) -> workers (read history, forecast)
+//! autoscalers -> source (their series) -> request (what to forecast) -> refresh (when each is due)
+//!                                                                             |
+//!                                                         workers (refresher: read history, forecast)
 //!                                                                             |
 //!                 syncs <- forecasts (the table) <----------------------------+
 //!                             `-> publish (TimeSeriesPrediction objects)
@@ -21,6 +23,8 @@ mod ingest;
 mod minutes;
 mod publish;
 mod refresh;
+mod refresher;
+mod request;
 mod series_key;
 pub mod shares;
 mod slots;
@@ -34,12 +38,7 @@ use std::{
     time::Duration,
 };
 
-use foretide_domain::{
-    cron::Zone,
-    forecast::{Refused, forecast_length},
-    lead_time::LeadTime,
-    proposal::Reason,
-};
+use foretide_domain::{cron::Zone, forecast::Refused, lead_time::LeadTime, proposal::Reason};
 use foretide_models::Forecast;
 use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -48,8 +47,10 @@ use self::{
     budget::{Budgets, Measured},
     forecasts::Forecasts,
     publish::{Publisher, Queue},
-    refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
-    source::{ForecastSource, SeriesScope, SourceSeries, autoscalers},
+    refresh::SeriesRefresh,
+    refresher::{RefreshError, RefreshResult, unread_reason},
+    request::{RefreshRequest, RequestInputs},
+    source::{ForecastSource, SourceSeries, autoscalers},
     workers::Workers,
 };
 pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
@@ -61,7 +62,7 @@ use crate::{
     clock::{Clock, ClockReading, Monotonic},
     error::chain,
     leadership::Leadership,
-    ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader, QUERY_ANNOTATION},
+    ports::{Cluster, DemandQueries, HistoryReader},
     telemetry::Telemetry,
 };
 
@@ -114,18 +115,6 @@ pub struct Forecaster<C, H, Q> {
     clocks: ClockReading,
     running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
     leadership: Leadership,
-}
-
-/// Everything that a request is built from: equal inputs give an equal request.
-#[derive(Debug, Clone, PartialEq)]
-struct RequestInputs {
-    generation: Option<i64>,
-    /// The query in the object's annotation.
-    written_query: Option<String>,
-    facts: validation::WorkloadFacts,
-    scope: SeriesScope,
-    /// Version of the query rules.
-    rules: u64,
 }
 
 // === impl Forecaster ===
@@ -291,9 +280,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             shares_budget: self.budgets.has(source.namespace()),
             ..facts.unwrap_or_default()
         };
-        let inputs = self.inputs_of(source, series, facts);
-        // An object without a generation may have changed without a sign of it.
-        if inputs.generation.is_some() && self.inputs.get(&key) == Some(&inputs) {
+        let history = self.workers.source.as_ref();
+        let rules = history.map_or(0, |history| history.queries.version());
+        let inputs = RequestInputs::new(source, series, facts, rules);
+        if inputs.are_those_of(self.inputs.get(&key)) {
             return;
         }
         let request = self.request(source, series, &inputs);
@@ -321,13 +311,19 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         match self.refreshes.get_mut(key) {
             Some(refresh) if refresh.serves(&request) => refresh.update(request),
             before => {
-                // A forecast from another query may be about something else.
-                if before.is_some_and(|refresh| !refresh.has_same_queries(&request)) {
-                    let message = "the history query has changed, and no forecast from the new query has been computed yet";
-                    let pending = Refused::new(Reason::Pending, message);
-                    self.forecasts.withdraw(key.clone(), pending);
+                let mut refresh = SeriesRefresh::new(request, forecaster, now)?;
+                match before {
+                    None => {}
+                    Some(before) if before.has_same_queries(&refresh) => {
+                        refresh.take_trade_offs(before);
+                    }
+                    // A forecast from another query may be about something else.
+                    Some(_) => {
+                        let message = "the history query has changed, and no forecast from the new query has been computed yet";
+                        let pending = Refused::new(Reason::Pending, message);
+                        self.forecasts.withdraw(key.clone(), pending);
+                    }
                 }
-                let refresh = SeriesRefresh::new(request, forecaster, now)?;
                 self.refreshes.insert(key.clone(), refresh);
             }
         }
@@ -350,23 +346,6 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.setup.telemetry.set_budgets(self.budgets.gauges());
     }
 
-    fn inputs_of(
-        &self,
-        source: &ForecastSource,
-        series: &SourceSeries<'_>,
-        facts: validation::WorkloadFacts,
-    ) -> RequestInputs {
-        let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
-        let history = self.workers.source.as_ref();
-        RequestInputs {
-            generation: source.generation(),
-            written_query: source.annotation(&annotation).cloned(),
-            facts,
-            scope: series.scope.clone(),
-            rules: history.map_or(0, |history| history.queries.version()),
-        }
-    }
-
     fn request(
         &self,
         source: &ForecastSource,
@@ -377,37 +356,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             let message = "no Prometheus is configured; start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
         })?;
-        let prediction = source.prediction();
-        let invalid = |violation: validation::Violation| {
-            Refused::new(Reason::InvalidSpec, violation.to_string())
-        };
-        let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
-        let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
-        let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
-        let written = inputs.written_query.as_deref();
-        let demand = Demand {
-            target: &source.workload.target,
-            metric: series.metric,
-            written,
-            span: forecaster.history_length(),
-            member: None,
-        };
-        // A written query returns the demand of all members, so it is not asked member by member.
-        let scope = if written.is_some() && source.is_covered_by_written_query(&series.key) {
-            &SeriesScope::AllPods
-        } else {
-            &series.scope
-        };
-        let parts = scope.parts(&history.queries, demand)?;
-        let request = RefreshRequest {
-            resolution: minutes::resolution(&history.queries, &parts),
-            parts,
-            idle: scope.idle(),
-            algorithm,
-            horizon: forecast_length(source.window(), forecaster.sample_interval()),
-            lead_time,
-        };
-        Ok((request, forecaster))
+        RefreshRequest::build(&history.queries, source, series, inputs)
     }
 
     /// Starts every refresh that is due.
@@ -516,26 +465,4 @@ fn publisher<C: Cluster>(
 ) -> Publisher<C> {
     let (cluster, forecasts) = (Arc::clone(cluster), Arc::clone(forecasts));
     Publisher::new(Queue::new(cluster, forecasts, leadership.clone(), setup))
-}
-
-fn unread_reason(error: &HistoryError) -> Reason {
-    match error {
-        HistoryError::Member { source, .. } => match unread_reason(source) {
-            refused @ (Reason::QueryRefused
-            | Reason::CredentialsUnreadable
-            | Reason::Unauthorized
-            | Reason::Forbidden
-            | Reason::TlsFailed) => refused,
-            _ => Reason::PartialHistory,
-        },
-        HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
-        HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
-        HistoryError::Unauthorized { status: 403, .. } => Reason::Forbidden,
-        HistoryError::Unauthorized { .. } => Reason::Unauthorized,
-        HistoryError::Tls { .. } => Reason::TlsFailed,
-        HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
-        HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
-        HistoryError::Partial { .. } => Reason::PartialHistory,
-        _ => Reason::QueryError,
-    }
 }

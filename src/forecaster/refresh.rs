@@ -1,66 +1,34 @@
-//! The refresh of one series: what it asks for, when it is due, and the forecaster with what it has learned.
+//! The schedule of one series: when its refresh is due, and whether it is being refreshed.
 //!
-//! [`SeriesRefresh`] is the schedule and stays with the forecaster's loop; the [`Refresher`] goes to a task and comes
-//! back with its result:
+//! [`SeriesRefresh`] stays with the forecaster's loop; the [`Refresher`] goes to a task and comes back with its result:
 //!
 //! ```text
 //! Idle --start_if_due--> Starting --> Running(task) --set_idle--> Idle
 //! ```
-//!
-//! Times are aligned to a fixed grid, so that a forecaster can go on from the samples that it has learned from.
-//! Forecasts are computed on blocking threads, because fitting two weeks takes longer than an async task may block.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use foretide_domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason};
-use foretide_models::{
-    Algorithm, Forecast, ForecastError, Forecaster, Sample, Series, auto::TradeOffs,
-};
-use jiff::{SignedDuration, Timestamp};
+use foretide_domain::{forecast::Refused, lead_time::LeadTime};
+use foretide_models::{Forecast, Forecaster, auto::TradeOffs};
+use jiff::SignedDuration;
 use tokio::task::{AbortHandle, Id};
 
-use super::demand_history::LiveMinutes;
-use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
-use super::ingest::{self, Rejection};
-use super::minutes::{RawValues, SeriesSamples};
-use super::slots::Slot;
-use super::unit_change::{PastLevels, UnitChange, unit_change};
-use crate::{
-    api::validation::is_priced,
-    clock::Monotonic,
-    error::chain,
-    ports::{HistoryError, HistoryReader, Resolution},
-};
+use super::history::{CacheKey, RangeQuery};
+use super::refresher::{RefreshError, Refresher};
+use super::request::RefreshRequest;
+use crate::{api::validation::is_priced, clock::Monotonic};
 
 /// The wait after a failed query; it doubles up to the refresh period.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
-/// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
-/// hours that are compared.
-const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
-
-/// What is to be forecast for one series.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct RefreshRequest {
-    /// The query of its history, or one for each member of a fleet.
-    pub(super) parts: Vec<QueryPart>,
-    /// Over how long its values are means.
-    pub(super) resolution: Resolution<Vec<QueryPart>>,
-    /// The members in which nothing runs now.
-    pub(super) idle: BTreeSet<Arc<str>>,
-    pub(super) algorithm: Algorithm,
-    /// How far the forecast reaches beyond the history.
-    pub(super) horizon: SignedDuration,
-    /// The lead time and its origin; algorithms that use the lead time have it in their settings, too.
-    pub(super) lead_time: LeadTime,
-}
 
 /// The schedule of one series.
 #[derive(Debug)]
 pub(super) struct SeriesRefresh {
     request: RefreshRequest,
-    query: RangeQuery,
-    /// The query of its minutes, if the values are means over a longer time.
-    minutes: Option<RangeQuery>,
+    /// The namespace of the object that it forecasts for.
+    namespace: Arc<str>,
+    /// What its refresher asks for.
+    queries: Vec<RangeQuery>,
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
@@ -86,51 +54,6 @@ enum RefreshState {
 #[derive(Debug)]
 struct AbortOnDrop(AbortHandle);
 
-/// The forecaster of a series, and what it knows of the series from earlier refreshes.
-#[derive(Debug)]
-pub(super) struct Refresher {
-    algorithm: Algorithm,
-    horizon: SignedDuration,
-    forecaster: Box<dyn Forecaster>,
-    query: RangeQuery,
-    idle: BTreeSet<Arc<str>>,
-    live_match: LiveMatch,
-    raw: RawValues,
-    /// Whether the forecaster could learn from queried raw values when it began.
-    learned_from_raw: bool,
-    /// When the forecaster last returned a forecast, if it is incremental.
-    fitted_at: Option<Timestamp>,
-    /// The versions of the readers of its queries, when they were last read.
-    versions: Vec<u64>,
-    /// The change of unit; samples before it are not used.
-    unit_change: Option<UnitChange>,
-    /// The levels of the series, including those of samples that are no longer kept.
-    levels: PastLevels,
-    /// The highest value that ever passed the checks.
-    highest_accepted: f64,
-    /// Rejected samples up to this time have been counted.
-    checked_until: Timestamp,
-}
-
-/// Why a series could not be refreshed.
-#[derive(Debug)]
-pub(super) enum RefreshError {
-    /// The history allows no forecast.
-    Refused(Refused),
-    /// The history could not be read; the forecast in force stays.
-    Unread(HistoryError),
-}
-
-/// The result of a refresh.
-#[derive(Debug)]
-pub(super) struct RefreshResult {
-    /// The refresher, to be used again; absent if the forecaster panicked.
-    pub(super) refresher: Option<Box<Refresher>>,
-    pub(super) outcome: Result<Forecast, RefreshError>,
-    /// Why samples were rejected, each counted once.
-    pub(super) rejected: Vec<Rejection>,
-}
-
 // === impl SeriesRefresh ===
 
 impl SeriesRefresh {
@@ -143,35 +66,18 @@ impl SeriesRefresh {
         forecaster: Box<dyn Forecaster>,
         now: Monotonic,
     ) -> Result<Self, Refused> {
-        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
-        let query = RangeQuery::new(request.parts.clone(), step, span)
-            .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
-        let raw = RawValues::new(request.resolution.clone(), &query);
+        let refresh_period = forecaster.refresh_period();
+        let refresher = Refresher::new(&request, forecaster)?;
         Ok(Self {
-            minutes: raw.query().cloned(),
+            request,
+            namespace: refresher.namespace(),
+            queries: refresher.queries().cloned().collect(),
             due_at: now,
             failures: 0,
-            refresh_period: forecaster.refresh_period(),
+            refresh_period,
             price: None,
             trade_offs: None,
-            state: RefreshState::Idle(Box::new(Refresher {
-                algorithm: request.algorithm.clone(),
-                horizon: request.horizon,
-                forecaster,
-                query: query.clone(),
-                idle: BTreeSet::new(),
-                live_match: LiveMatch::default(),
-                raw,
-                learned_from_raw: false,
-                fitted_at: None,
-                versions: Vec::new(),
-                unit_change: None,
-                levels: PastLevels::default(),
-                highest_accepted: 0.0,
-                checked_until: Timestamp::MIN,
-            })),
-            query,
-            request,
+            state: RefreshState::Idle(Box::new(refresher)),
         })
     }
 
@@ -197,7 +103,7 @@ impl SeriesRefresh {
 
     /// The namespace of the object that it forecasts for.
     pub(super) fn namespace(&self) -> Arc<str> {
-        self.query.namespace()
+        Arc::clone(&self.namespace)
     }
 
     /// What each quantile would have cost and saved, if the series shares a budget.
@@ -205,20 +111,26 @@ impl SeriesRefresh {
         self.trade_offs.as_ref()
     }
 
+    /// Takes over what was measured of its series before an edit, until its own forecaster has measured it: a series
+    /// that leaves and comes back would move the price of its neighbors twice.
+    pub(super) fn take_trade_offs(&mut self, before: &mut Self) {
+        let trade_offs = before.trade_offs.take();
+        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
+    }
+
     /// Sets the price for the refreshes to come.
     pub(super) fn set_price(&mut self, price: Option<f64>) {
         self.price = price;
     }
 
-    /// Whether `request` reads the same history.
-    pub(super) fn has_same_queries(&self, request: &RefreshRequest) -> bool {
-        self.request.parts == request.parts
+    /// Whether `other` reads the same history.
+    pub(super) fn has_same_queries(&self, other: &Self) -> bool {
+        self.request.parts == other.request.parts
     }
 
     /// The cache entries that it reads.
-    pub(super) fn cache_keys(&self) -> impl Iterator<Item = history::CacheKey> {
-        let minutes = self.minutes.iter().flat_map(RangeQuery::cache_keys);
-        self.query.cache_keys().chain(minutes)
+    pub(super) fn cache_keys(&self) -> impl Iterator<Item = CacheKey> {
+        self.queries.iter().flat_map(RangeQuery::cache_keys)
     }
 
     /// When the next refresh is due.
@@ -243,10 +155,7 @@ impl SeriesRefresh {
         }
         self.state = match std::mem::replace(&mut self.state, RefreshState::Starting) {
             RefreshState::Idle(mut refresher) => {
-                refresher.idle.clone_from(&self.request.idle);
-                if let Some(price) = self.price {
-                    refresher.forecaster.set_price(price);
-                }
+                refresher.prepare(&self.request.idle, self.price);
                 RefreshState::Running(AbortOnDrop(spawn(refresher)))
             }
             running => running,
@@ -260,7 +169,7 @@ impl SeriesRefresh {
 
     /// Ends a refresh: its refresher is back.
     pub(super) fn set_idle(&mut self, refresher: Box<Refresher>) {
-        let trade_offs = refresher.forecaster.trade_offs();
+        let trade_offs = refresher.trade_offs();
         self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);
     }
@@ -296,276 +205,97 @@ impl Drop for AbortOnDrop {
     }
 }
 
-// === impl Refresher ===
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-impl Refresher {
-    /// The samples to forecast from, if no query is needed for them.
-    pub(super) fn cached_samples(
-        &mut self,
-        histories: &HistoryCache,
-        live: &LiveMinutes,
-        now: Timestamp,
-    ) -> Option<SeriesSamples> {
-        let context = self.context(&live.values, now);
-        let values = histories.cached_samples(&self.query, self.live_match, &context)?;
-        Some(self.with_raw(&values, histories, live, now))
+    use foretide_models::{Algorithm, auto};
+    use jiff::Timestamp;
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::forecaster::request::tests::request;
+    use crate::ports::HistoryError;
+
+    const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+    fn reading(second: u64) -> Monotonic {
+        Monotonic::after_origin(Duration::from_secs(1_000 + second))
     }
 
-    /// The values with the raw ones that are known.
-    pub(super) fn with_raw(
-        &mut self,
-        values: &[Sample],
-        histories: &HistoryCache,
-        live: &LiveMinutes,
-        now: Timestamp,
-    ) -> SeriesSamples {
-        let context = self.context(&live.values, now);
-        let queried = self.raw.query();
-        let queried = queried.map(|query| histories.queried(query, &context));
-        let live = (live, self.live_match);
-        self.raw
-            .samples(values, &queried.unwrap_or_default(), live, now)
+    fn refresh_of(request: RefreshRequest) -> SeriesRefresh {
+        let forecaster = request.algorithm.clone().build().unwrap();
+        SeriesRefresh::new(request, forecaster, reading(0)).unwrap()
     }
 
-    /// Whether raw values are to be queried now.
-    pub(super) fn needs_raw(&self, now: Timestamp) -> bool {
-        self.raw.is_due(now)
+    fn refresh() -> SeriesRefresh {
+        refresh_of(request())
     }
 
-    /// Queries the raw values. A failure leaves them unknown.
-    pub(super) async fn query_raw<H: HistoryReader>(
-        &mut self,
-        reader: &H,
-        histories: &HistoryCache,
-        now: Timestamp,
-    ) {
-        self.raw.begin(now);
-        let Some(query) = self.raw.query() else {
-            return;
+    #[tokio::test(start_paused = true)]
+    async fn a_refresh_that_is_replaced_ends_its_task() {
+        let mut refresh = refresh();
+        let mut tasks = JoinSet::new();
+        refresh.start_if_due(reading(0), |_| tasks.spawn(std::future::pending::<()>()));
+        drop(refresh);
+        let ended = tokio::time::timeout(Duration::from_secs(1), tasks.join_next());
+        let ended = ended.await.unwrap().unwrap();
+        assert!(ended.unwrap_err().is_cancelled());
+    }
+
+    #[test]
+    fn due_times_do_not_drift_and_failures_are_retried_sooner() {
+        let mut refresh = refresh();
+        let start = Timestamp::UNIX_EPOCH;
+        let fine = Forecast::new("any", start, MINUTE, vec![1.0], Timestamp::MAX).unwrap();
+        let fine = Ok(fine);
+        for (now, due_at) in [(4, 60), (64, 120), (121, 180), (300, 360)] {
+            refresh.schedule_next(&fine, reading(now));
+            assert_eq!(refresh.due_at(), reading(due_at), "at {now}");
+        }
+        for (now, wait) in [(360, 15), (380, 30), (410, 60), (470, 60)] {
+            refresh.schedule_next(
+                &Err(RefreshError::Unread(HistoryError::Empty)),
+                reading(now),
+            );
+            let due_in = refresh.due_at().since(reading(now)).as_secs();
+            assert!((wait - 10..=wait).contains(&due_in), "at {now}: {due_in}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_is_due_at_once_after_a_step_of_the_clock() {
+        let mut refresh = refresh();
+        let empty = Err(RefreshError::Unread(HistoryError::Empty));
+        refresh.schedule_next(&empty, reading(0));
+        refresh.expedite(reading(3));
+        assert_eq!(refresh.due_at(), reading(3));
+        refresh.expedite(reading(5));
+        assert_eq!(
+            refresh.due_at(),
+            reading(3),
+            "what is overdue keeps its turn"
+        );
+    }
+
+    #[test]
+    fn only_the_lead_time_may_differ_in_an_unchanged_request() {
+        let mut refresh = refresh();
+        let measured = RefreshRequest {
+            lead_time: LeadTime::of(None, Some(MINUTE * 2)),
+            ..request()
         };
-        let context = self.context(&[], now);
-        match histories.query(reader, query, &context).await {
-            Ok(()) => self.raw.end(),
-            Err(error) => tracing::debug!(error = %chain(&error), "could not read raw values"),
-        }
-    }
-
-    /// The namespace of the object that it forecasts for.
-    pub(super) fn namespace(&self) -> Arc<str> {
-        self.query.namespace()
-    }
-
-    /// The servers that its history is read from.
-    pub(super) fn servers(&self) -> Servers {
-        self.query.servers()
-    }
-
-    /// The values to forecast from, queried where they are missing.
-    pub(super) async fn read<H: HistoryReader>(
-        &mut self,
-        reader: &H,
-        histories: &HistoryCache,
-        live: &[Sample],
-        now: Timestamp,
-    ) -> Result<Vec<Sample>, HistoryError> {
-        self.keep_versions(self.query.versions(reader));
-        let read = self.read_once(reader, histories, live, now).await;
-        // The tenant changed meanwhile, and less was read than another one needs. A further change is seen next time.
-        if self.keep_versions(self.query.versions(reader)) {
-            return self.read_once(reader, histories, live, now).await;
-        }
-        read
-    }
-
-    async fn read_once<H: HistoryReader>(
-        &mut self,
-        reader: &H,
-        histories: &HistoryCache,
-        live: &[Sample],
-        now: Timestamp,
-    ) -> Result<Vec<Sample>, HistoryError> {
-        // A copy, because the context borrows from `self`.
-        let mut live_match = self.live_match;
-        let context = self.context(live, now);
-        let read = histories.read(reader, &self.query, &mut live_match, &context);
-        let read = read.await;
-        self.live_match = live_match;
-        read
-    }
-
-    /// Starts over if the series may be those of another tenant; returns whether it did.
-    fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
-        let is_other = self.versions != versions && !self.versions.is_empty();
-        if is_other {
-            self.start_over(None);
-            self.live_match = LiveMatch::default();
-            self.raw.forget();
-        }
-        self.versions = versions;
-        is_other
-    }
-
-    fn context<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
-        ReadContext {
-            now,
-            since: self.since(now),
-            live,
-            idle: &self.idle,
-        }
-    }
-
-    /// Forecasts from the samples, or passes on why they could not be read. The slot is held until the computation has
-    /// ended, also if nobody waits for it any more.
-    pub(super) async fn finish(
-        mut self: Box<Self>,
-        samples: Result<SeriesSamples, HistoryError>,
-        slot: Slot,
-        now: Timestamp,
-    ) -> RefreshResult {
-        let samples = match samples {
-            Ok(samples) => samples,
-            Err(error) => {
-                return RefreshResult {
-                    refresher: Some(self),
-                    outcome: Err(RefreshError::Unread(error)),
-                    rejected: Vec::new(),
-                };
-            }
+        assert!(refresh.serves(&measured));
+        let lead_time = measured.lead_time;
+        refresh.update(measured);
+        assert_eq!(refresh.lead_time(), lead_time);
+        let longer = RefreshRequest {
+            algorithm: Algorithm::Auto(auto::Config {
+                lead_time: MINUTE * 5,
+                ..auto::Config::default()
+            }),
+            ..request()
         };
-        // A forecast is pure computation and would block the other tasks; a panic ends this task only.
-        let slot = Arc::new(slot);
-        let held = Arc::clone(&slot);
-        let work = tokio::task::spawn_blocking(move || {
-            let _held = held;
-            let (outcome, rejected) = self.forecast(samples, now);
-            RefreshResult {
-                refresher: Some(self),
-                outcome: outcome.map_err(RefreshError::Refused),
-                rejected,
-            }
-        });
-        slot.run(work).await.unwrap_or_else(|_| RefreshResult {
-            refresher: None,
-            outcome: Err(RefreshError::Refused(Refused::new(
-                Reason::NumericalFailure,
-                "the forecaster panicked; the series was reset",
-            ))),
-            rejected: Vec::new(),
-        })
-    }
-
-    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
-    /// them.
-    fn since(&self, now: Timestamp) -> Option<Timestamp> {
-        let fresh = |answered: &Timestamp| {
-            let ago = now.duration_since(*answered);
-            // After a longer pause the short history would leave a gap in what was learned.
-            !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
-        };
-        let continued = self.fitted_at.filter(fresh);
-        let continued = continued.and_then(|_| now.checked_sub(INCREMENTAL_HISTORY).ok());
-        continued.max(self.unit_change.map(|change| change.at))
-    }
-
-    fn forecast(
-        &mut self,
-        mut samples: SeriesSamples,
-        now: Timestamp,
-    ) -> (Result<Forecast, Refused>, Vec<Rejection>) {
-        let span = self.forecaster.history_length();
-        let start = now.saturating_sub(span).unwrap_or(now);
-        let start = self.since(now).map_or(start, |since| since.max(start));
-        let from = self.aligned(start);
-        let highest = &mut self.highest_accepted;
-        let rejected = ingest::gate(&mut samples.values, from, now, highest);
-        let counted = self.checked_until;
-        let rejected = rejected
-            .into_iter()
-            // Histories of two refreshes overlap.
-            .filter(|(at, _)| *at > counted)
-            .map(|(_, why)| why)
-            .collect();
-        self.checked_until = now;
-        let series = self.binned(&samples, start, now);
-        let series = match unit_change(&series, &self.levels) {
-            Some(change) => {
-                self.start_over(Some(change));
-                self.binned(&samples, change.at, now)
-            }
-            None => series,
-        };
-        self.levels.record(&series);
-        let forecast = self.forecaster.forecast(&series, self.horizon);
-        if forecast.is_ok() && self.is_incremental() {
-            self.record_fit(now);
-        }
-        (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
-    }
-
-    /// Records that the forecaster has learned from the samples. One that began without raw values starts again with the
-    /// next refresh once they can be queried: what it has learned from the values would take a week to wear off.
-    fn record_fit(&mut self, now: Timestamp) {
-        if self.fitted_at.replace(now).is_none() {
-            self.learned_from_raw = self.raw.is_usable();
-        } else if self.raw.is_usable() && !self.learned_from_raw {
-            self.renew_forecaster();
-        }
-    }
-
-    /// Forgets what was learned, from another tenant or before a change of unit.
-    fn start_over(&mut self, unit_change: Option<UnitChange>) {
-        self.unit_change = unit_change;
-        self.levels = PastLevels::default();
-        self.highest_accepted = 0.0;
-        self.renew_forecaster();
-    }
-
-    /// Replaces the forecaster by one that has learned nothing; the next refresh reads the whole history.
-    fn renew_forecaster(&mut self) {
-        self.fitted_at = None;
-        if let Ok(forecaster) = self.algorithm.clone().build() {
-            self.forecaster = forecaster;
-        }
-    }
-
-    /// Whether the forecaster keeps what it has learned from one refresh to the next.
-    fn is_incremental(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Auto(_))
-    }
-
-    fn binned(&self, samples: &SeriesSamples, start: Timestamp, now: Timestamp) -> Series {
-        let step = self.forecaster.sample_interval();
-        let (start, end) = (self.aligned(start), self.aligned(now));
-        let is_raw = |sample: &&Sample| samples.raw.contains(&sample.at);
-        let raw: Vec<Sample> = samples.values.iter().filter(is_raw).copied().collect();
-        Series::from_samples(&samples.values, step, start, end).with_raw(&raw)
-    }
-
-    /// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a
-    /// minute.
-    fn aligned(&self, at: Timestamp) -> Timestamp {
-        let step = self.forecaster.sample_interval().as_secs().max(1);
-        let mut grid = step;
-        while grid % 60 != 0 && grid < step * 60 {
-            grid += step;
-        }
-        let second = at.as_second().div_euclid(grid) * grid;
-        Timestamp::from_second(second).unwrap_or(at)
-    }
-
-    fn refused(&self, refusal: &ForecastError) -> Refused {
-        match (refusal, self.unit_change) {
-            (ForecastError::InsufficientHistory { .. }, Some(change)) => {
-                let message = format!(
-                    "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
-                    change.at, change.factor
-                );
-                Refused::new(Reason::SeriesChanged, message)
-            }
-            _ => Refused::from(refusal),
-        }
+        assert!(!refresh.serves(&longer));
     }
 }
-
-#[cfg(test)]
-mod tests;

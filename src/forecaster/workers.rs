@@ -11,7 +11,7 @@ use super::{
     HistorySource,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
-    refresh::{RefreshResult, Refresher},
+    refresher::{RefreshResult, Refresher},
     series_key::SeriesKey,
     slots::{FairSlots, PROMPT},
 };

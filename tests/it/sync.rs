@@ -348,6 +348,37 @@ async fn a_restarted_controller_does_not_scale_down_without_enough_observations(
 }
 
 #[tokio::test]
+async fn the_count_of_a_forecast_stays_with_a_new_leader_and_over_a_restart() {
+    for has_forecasts in [true, false] {
+        let fake = FakeCluster::default();
+        let spec = format!("mode: Direct, maxReplicas: 20, {CPU}, prediction: {{}}");
+        fake.put("web", 8, &spec);
+        fake.state().millicores = 100;
+        let (mut world, forecasts) = (World::new(fake.clone()), Arc::default());
+        let started = |clock: &Clock| World::controller(&fake, clock, &forecasts);
+        world.controller = started(&world.clock);
+        // 10 replicas; 10.9 alone would be 11, but are not a tenth more.
+        for (second, cores) in [(0, 1.0), (15, 1.09)] {
+            predict(&forecasts, world.start, Some(cores));
+            world.sync(second).await;
+        }
+        world.controller = started(&world.clock);
+        predict(
+            &forecasts,
+            world.start,
+            Some(1.09).filter(|_| has_forecasts),
+        );
+        world.sync(30).await;
+        predict(&forecasts, world.start, Some(1.09));
+        for second in [45, 60] {
+            world.sync(second).await;
+            let replicas = world.fake.state().replicas["web"];
+            assert_eq!(replicas, 10, "{second}, {has_forecasts}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() {
     let fake = FakeCluster::default();
     fake.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));

@@ -22,7 +22,8 @@ pub struct History {
     pub log: Log,
     /// The floor lane's raw values, oldest first.
     pub floors: Vec<RawFloor>,
-    /// The last proposal of each forecast, by metric: the count that stays or is replaced.
+    /// The last proposal of each forecast, by metric: the count that stays or is replaced. Forgotten when there is none,
+    /// unless its first forecast is still being computed.
     pub forecast_held: BTreeMap<String, Replicas>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,

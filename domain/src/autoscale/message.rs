@@ -20,6 +20,7 @@ use super::limit::Limit;
 use super::proposals;
 use crate::Replicas;
 use crate::cron::Zone;
+use crate::forecast::is_between;
 use crate::proposal::{Proposal, Reason, Source};
 use crate::words::{counted, span};
 
@@ -199,8 +200,7 @@ fn kept_between(proposal: &Proposal) -> Option<DemandBounds> {
     let bounds = proposal.details.as_ref()?.bounds?;
     let carried = proposal.replicas?.as_f64() * proposal.target?;
     let is_kept = proposal.reason == Reason::WithinTolerance;
-    let between = bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried);
-    (is_kept && between).then_some(bounds)
+    (is_kept && is_between(bounds, carried)).then_some(bounds)
 }
 
 /// `asks for 7`, and for a forecast whether 7 are above their target, or kept.

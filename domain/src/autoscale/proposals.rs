@@ -140,9 +140,12 @@ impl Context<'_> {
             forecast::propose(reading, held)
         };
         let proposals: Vec<_> = readings.map(propose).collect();
-        let held = proposals
-            .iter()
-            .filter_map(|p| Some((p.name.clone(), p.replicas?)));
+        let held = proposals.iter().filter_map(|proposal| {
+            // A forecaster that has just started has not had the chance to propose.
+            let before = history.forecast_held.get(&proposal.name).copied();
+            let before = before.filter(|_| proposal.reason == Reason::Pending);
+            Some((proposal.name.clone(), proposal.replicas.or(before)?))
+        });
         history.forecast_held = held.collect();
         proposals
     }

@@ -261,7 +261,8 @@ impl BacktestSetup {
         let (from, until) = (from.unwrap_or_default(), until.unwrap_or_default());
         if minutes(from, until) == 0 {
             return Err(Failure::usage(format!(
-                "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at {from} and the first ends at {until}"
+                "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at \
+                 {from} and the first ends at {until}"
             )));
         }
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);

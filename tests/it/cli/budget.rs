@@ -4,8 +4,10 @@ use std::{path::PathBuf, sync::LazyLock};
 
 use super::*;
 
-/// Three days of minutes of a wave with bursts of a size.
-fn history(name: &str, burst: f64) -> PathBuf {
+const MINUTES: u32 = 62 * 60;
+
+/// Three days of minutes of a wave with bursts of a size, from a minute on.
+fn history(name: &str, burst: f64, first: u32) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}.csv"));
     let line = |minute: u32| {
         let wave = 60.0 + 30.0 * (f64::from(minute % 1440) / 229.2).sin();
@@ -21,7 +23,11 @@ fn history(name: &str, burst: f64) -> PathBuf {
         let demand = wave + 5.0 * noise(12.9898) + bursts;
         format!("{},{demand:.3}\n", 1_772_323_200 + u64::from(minute) * 60)
     };
-    std::fs::write(&path, (0..62 * 60).map(line).collect::<String>()).unwrap();
+    std::fs::write(
+        &path,
+        (first..first + MINUTES).map(line).collect::<String>(),
+    )
+    .unwrap();
     path
 }
 
@@ -49,7 +55,7 @@ static FILES: LazyLock<(PathBuf, [PathBuf; 3])> = LazyLock::new(|| {
     let histories = [("bursty", 90.0), ("steady", 0.0), ("own", 45.0)];
     (
         manifests(),
-        histories.map(|(name, burst)| history(name, burst)),
+        histories.map(|(name, burst)| history(name, burst, 0)),
     )
 });
 
@@ -101,8 +107,10 @@ fn the_table_has_every_run_and_the_sums_in_80_columns() {
 
 #[test]
 fn what_a_shared_budget_cannot_use_is_reported() {
-    let (manifests, [.., own]) = &*FILES;
+    let (manifests, [_, steady, own]) = &*FILES;
     let one = format!("backtest -f {} --max-cost-percent 15", manifests.display());
+    let later = history("later", 0.0, MINUTES);
+    let apart = line().replace(&*steady.to_string_lossy(), &later.to_string_lossy());
     for (line, exit, expected) in [
         (
             format!("{one} -o csv"),
@@ -119,6 +127,12 @@ fn what_a_shared_budget_cannot_use_is_reported() {
             Exit::Usage,
             "--max-cost-percent: expected an autoscaler with spec.prediction of the algorithm auto, without quantile and \
              maxUnderProvisionedPercent, and with a target per replica",
+        ),
+        (
+            format!("{apart} --max-cost-percent 15"),
+            Exit::Usage,
+            "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at \
+             2026-03-05T14:00:00Z and the first ends at 2026-03-03T13:59:00Z",
         ),
         (
             "backtest -f - --max-cost-percent 15".to_owned(),

@@ -68,6 +68,17 @@ impl FakePrometheus {
     }
 }
 
+/// The query of a history with bursts.
+const BURSTS: &str = "bursts";
+
+/// How much of the demand a burst adds: up to twice the demand, in one minute of thirty.
+fn burst(second: i64) -> f64 {
+    let minute = second.div_euclid(60).rem_euclid(1 << 20);
+    let noise = minute * minute * 31 % 1009 * 97 % 1009;
+    let size = u16::try_from(noise).map_or(0.0, f64::from) / 504.0;
+    if noise % 30 == 0 { size } else { 0.0 }
+}
+
 impl HistoryReader for FakePrometheus {
     async fn range(
         &self,
@@ -91,9 +102,10 @@ impl HistoryReader for FakePrometheus {
         let first = from.as_second().max(START - 3 * 86_400);
         let last = to.as_second().min(state.1.unwrap_or(i64::MAX));
         let times = (first..=last).step_by(usize::try_from(step.as_secs()).unwrap());
+        let has_bursts = *query.text == *BURSTS;
         let sample = |second| Sample {
             at: Timestamp::from_second(second).unwrap(),
-            value: demand(second),
+            value: demand(second) * if has_bursts { 1.0 + burst(second) } else { 1.0 },
         };
         let samples: Vec<Sample> = times.map(sample).collect();
         if samples.is_empty() {

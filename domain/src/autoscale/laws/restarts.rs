@@ -6,10 +6,13 @@ use super::scenarios::{TICKS, Up, cases, scenario};
 use super::world::{World, tick_at};
 use crate::autoscale::history::{History, RawFloor};
 use crate::hpa::{Log, Recommendation, ScaleEvent};
+use crate::proposal::{Proposal, Source};
 use crate::workload::Mode;
 
-/// A history saved to what a status can hold, oldest first, and restored.
-fn through_status(history: &History) -> History {
+/// A history saved to what a status can hold, oldest first, and restored; `shown` are the last proposals.
+fn through_status(history: &History, shown: &[Proposal]) -> History {
+    let forecasts = shown.iter().filter(|it| it.source == Source::Forecast);
+    let held = forecasts.filter_map(|it| Some((it.name.clone(), it.replicas?)));
     let mut readings: Vec<Recommendation> = history.log.recommendations().to_vec();
     readings.sort_by_key(|reading| reading.at);
     let events = |events: &[ScaleEvent]| {
@@ -39,7 +42,7 @@ fn through_status(history: &History) -> History {
             scaled_to_zero: history.log.scaled_to_zero,
         },
         floors,
-        forecast_held: history.forecast_held.clone(),
+        forecast_held: held.collect(),
         winner: history.winner,
         hold_until: history.hold_until,
         child: history.child,
@@ -63,12 +66,12 @@ proptest! {
     ) {
         let kept = World::new(&scenario, mode).run(TICKS);
         let mut world = World::new(&scenario, mode);
-        let mut counts = vec![];
+        let (mut counts, mut shown) = (vec![], vec![]);
         for tick in 0..TICKS {
             if tick % every == 0 {
-                world.history = through_status(&world.history);
+                world.history = through_status(&world.history, &shown);
             }
-            world.tick(tick);
+            shown = world.tick(tick).proposals;
             counts.push(world.count.get());
         }
         prop_assert_eq!(kept, counts);

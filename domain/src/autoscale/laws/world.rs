@@ -51,7 +51,8 @@ pub(super) struct Scenario {
     pub(super) behavior: Option<Behavior>,
     pub(super) demand: Vec<f64>,
     pub(super) forecast: Vec<Option<f64>>,
-    /// The part of the forecast by which the demand that raises a count is below it; that which holds one is the forecast.
+    /// The part of the forecast by which the demand that raises a count is below it; that which holds one is the
+    /// forecast.
     pub(super) slack: f64,
     /// Minute of start, minute of end, target.
     pub(super) crons: Vec<(u8, u8, u32)>,

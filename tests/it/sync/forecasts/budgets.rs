@@ -5,7 +5,11 @@ use super::*;
 /// A world with a prediction in namespace `shop`, after three refreshes.
 async fn settled(prediction: &str, limits: &[&str]) -> ForecastWorld {
     let limits = CostLimits::parse(limits).unwrap();
-    let mut world = ForecastWorld::with_limits(prediction, limits);
+    settle(ForecastWorld::with_limits(prediction, limits)).await
+}
+
+/// The world after three refreshes.
+async fn settle(mut world: ForecastWorld) -> ForecastWorld {
     for second in [0, 15, 75, 90, 150, 165] {
         world.step(second).await;
     }
@@ -36,6 +40,36 @@ async fn a_budget_chooses_the_quantile_and_the_status_says_so() {
         "the quantile is chosen by the budget of namespace shop: at most 0 % more replicas than a plain HPA"
     );
     assert_eq!(none.forecast().message, None);
+}
+
+#[tokio::test]
+async fn a_larger_budget_buys_higher_quantiles() {
+    let mut quantiles = Vec::new();
+    for limit in ["shop=0", "shop=20", "*=100"] {
+        let limits = CostLimits::parse([limit]).unwrap();
+        let world = ForecastWorld::with_limits("{}", limits);
+        let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
+        world.world.fake.edit("web", |ehpa| {
+            let annotations = ehpa.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation, BURSTS.to_owned());
+        });
+        quantiles.push(quantile(&settle(world).await));
+    }
+    assert!(
+        quantiles.is_sorted_by(|one, next| one < next),
+        "{quantiles:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_edit_does_not_take_a_series_out_of_the_budget() {
+    let mut world = settled("{}", &["shop=400"]).await;
+    world.world.fake.edit("web", |ehpa| {
+        let prediction = ehpa.spec.prediction.get_or_insert_default();
+        prediction.lead_time_seconds = Some(120);
+    });
+    world.step(180).await;
+    assert!(world.telemetry.encode().contains("foretide_budget_price{"));
 }
 
 #[tokio::test]

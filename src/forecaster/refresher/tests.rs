@@ -1,27 +1,22 @@
-use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Mutex,
+    atomic::{AtomicI64, Ordering},
 };
 
-use foretide_models::{auto, seasonal};
-use tokio::task::JoinSet;
+use foretide_models::seasonal;
 
 use super::*;
-use crate::forecaster::slots::FairSlots;
-use crate::ports::HistoryQuery;
+use crate::forecaster::{
+    request::tests::{part, request},
+    slots::FairSlots,
+};
+use crate::ports::{HistoryQuery, Resolution};
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(START + second).unwrap()
-}
-
-fn reading(second: u64) -> Monotonic {
-    Monotonic::after_origin(Duration::from_secs(1_000 + second))
 }
 
 /// What a forecaster was called with: first and last minute from the start, and the last value.
@@ -148,28 +143,6 @@ impl<F> FakeReader<F> {
     }
 }
 
-fn part(text: &str) -> QueryPart {
-    QueryPart {
-        member: None,
-        query: HistoryQuery {
-            namespace: "shop".into(),
-            endpoint: None,
-            text: text.into(),
-        },
-    }
-}
-
-fn request() -> RefreshRequest {
-    RefreshRequest {
-        parts: vec![part("demand")],
-        resolution: Resolution::Unknown,
-        idle: BTreeSet::new(),
-        algorithm: Algorithm::Auto(auto::Config::default()),
-        horizon: MINUTE,
-        lead_time: LeadTime::of(None, None),
-    }
-}
-
 /// Refreshes a series at each of these seconds; returns each result, and how many minutes each query covered.
 async fn refreshed(
     recorder: &Recorder,
@@ -189,13 +162,12 @@ async fn refreshed_from(
     seconds: impl IntoIterator<Item = i64>,
 ) -> (Vec<RefreshResult>, Vec<i64>) {
     let histories = HistoryCache::default();
-    let refresh = SeriesRefresh::new(request, Box::new(recorder.clone()), reading(0)).unwrap();
-    let RefreshState::Idle(mut refresher) = refresh.state else {
-        unreachable!("nothing was started");
-    };
+    let refresher = Refresher::new(&request, Box::new(recorder.clone())).unwrap();
+    let mut refresher = Box::new(refresher);
     let (mut all, slots) = (Vec::new(), FairSlots::new(2));
     for second in seconds {
         let now = at(second);
+        refresher.prepare(&BTreeSet::new(), None);
         let values = refresher.read(reader, &histories, &[], now).await;
         if refresher.needs_raw(now) {
             refresher.query_raw(reader, &histories, now).await;
@@ -216,18 +188,6 @@ fn reason(result: &RefreshResult) -> Option<Reason> {
         Err(RefreshError::Refused(refused)) => Some(refused.reason),
         _ => None,
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refresh_that_is_replaced_ends_its_task() {
-    let recorder = Box::new(Recorder::default());
-    let mut refresh = SeriesRefresh::new(request(), recorder, reading(0)).unwrap();
-    let mut tasks = JoinSet::new();
-    refresh.start_if_due(reading(0), |_| tasks.spawn(std::future::pending::<()>()));
-    drop(refresh);
-    let ended = tokio::time::timeout(Duration::from_secs(1), tasks.join_next());
-    let ended = ended.await.unwrap().unwrap();
-    assert!(ended.unwrap_err().is_cancelled());
 }
 
 #[tokio::test]
@@ -402,63 +362,4 @@ async fn a_rejected_sample_is_a_gap_and_is_counted_once() {
     let rejected: Vec<_> = all.into_iter().map(|one| one.rejected).collect();
     let want = [vec![NotFinite, Negative, Absurd], vec![NotFinite], vec![]];
     assert_eq!(rejected, want);
-}
-
-#[test]
-fn due_times_do_not_drift_and_failures_are_retried_sooner() {
-    let mut refresh =
-        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
-    let fine =
-        || Recorder::default().forecast(&Series::from_values(at(0), MINUTE, vec![1.0]), MINUTE);
-    let fine = || fine().map_err(|_| RefreshError::Unread(HistoryError::Empty));
-    for (now, due_at) in [(4, 60), (64, 120), (121, 180), (300, 360)] {
-        refresh.schedule_next(&fine(), reading(now));
-        assert_eq!(refresh.due_at(), reading(due_at), "at {now}");
-    }
-    for (now, wait) in [(360, 15), (380, 30), (410, 60), (470, 60)] {
-        refresh.schedule_next(
-            &Err(RefreshError::Unread(HistoryError::Empty)),
-            reading(now),
-        );
-        let due_in = refresh.due_at().since(reading(now)).as_secs();
-        assert!((wait - 10..=wait).contains(&due_in), "at {now}: {due_in}");
-    }
-}
-
-#[test]
-fn a_refresh_is_due_at_once_after_a_step_of_the_clock() {
-    let mut refresh =
-        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
-    let empty = Err(RefreshError::Unread(HistoryError::Empty));
-    refresh.schedule_next(&empty, reading(0));
-    refresh.expedite(reading(3));
-    assert_eq!(refresh.due_at(), reading(3));
-    refresh.expedite(reading(5));
-    assert_eq!(
-        refresh.due_at(),
-        reading(3),
-        "what is overdue keeps its turn"
-    );
-}
-
-#[test]
-fn only_the_lead_time_may_differ_in_an_unchanged_request() {
-    let mut refresh =
-        SeriesRefresh::new(request(), Box::new(Recorder::default()), reading(0)).unwrap();
-    let measured = RefreshRequest {
-        lead_time: LeadTime::of(None, Some(MINUTE * 2)),
-        ..request()
-    };
-    assert!(refresh.serves(&measured));
-    let lead_time = measured.lead_time;
-    refresh.update(measured);
-    assert_eq!(refresh.lead_time(), lead_time);
-    let longer = RefreshRequest {
-        algorithm: Algorithm::Auto(auto::Config {
-            lead_time: MINUTE * 5,
-            ..auto::Config::default()
-        }),
-        ..request()
-    };
-    assert!(!refresh.serves(&longer));
 }

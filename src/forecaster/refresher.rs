@@ -1,0 +1,419 @@
+//! The refresher of one series: its forecaster, and what earlier refreshes found out about the series.
+//!
+//! It goes to a task, reads the samples, forecasts from them, and comes back with the result. When that is due is
+//! `refresh`'s.
+//!
+//! Times are aligned to a fixed grid, so that a forecaster can go on from the samples that it has learned from.
+//! Forecasts are computed on blocking threads, because fitting two weeks takes longer than an async task may block.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use foretide_domain::{forecast::Refused, proposal::Reason};
+use foretide_models::{
+    Algorithm, Forecast, ForecastError, Forecaster, Sample, Series, auto::TradeOffs,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::demand_history::LiveMinutes;
+use super::history::{HistoryCache, LiveMatch, RangeQuery, ReadContext, Servers};
+use super::ingest::{self, Rejection};
+use super::minutes::{RawValues, SeriesSamples};
+use super::request::RefreshRequest;
+use super::slots::Slot;
+use super::unit_change::{PastLevels, UnitChange, unit_change};
+use crate::{
+    error::chain,
+    ports::{HistoryError, HistoryReader},
+};
+
+/// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
+/// hours that are compared.
+const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
+
+/// The forecaster of a series, and what it knows of the series from earlier refreshes.
+#[derive(Debug)]
+pub(super) struct Refresher {
+    algorithm: Algorithm,
+    horizon: SignedDuration,
+    forecaster: Box<dyn Forecaster>,
+    query: RangeQuery,
+    idle: BTreeSet<Arc<str>>,
+    live_match: LiveMatch,
+    raw: RawValues,
+    /// Whether the forecaster could learn from queried raw values when it began.
+    learned_from_raw: bool,
+    /// When the forecaster last returned a forecast, if it is incremental.
+    fitted_at: Option<Timestamp>,
+    /// The versions of the readers of its queries, when they were last read.
+    versions: Vec<u64>,
+    /// The change of unit; samples before it are not used.
+    unit_change: Option<UnitChange>,
+    /// The levels of the series, including those of samples that are no longer kept.
+    levels: PastLevels,
+    /// The highest value that ever passed the checks.
+    highest_accepted: f64,
+    /// Rejected samples up to this time have been counted.
+    checked_until: Timestamp,
+}
+
+/// Why a series could not be refreshed.
+#[derive(Debug)]
+pub(super) enum RefreshError {
+    /// The history allows no forecast.
+    Refused(Refused),
+    /// The history could not be read; the forecast in force stays.
+    Unread(HistoryError),
+}
+
+/// The result of a refresh.
+#[derive(Debug)]
+pub(super) struct RefreshResult {
+    /// The refresher, to be used again; absent if the forecaster panicked.
+    pub(super) refresher: Option<Box<Refresher>>,
+    pub(super) outcome: Result<Forecast, RefreshError>,
+    /// Why samples were rejected, each counted once.
+    pub(super) rejected: Vec<Rejection>,
+}
+
+// === impl Refresher ===
+
+impl Refresher {
+    /// A refresher that has learned nothing.
+    ///
+    /// # Errors
+    /// The settings ask for a range that cannot be read.
+    pub(super) fn new(
+        request: &RefreshRequest,
+        forecaster: Box<dyn Forecaster>,
+    ) -> Result<Self, Refused> {
+        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
+        let query = RangeQuery::new(request.parts.clone(), step, span)
+            .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
+        Ok(Self {
+            algorithm: request.algorithm.clone(),
+            horizon: request.horizon,
+            forecaster,
+            raw: RawValues::new(request.resolution.clone(), &query),
+            query,
+            idle: BTreeSet::new(),
+            live_match: LiveMatch::default(),
+            learned_from_raw: false,
+            fitted_at: None,
+            versions: Vec::new(),
+            unit_change: None,
+            levels: PastLevels::default(),
+            highest_accepted: 0.0,
+            checked_until: Timestamp::MIN,
+        })
+    }
+
+    /// The query of its values, and that of its minutes if the values are means over a longer time.
+    pub(super) fn queries(&self) -> impl Iterator<Item = &RangeQuery> {
+        [&self.query].into_iter().chain(self.raw.query())
+    }
+
+    /// Sets what the next refresh is made with: the members in which nothing runs, and the price of the namespace.
+    ///
+    /// A forecaster that began without raw values starts again once they can be queried: what it has learned from the
+    /// values would take a week to wear off. Not before it is used again, so that its trade-offs stay known.
+    pub(super) fn prepare(&mut self, idle: &BTreeSet<Arc<str>>, price: Option<f64>) {
+        self.idle.clone_from(idle);
+        if self.fitted_at.is_some() && self.raw.is_usable() && !self.learned_from_raw {
+            self.renew_forecaster();
+        }
+        if let Some(price) = price {
+            self.forecaster.set_price(price);
+        }
+    }
+
+    /// What each quantile would have cost and saved, as far as the forecaster measures it.
+    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+        self.forecaster.trade_offs()
+    }
+
+    /// The samples to forecast from, if no query is needed for them.
+    pub(super) fn cached_samples(
+        &mut self,
+        histories: &HistoryCache,
+        live: &LiveMinutes,
+        now: Timestamp,
+    ) -> Option<SeriesSamples> {
+        let context = self.context(&live.values, now);
+        let values = histories.cached_samples(&self.query, self.live_match, &context)?;
+        Some(self.with_raw(&values, histories, live, now))
+    }
+
+    /// The values with the raw ones that are known.
+    pub(super) fn with_raw(
+        &mut self,
+        values: &[Sample],
+        histories: &HistoryCache,
+        live: &LiveMinutes,
+        now: Timestamp,
+    ) -> SeriesSamples {
+        let context = self.context(&live.values, now);
+        let queried = self.raw.query();
+        let queried = queried.map(|query| histories.queried(query, &context));
+        let live = (live, self.live_match);
+        self.raw
+            .samples(values, &queried.unwrap_or_default(), live, now)
+    }
+
+    /// Whether raw values are to be queried now.
+    pub(super) fn needs_raw(&self, now: Timestamp) -> bool {
+        self.raw.is_due(now)
+    }
+
+    /// Queries the raw values. A failure leaves them unknown.
+    pub(super) async fn query_raw<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        now: Timestamp,
+    ) {
+        self.raw.begin(now);
+        let Some(query) = self.raw.query() else {
+            return;
+        };
+        let context = self.context(&[], now);
+        match histories.query(reader, query, &context).await {
+            Ok(()) => self.raw.end(),
+            Err(error) => tracing::debug!(error = %chain(&error), "could not read raw values"),
+        }
+    }
+
+    /// The namespace of the object that it forecasts for.
+    pub(super) fn namespace(&self) -> Arc<str> {
+        self.query.namespace()
+    }
+
+    /// The servers that its history is read from.
+    pub(super) fn servers(&self) -> Servers {
+        self.query.servers()
+    }
+
+    /// The values to forecast from, queried where they are missing.
+    pub(super) async fn read<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        self.keep_versions(self.query.versions(reader));
+        let read = self.read_once(reader, histories, live, now).await;
+        // The tenant changed meanwhile, and less was read than another one needs. A further change is seen next time.
+        if self.keep_versions(self.query.versions(reader)) {
+            return self.read_once(reader, histories, live, now).await;
+        }
+        read
+    }
+
+    async fn read_once<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        // A copy, because the context borrows from `self`.
+        let mut live_match = self.live_match;
+        let context = self.context(live, now);
+        let read = histories.read(reader, &self.query, &mut live_match, &context);
+        let read = read.await;
+        self.live_match = live_match;
+        read
+    }
+
+    /// Starts over if the series may be those of another tenant; returns whether it did.
+    fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
+        let is_other = self.versions != versions && !self.versions.is_empty();
+        if is_other {
+            self.start_over(None);
+            self.live_match = LiveMatch::default();
+            self.raw.forget();
+        }
+        self.versions = versions;
+        is_other
+    }
+
+    fn context<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
+        ReadContext {
+            now,
+            since: self.since(now),
+            live,
+            idle: &self.idle,
+        }
+    }
+
+    /// Forecasts from the samples, or passes on why they could not be read. The slot is held until the computation has
+    /// ended, also if nobody waits for it any more.
+    pub(super) async fn finish(
+        mut self: Box<Self>,
+        samples: Result<SeriesSamples, HistoryError>,
+        slot: Slot,
+        now: Timestamp,
+    ) -> RefreshResult {
+        let samples = match samples {
+            Ok(samples) => samples,
+            Err(error) => {
+                return RefreshResult {
+                    refresher: Some(self),
+                    outcome: Err(RefreshError::Unread(error)),
+                    rejected: Vec::new(),
+                };
+            }
+        };
+        // A forecast is pure computation and would block the other tasks; a panic ends this task only.
+        let slot = Arc::new(slot);
+        let held = Arc::clone(&slot);
+        let work = tokio::task::spawn_blocking(move || {
+            let _held = held;
+            let (outcome, rejected) = self.forecast(samples, now);
+            RefreshResult {
+                refresher: Some(self),
+                outcome: outcome.map_err(RefreshError::Refused),
+                rejected,
+            }
+        });
+        slot.run(work).await.unwrap_or_else(|_| RefreshResult {
+            refresher: None,
+            outcome: Err(RefreshError::Refused(Refused::new(
+                Reason::NumericalFailure,
+                "the forecaster panicked; the series was reset",
+            ))),
+            rejected: Vec::new(),
+        })
+    }
+
+    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
+    /// them.
+    fn since(&self, now: Timestamp) -> Option<Timestamp> {
+        let fresh = |answered: &Timestamp| {
+            let ago = now.duration_since(*answered);
+            // After a longer pause the short history would leave a gap in what was learned.
+            !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
+        };
+        let continued = self.fitted_at.filter(fresh);
+        let continued = continued.and_then(|_| now.checked_sub(INCREMENTAL_HISTORY).ok());
+        continued.max(self.unit_change.map(|change| change.at))
+    }
+
+    fn forecast(
+        &mut self,
+        mut samples: SeriesSamples,
+        now: Timestamp,
+    ) -> (Result<Forecast, Refused>, Vec<Rejection>) {
+        let span = self.forecaster.history_length();
+        let start = now.saturating_sub(span).unwrap_or(now);
+        let start = self.since(now).map_or(start, |since| since.max(start));
+        let from = self.aligned(start);
+        let highest = &mut self.highest_accepted;
+        let rejected = ingest::gate(&mut samples.values, from, now, highest);
+        let counted = self.checked_until;
+        let rejected = rejected
+            .into_iter()
+            // Histories of two refreshes overlap.
+            .filter(|(at, _)| *at > counted)
+            .map(|(_, why)| why)
+            .collect();
+        self.checked_until = now;
+        let series = self.binned(&samples, start, now);
+        let series = match unit_change(&series, &self.levels) {
+            Some(change) => {
+                self.start_over(Some(change));
+                self.binned(&samples, change.at, now)
+            }
+            None => series,
+        };
+        self.levels.record(&series);
+        let forecast = self.forecaster.forecast(&series, self.horizon);
+        if forecast.is_ok() && self.is_incremental() {
+            // The first fit decides; the next one adds to it.
+            if self.fitted_at.replace(now).is_none() {
+                self.learned_from_raw = self.raw.is_usable();
+            }
+        }
+        (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
+    }
+
+    /// Forgets what was learned, from another tenant or before a change of unit.
+    fn start_over(&mut self, unit_change: Option<UnitChange>) {
+        self.unit_change = unit_change;
+        self.levels = PastLevels::default();
+        self.highest_accepted = 0.0;
+        self.renew_forecaster();
+    }
+
+    /// Replaces the forecaster by one that has learned nothing; the next refresh reads the whole history.
+    fn renew_forecaster(&mut self) {
+        self.fitted_at = None;
+        if let Ok(forecaster) = self.algorithm.clone().build() {
+            self.forecaster = forecaster;
+        }
+    }
+
+    /// Whether the forecaster keeps what it has learned from one refresh to the next.
+    fn is_incremental(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Auto(_))
+    }
+
+    fn binned(&self, samples: &SeriesSamples, start: Timestamp, now: Timestamp) -> Series {
+        let step = self.forecaster.sample_interval();
+        let (start, end) = (self.aligned(start), self.aligned(now));
+        let is_raw = |sample: &&Sample| samples.raw.contains(&sample.at);
+        let raw: Vec<Sample> = samples.values.iter().filter(is_raw).copied().collect();
+        Series::from_samples(&samples.values, step, start, end).with_raw(&raw)
+    }
+
+    /// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a
+    /// minute.
+    fn aligned(&self, at: Timestamp) -> Timestamp {
+        let step = self.forecaster.sample_interval().as_secs().max(1);
+        let mut grid = step;
+        while grid % 60 != 0 && grid < step * 60 {
+            grid += step;
+        }
+        let second = at.as_second().div_euclid(grid) * grid;
+        Timestamp::from_second(second).unwrap_or(at)
+    }
+
+    fn refused(&self, refusal: &ForecastError) -> Refused {
+        match (refusal, self.unit_change) {
+            (ForecastError::InsufficientHistory { .. }, Some(change)) => {
+                let message = format!(
+                    "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
+                    change.at, change.factor
+                );
+                Refused::new(Reason::SeriesChanged, message)
+            }
+            _ => Refused::from(refusal),
+        }
+    }
+}
+
+/// Why there is no forecast where the history could not be read.
+pub(super) fn unread_reason(error: &HistoryError) -> Reason {
+    match error {
+        HistoryError::Member { source, .. } => match unread_reason(source) {
+            refused @ (Reason::QueryRefused
+            | Reason::CredentialsUnreadable
+            | Reason::Unauthorized
+            | Reason::Forbidden
+            | Reason::TlsFailed) => refused,
+            _ => Reason::PartialHistory,
+        },
+        HistoryError::Empty | HistoryError::EmptyTenant { .. } => Reason::NoData,
+        HistoryError::Credentials { .. } => Reason::CredentialsUnreadable,
+        HistoryError::Unauthorized { status: 403, .. } => Reason::Forbidden,
+        HistoryError::Unauthorized { .. } => Reason::Unauthorized,
+        HistoryError::Tls { .. } => Reason::TlsFailed,
+        HistoryError::WarmingUp { .. } => Reason::HistoryWarmingUp,
+        HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
+        HistoryError::Partial { .. } => Reason::PartialHistory,
+        _ => Reason::QueryError,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! What is to be forecast for one series, and everything that this is built from.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use foretide_domain::{
+    forecast::{Refused, forecast_length},
+    lead_time::LeadTime,
+    proposal::Reason,
+};
+use foretide_models::{Algorithm, Forecaster};
+use jiff::SignedDuration;
+
+use super::history::QueryPart;
+use super::minutes::resolution;
+use super::source::{ForecastSource, SeriesScope, SourceSeries};
+use crate::{
+    api::validation::{self, WorkloadFacts},
+    ports::{Demand, DemandQueries, QUERY_ANNOTATION, Resolution},
+};
+
+/// Everything that a request is built from: equal inputs give an equal request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RequestInputs {
+    generation: Option<i64>,
+    /// The query in the object's annotation.
+    written_query: Option<String>,
+    facts: WorkloadFacts,
+    scope: SeriesScope,
+    /// Version of the query rules.
+    rules: u64,
+}
+
+/// What is to be forecast for one series.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RefreshRequest {
+    /// The query of its history, or one for each member of a fleet.
+    pub(super) parts: Vec<QueryPart>,
+    /// Over how long its values are means.
+    pub(super) resolution: Resolution<Vec<QueryPart>>,
+    /// The members in which nothing runs now.
+    pub(super) idle: BTreeSet<Arc<str>>,
+    pub(super) algorithm: Algorithm,
+    /// How far the forecast reaches beyond the history.
+    pub(super) horizon: SignedDuration,
+    /// The lead time and its origin; algorithms that use the lead time have it in their settings, too.
+    pub(super) lead_time: LeadTime,
+}
+
+// === impl RequestInputs ===
+
+impl RequestInputs {
+    pub(super) fn new(
+        source: &ForecastSource,
+        series: &SourceSeries<'_>,
+        facts: WorkloadFacts,
+        rules: u64,
+    ) -> Self {
+        let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
+        Self {
+            generation: source.generation(),
+            written_query: source.annotation(&annotation).cloned(),
+            facts,
+            scope: series.scope.clone(),
+            rules,
+        }
+    }
+
+    /// Whether the request is still the one that was built from `before`.
+    pub(super) fn are_those_of(&self, before: Option<&Self>) -> bool {
+        // An object without a generation may have changed without a sign of it.
+        self.generation.is_some() && before == Some(self)
+    }
+}
+
+// === impl RefreshRequest ===
+
+impl RefreshRequest {
+    /// The request of a series, with the forecaster for it.
+    ///
+    /// # Errors
+    /// The prediction is invalid, or its demand cannot be queried.
+    pub(super) fn build<Q: DemandQueries>(
+        queries: &Q,
+        source: &ForecastSource,
+        series: &SourceSeries<'_>,
+        inputs: &RequestInputs,
+    ) -> Result<(Self, Box<dyn Forecaster>), Refused> {
+        let prediction = source.prediction();
+        let invalid = |violation: validation::Violation| {
+            Refused::new(Reason::InvalidSpec, violation.to_string())
+        };
+        let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
+        let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
+        let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
+        let written = inputs.written_query.as_deref();
+        let demand = Demand {
+            target: &source.workload.target,
+            metric: series.metric,
+            written,
+            span: forecaster.history_length(),
+            member: None,
+        };
+        // A written query returns the demand of all members, so it is not asked member by member.
+        let scope = if written.is_some() && source.is_covered_by_written_query(&series.key) {
+            &SeriesScope::AllPods
+        } else {
+            &series.scope
+        };
+        let parts = scope.parts(queries, demand)?;
+        let request = Self {
+            resolution: resolution(queries, &parts),
+            parts,
+            idle: scope.idle(),
+            algorithm,
+            horizon: forecast_length(source.window(), forecaster.sample_interval()),
+            lead_time,
+        };
+        Ok((request, forecaster))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use foretide_models::auto;
+
+    use super::*;
+    use crate::ports::HistoryQuery;
+
+    pub(in crate::forecaster) fn part(text: &str) -> QueryPart {
+        QueryPart {
+            member: None,
+            query: HistoryQuery {
+                namespace: "shop".into(),
+                endpoint: None,
+                text: text.into(),
+            },
+        }
+    }
+
+    /// A request of a minute ahead, by `auto`.
+    pub(in crate::forecaster) fn request() -> RefreshRequest {
+        RefreshRequest {
+            parts: vec![part("demand")],
+            resolution: Resolution::Unknown,
+            idle: BTreeSet::new(),
+            algorithm: Algorithm::Auto(auto::Config::default()),
+            horizon: SignedDuration::from_mins(1),
+            lead_time: LeadTime::of(None, None),
+        }
+    }
+}
