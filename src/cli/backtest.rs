@@ -77,7 +77,7 @@ pub struct BacktestArgs {
         value_name = "QUANTILES",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "0.5,0.7,0.8,0.9,0.95,0.99"
+        default_missing_value = "0.5,0.7,0.8,0.9,0.94,0.99"
     )]
     pub sweep: Option<Quantiles>,
     /// Let all autoscalers of the manifests share a budget: together at most so many percent more replicas than plain

@@ -26,7 +26,7 @@ const WORDS = [
   [/--request/g, "“Request of a pod”"], [/--warm-up/g, "“Learn from the first”"], [/--from/g, "“Evaluate from”"], [/--until/g, "“Evaluate until”"],
   [/--csv/g, "“History”"], [/--sweep/g, "“Also compare quantiles”"],
 ];
-const SWEEP = [0.5, 0.7, 0.8, 0.9, 0.95, 0.99];
+const SWEEP = [0.5, 0.7, 0.8, 0.9, 0.94, 0.99];
 
 // === inputs ===
 
