@@ -287,11 +287,11 @@ pub struct Prediction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_algorithm: Option<Algorithm>,
 
-    /// Share of the time for which the forecast should cover the demand: with 0.93 the demand may exceed the forecast
-    /// seven minutes in a hundred (the current metrics still scale up then). A higher value costs more replicas. Default 0.93.
+    /// Share of the time for which the forecast should cover the demand: with 0.94 the demand may exceed the forecast
+    /// six minutes in a hundred (the current metrics still scale up then). A higher value costs more replicas. Default 0.94.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("double(self) >= 0.5 && double(self) <= 0.999")
-        .message("quantile must be between 0.5 and 0.999; 0.93 is usual, 0.99 costs more replicas"))]
+        .message("quantile must be between 0.5 and 0.999; 0.94 is usual, 0.99 costs more replicas"))]
     pub quantile: Option<f64>,
 
     /// Time that a new replica takes from creation to ready, in seconds. If not set, it is measured from the

@@ -258,9 +258,9 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 /// `held` of the next call; the proposal's value is the need.
 ///
 /// # Source
-/// [`DemandBounds::replicas`]. Measured on the open traces at equal replica-hours (1.186 of a plain HPA's), start-up 2 / 5 /
-/// 10 minutes: 0.67 / 1.33 / 2.00 % of the minutes are short by the HPA's tolerance and a count for the whole need;
-/// 0.57 / 1.14 / 1.83 % by this rule with one bound, 0.49 / 0.96 / 1.39 % with both.
+/// [`DemandBounds::replicas`]. Measured on the public traces at equal replica-hours (1.186 of a plain HPA's), start-up 2 / 5 /
+/// 10 minutes: 0.65 / 1.30 / 2.05 % of the minutes are short by the HPA's tolerance and a count for the whole need;
+/// 0.56 / 1.15 / 1.88 % by this rule with one bound, 0.50 / 0.98 / 1.41 % with both.
 ///
 /// ```
 /// use foretide_domain::Replicas;

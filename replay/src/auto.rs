@@ -1,7 +1,7 @@
 //! The forecaster `auto` as a candidate: its model fed minute by minute, and asked for several quantiles at once.
 
 use foretide_models::auto::{
-    DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel,
+    DEFAULT_QUANTILE, DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel,
 };
 use jiff::SignedDuration;
 
@@ -9,9 +9,6 @@ use crate::average::mean;
 use crate::candidate::{Answer, BEYOND, Candidate, Tuning};
 use crate::history::Known;
 use crate::{DAY, Workload};
-
-/// The quantile at which the model measures its skill.
-const MEASURED_AT: f64 = 0.93;
 
 /// Minutes after the start-up that the decision window of `auto` covers.
 const AUTO_LOOKS_BEYOND: usize = 1;
@@ -34,7 +31,7 @@ impl AutoCandidate {
     pub fn quantiles(quantiles: &'static [f64], start_up: usize) -> Self {
         let model = model(
             controller_settings(start_up),
-            ServiceLevel::Quantile(MEASURED_AT),
+            ServiceLevel::Quantile(DEFAULT_QUANTILE),
         );
         Self {
             name: "auto",
@@ -77,7 +74,7 @@ impl AutoCandidate {
             windows: DecisionWindows::One,
             ..controller_settings(start_up)
         };
-        let model = model(settings, ServiceLevel::Quantile(MEASURED_AT));
+        let model = model(settings, ServiceLevel::Quantile(DEFAULT_QUANTILE));
         Self {
             name: "auto (golden)",
             tuning: Tuning::Quantile(quantiles),
@@ -186,9 +183,9 @@ mod tests {
     fn coverage_is_close_to_the_quantile() {
         let demand = noisy_wave();
         let workload = Workload::new(&demand).unwrap();
-        let mut candidate = AutoCandidate::quantiles(&[0.9, MEASURED_AT], 2);
+        let mut candidate = AutoCandidate::quantiles(&[0.9, DEFAULT_QUANTILE], 2);
         let paths = forecasts(&mut candidate, &workload, &History::new(&demand, 1));
-        for (path, asked) in paths.iter().zip([90.0, 100.0 * MEASURED_AT]) {
+        for (path, asked) in paths.iter().zip([90.0, 100.0 * DEFAULT_QUANTILE]) {
             let accuracy = Accuracy::of(&workload, path).unwrap();
             assert!(
                 (accuracy.coverage - asked).abs() < 5.0,

@@ -10,9 +10,6 @@ use crate::Failure;
 use crate::arguments::Options;
 use crate::product::Product;
 
-/// The quantile that `auto` has by default.
-pub(crate) const DEFAULT_QUANTILE: f64 = 0.93;
-
 /// The quantiles of calibrated candidates.
 pub(crate) const QUANTILES: &[f64] = &[
     0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.94, 0.95, 0.97, 0.98, 0.99,

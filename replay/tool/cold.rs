@@ -2,6 +2,7 @@
 
 use std::fmt::{Error, Write as _};
 
+use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_replay::{
     AutoCandidate, Bounds, CandidateForecast, DAY, History, Means, ReplayConfig, Rule, Score,
     Trace, Workload, forecasts, geometric_mean, mean, run,
@@ -14,7 +15,7 @@ use crate::{Failure, parallel};
 const HOURS: [usize; 4] = [3, 12, 24, 72];
 
 const START_UP: usize = 2;
-const QUANTILE: &[f64] = &[0.93];
+const QUANTILE: &[f64] = &[DEFAULT_QUANTILE];
 
 /// The means over the days of each trace, by hours of history, without and with a forecast.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl ColdStart {
     /// One row per length of history.
     pub(crate) fn table(&self) -> Result<String, Error> {
         let mut text = String::from(
-            "\n**Cold start: every day that counts, each after so much history only; auto, q = 0.93, S = 2**\n\n\
+            "\n**Cold start: every day that counts, each after so much history only; auto, q = {DEFAULT_QUANTILE}, S = 2**\n\n\
              | history | U of the HPA alone % | U % | RH | cut % |\n|---|---|---|---|---|\n",
         );
         for (at, hours) in HOURS.iter().enumerate() {

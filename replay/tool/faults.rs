@@ -3,6 +3,7 @@
 
 use std::fmt::{Error, Write as _};
 
+use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_replay::{
     Bounds, Candidate as _, Means, ReplayConfig, Rule, Score, Trace, Workload, run,
 };
@@ -46,7 +47,7 @@ impl Faults {
     /// One row per fault.
     pub(crate) fn table(&self) -> Result<String, Error> {
         let mut text = format!(
-            "\n**Faults: auto on histories with holes, q = 0.93, S = {START_UP}; seed {SEED}**\n\n\
+            "\n**Faults: auto on histories with holes, q = {DEFAULT_QUANTILE}, S = {START_UP}; seed {SEED}**\n\n\
              | fault | U of the HPA alone % | U % | added by the fault, points | RH |\n|---|---|---|---|---|\n"
         );
         for (at, fault) in FAULTS.iter().enumerate() {

@@ -2,10 +2,10 @@
 
 use std::fmt::{Error, Result as Written, Write as _};
 
+use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_replay::{Curve, NaiveCandidate, Rule, START_UPS};
 
 use crate::arguments::Arguments;
-use crate::candidates::DEFAULT_QUANTILE;
 use crate::golden::Golden;
 use crate::report::number;
 use crate::results::{CRANE, PLAIN, Part, Results, Set};

@@ -2,6 +2,7 @@
 //! the forecast, and the minutes in which each was under-provisioned.
 
 use foretide_chart::{Band, Chart, Headline, Layer, Mark, Panel, Point, Role, Shortage};
+use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_replay::{
     Answer, AutoCandidate, CandidateForecast, DAY, History, ReplayConfig, Rule, TOLERANCE, Trace,
     Workload, forecasts, run,
@@ -13,7 +14,7 @@ use crate::Failure;
 const START_UP: usize = 2;
 
 /// The forecast is drawn from the first of these quantiles to the last; capacity follows the one in the middle.
-const QUANTILES: &[f64] = &[0.5, 0.93, 0.95];
+const QUANTILES: &[f64] = &[0.5, DEFAULT_QUANTILE, 0.97];
 
 /// The part of a trace that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +62,8 @@ fn picture(
         last(&with_forecast.asked, minutes),
         last(&alone.asked, minutes),
     );
-    let note = format!("forecast of auto, q = 0.93; {share:.0} % of the replica-hours");
+    let note =
+        format!("forecast of auto, q = {DEFAULT_QUANTILE}; {share:.0} % of the replica-hours");
     let alone = span.panel(workload, last(&alone.ready, minutes), None);
     let with_forecast = span.panel(workload, last(&with_forecast.ready, minutes), Some(band));
     let (name, about) = (&trace.name, about(trace));

@@ -1,5 +1,6 @@
 //! Forecasters as the controller asks them: from a history with holes, for one peak over the decision window.
 
+use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_models::auto::{self, Auto, ServiceLevel};
 use foretide_models::{
     Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, holt_winters, seasonal,
@@ -8,9 +9,6 @@ use foretide_replay::{Answer, BEYOND, Candidate, DAY, Known, Tuning};
 use jiff::{SignedDuration, Timestamp};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
-
-/// The quantile of all forecasts.
-const QUANTILE: f64 = 0.93;
 
 /// A forecaster of the crate as a candidate, asked every minute.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ impl Product {
     pub(crate) fn auto(start_up: usize) -> Result<Self, ConfigError> {
         let config = auto::Config {
             lead_time: minutes(start_up),
-            service_level: ServiceLevel::Quantile(QUANTILE),
+            service_level: ServiceLevel::Quantile(DEFAULT_QUANTILE),
             ..auto::Config::default()
         };
         // It keeps what it learned and needs only new samples; a day is longer than any hole.
@@ -62,7 +60,7 @@ impl Product {
             ("dsp, calibrated", Algorithm::Dsp(dsp::Config::default())),
         ];
         let config = calibrate::Config {
-            quantile: QUANTILE,
+            quantile: DEFAULT_QUANTILE,
             lead_time: minutes(start_up),
         };
         let build = |(name, algorithm): (&'static str, Algorithm)| {
@@ -115,7 +113,7 @@ impl Candidate for Product {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning::Quantile(&[QUANTILE])
+        Tuning::Quantile(&[DEFAULT_QUANTILE])
     }
 
     fn window(&self) -> usize {

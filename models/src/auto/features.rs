@@ -30,7 +30,7 @@ const BEFORE_A_DAY: i64 = 10;
 /// Minutes of demand after which past hours are used.
 const HOURS_FROM: i64 = 130;
 
-/// The features of one step, in the order of the table in `docs/forecasting.md`.
+/// The features of one step, in the order of the table in `docs/forecasting-internals.md`.
 pub(super) type Row = [f64; FEATURES];
 
 /// The distance of each past day from today, averaged over two hours.

@@ -75,14 +75,13 @@ impl Models {
             return Some(DemandBounds::both(bound));
         };
         let each = 1.0 - (1.0 - quantile) / 2.0;
-        let hold = self.hold.count_bound(each, self.fall_back)?;
-        let raise = match self.hold.predictor_state(self.fall_back)? {
-            PredictorState::Model => raise.count_bound(each, false),
-            // Persistence expects the same for every window.
-            _ => None,
+        let by_model = self.hold.predictor_state(self.fall_back)? == PredictorState::Model;
+        // Persistence expects the same of every window, so one bound is enough.
+        let Some(raise) = raise.count_bound(each, false).filter(|_| by_model) else {
+            let bound = self.hold.count_bound(quantile, self.fall_back)?;
+            return Some(DemandBounds::both(bound));
         };
-        let raise = raise.unwrap_or(hold);
-        let hold = hold.max(raise);
+        let hold = self.hold.count_bound(each, self.fall_back)?.max(raise);
         Some(DemandBounds { raise, hold })
     }
 }

@@ -35,7 +35,7 @@ pub use self::budget::{SharedPrice, TradeOff, TradeOffs};
 use self::learner::LEAST_MINUTES;
 pub use self::online::{DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin};
 use self::preprocess::Preprocessor;
-pub use self::service_level::ServiceLevel;
+pub use self::service_level::{DEFAULT_QUANTILE, ServiceLevel};
 use self::window_model::PredictorState;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;

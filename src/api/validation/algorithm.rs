@@ -21,8 +21,6 @@ const BLOCK: &str = "spec.prediction.predictionAlgorithm";
 const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear or mstl";
 /// The range of `leadTimeSeconds`.
 const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
-/// The default of `quantile`.
-const QUANTILE: f64 = 0.93;
 /// The range of `quantile`.
 const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
@@ -55,7 +53,7 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     let inner = named(&asked, block.clone())?;
     let quantile = match service_level {
         auto::ServiceLevel::Quantile(quantile) => quantile,
-        auto::ServiceLevel::Priced { .. } => QUANTILE,
+        auto::ServiceLevel::Priced { .. } => auto::DEFAULT_QUANTILE,
         auto::ServiceLevel::UnderProvisioned { percent, .. } => {
             let expected = "unset: only auto chooses its own quantile";
             let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
@@ -165,7 +163,7 @@ fn service_level(
     prediction: &Prediction,
     facts: WorkloadFacts,
 ) -> Result<auto::ServiceLevel, Violation> {
-    let quantile = prediction.quantile.unwrap_or(QUANTILE);
+    let quantile = prediction.quantile.unwrap_or(auto::DEFAULT_QUANTILE);
     if !QUANTILES.contains(&quantile) {
         let field = format!("{PREDICTION}.quantile");
         return Err(Violation::new(field, quantile.to_string(), "0.5 to 0.999"));
@@ -330,11 +328,11 @@ mod tests {
             ("predictionAlgorithm: {algorithmType: percentile}", floor),
             (
                 "predictionAlgorithm: {algorithmType: seasonalNaive}",
-                calibrated(naive, 0.93),
+                calibrated(naive, 0.94),
             ),
             (
                 "predictionAlgorithm: {algorithmType: holtWinters, holtWinters: {season: 12h}}",
-                calibrated(half_day, 0.93),
+                calibrated(half_day, 0.94),
             ),
             (
                 "predictionAlgorithm: {algorithmType: linear, calibrate: false}",

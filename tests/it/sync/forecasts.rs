@@ -246,7 +246,7 @@ async fn an_unset_algorithm_defaults_to_auto_and_status_shows_its_accuracy() {
     assert!(proposal.replicas.is_some(), "{proposal:?}");
     let forecast = world.forecast();
     assert_eq!(forecast.algorithm.as_deref(), Some("auto"));
-    assert_eq!(forecast.quantile.as_deref(), Some("0.93"));
+    assert_eq!(forecast.quantile.as_deref(), Some("0.94"));
     assert!(number(forecast.coverage.as_ref()) > 0.5, "{forecast:?}");
     assert!(number(forecast.skill.as_ref()) > 0.0, "{forecast:?}");
     assert!(forecast.learnt_from.is_some() && forecast.known_until.is_some());
