@@ -76,11 +76,14 @@ impl SharedBudget {
              | | one quantile for all | one price for all |\n|---|---|---|\n",
             START_UPS.map(|start_up| start_up.to_string()).join(" / "),
         );
-        type Cost = fn(&Outcome) -> f64;
         let in_sum = format!("{COMPARED_AT} % more replicas in sum than the HPA alone");
         let in_hours = format!("replica-hours of {replica_hours:.3}");
         for (name, cost, of) in [
-            (in_sum, COMPARED_AT, (|one| one.spent) as Cost),
+            (
+                in_sum,
+                COMPARED_AT,
+                (|one| one.spent) as fn(&Outcome) -> f64,
+            ),
             (in_hours, replica_hours, |one| one.replica_hours),
         ] {
             let under = |outcomes: &[Outcome]| {
@@ -205,15 +208,14 @@ impl<'a> Series<'a> {
         let Some(&ceiling) = self.ceilings.get(minute) else {
             return;
         };
-        let at_price = |shared: &Option<SharedPrice>| {
-            let chosen = trade_offs.zip(*shared);
-            let chosen = chosen.and_then(|(own, shared)| own.at_price(shared.price));
+        let taken = |shared: &Option<SharedPrice>| {
+            let known = trade_offs.zip(*shared);
+            let chosen = known.and_then(|(own, shared)| own.at_price(shared.price));
             chosen.unwrap_or_else(|| self.model.quantile())
         };
-        let priced = prices.iter().map(at_price);
-        for (forecast, quantile) in
-            zip(&mut self.forecasts, QUANTILES.iter().copied().chain(priced))
-        {
+        let at_prices = prices.iter().map(taken);
+        let quantiles = QUANTILES.iter().copied().chain(at_prices);
+        for (forecast, quantile) in zip(&mut self.forecasts, quantiles) {
             let bounds = self.model.bounds(quantile);
             forecast.push(bounds.map(|bounds| Answer::from(bounds).limited(ceiling).bounds));
         }
