@@ -267,7 +267,7 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 /// # Source
 /// [`DemandBounds::replicas`]. Measured on the public traces at equal replica-hours (1.186 of a plain HPA's), start-up 2 / 5 /
 /// 10 minutes: 0.65 / 1.30 / 2.05 % of the minutes are short by the HPA's tolerance and a count for the whole need;
-/// 0.56 / 1.15 / 1.88 % by this rule with one bound, 0.50 / 0.98 / 1.41 % with both.
+/// 0.56 / 1.15 / 1.88 % by this rule with one bound, 0.50 / 0.98 / 1.40 % with both.
 ///
 /// ```
 /// use foretide_domain::Replicas;
