@@ -49,7 +49,7 @@ impl ColdStart {
 
     /// One row per length of history.
     pub(crate) fn table(&self) -> Result<String, Error> {
-        let mut text = String::from(
+        let mut text = format!(
             "\n**Cold start: every day that counts, each after so much history only; auto, q = {DEFAULT_QUANTILE}, S = 2**\n\n\
              | history | U of the HPA alone % | U % | RH | cut % |\n|---|---|---|---|---|\n",
         );
