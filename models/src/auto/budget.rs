@@ -179,8 +179,18 @@ impl TradeOffs {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     use super::*;
+
+    /// The same cases on every machine; a failure prints its values.
+    fn cases() -> ProptestConfig {
+        ProptestConfig {
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(20_261_126),
+            ..ProptestConfig::default()
+        }
+    }
 
     /// Up to five levels, in any order and with ties.
     fn any_series() -> impl Strategy<Value = TradeOffs> {
@@ -252,6 +262,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases())]
+
         #[test]
         fn the_budget_is_kept_if_the_cheapest_levels_are_within_it(
             series in some_series(),
