@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
-use crate::auto::TradeOffs;
+use crate::budget::TradeOffs;
 use crate::error::ForecastError;
 use crate::forecast::Forecast;
 use crate::series::{MAX_SLOTS, Series, slots};

@@ -2,6 +2,7 @@
 
 mod algorithm;
 pub mod auto;
+mod budget;
 pub mod calibrate;
 mod choose;
 mod config;
@@ -24,6 +25,7 @@ mod series;
 mod spectrum;
 
 pub use algorithm::Algorithm;
+pub use budget::{SharedPrice, TradeOff, TradeOffs};
 pub use config::ConfigError;
 pub use error::ForecastError;
 pub use forecast::{

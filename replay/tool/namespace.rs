@@ -4,9 +4,8 @@
 use std::fmt::{Error, Write as _};
 use std::iter::zip;
 
-use foretide_models::auto::{
-    OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel, SharedPrice, TradeOffs,
-};
+use foretide_models::auto::{OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel};
+use foretide_models::{SharedPrice, TradeOffs};
 use foretide_replay::{
     Answer, Bounds, Curve, Means, ReplayConfig, Rule, START_UPS, Score, Trace, Workload, ceilings,
     mean, run,

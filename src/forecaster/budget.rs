@@ -10,10 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use foretide_models::{
-    Algorithm,
-    auto::{SharedPrice, TradeOffs},
-};
+use foretide_models::{Algorithm, SharedPrice, TradeOffs};
 use jiff::SignedDuration;
 
 use super::series_key::SeriesKey;
@@ -117,7 +114,7 @@ impl Budgets {
 mod tests {
     use std::time::Duration;
 
-    use foretide_models::auto::TradeOff;
+    use foretide_models::TradeOff;
 
     use super::*;
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use foretide_domain::{forecast::Refused, lead_time::LeadTime};
-use foretide_models::{Forecast, Forecaster, auto::TradeOffs};
+use foretide_models::{Forecast, Forecaster, TradeOffs};
 use jiff::SignedDuration;
 use tokio::task::{AbortHandle, Id};
 

@@ -9,9 +9,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_domain::{forecast::Refused, proposal::Reason};
-use foretide_models::{
-    Algorithm, Forecast, ForecastError, Forecaster, Sample, Series, auto::TradeOffs,
-};
+use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series, TradeOffs};
 use jiff::{SignedDuration, Timestamp};
 
 use super::demand_history::LiveMinutes;

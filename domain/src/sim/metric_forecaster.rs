@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use foretide_models::{Forecast, Forecaster, Prediction, Series, auto::TradeOffs};
+use foretide_models::{Forecast, Forecaster, Prediction, Series, TradeOffs};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{MINUTE, RecordedMetric};

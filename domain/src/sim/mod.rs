@@ -19,7 +19,7 @@ mod pods;
 mod recording;
 mod score;
 
-use foretide_models::{Forecast, Forecaster, Prediction, auto::TradeOffs};
+use foretide_models::{Forecast, Forecaster, Prediction, TradeOffs};
 use jiff::{SignedDuration, Timestamp};
 
 pub use ahead::{Ahead, ExpectedMinute, ForecastAhead};

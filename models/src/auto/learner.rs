@@ -1,7 +1,6 @@
 //! [`Learner`]: what was learned on one scale. It has a model of each of the two windows that a count is held against,
 //! and what they share: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
 
-use super::budget::TradeOffs;
 use super::features::{Distances, FeatureContext};
 use super::margins::REFRESHED_EVERY;
 use super::path::{ForecastPath, PathModel};
@@ -9,6 +8,7 @@ use super::quantile_selector::QUANTILE_LEVELS;
 use super::service_level::Quantile;
 use super::view::{LookupCache, Scale, View, Window};
 use super::window_model::{PredictorState, WindowModel};
+use crate::budget::TradeOffs;
 use crate::forecast::{CEILING_RATIO, DemandBounds};
 
 /// Minutes of demand before anything is predicted.

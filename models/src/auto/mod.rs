@@ -14,7 +14,6 @@
 //! Features and constants are those of a study on 48 workload traces. `docs/forecasting-measured.md` shows the results
 //! of this code on the public ones among them, and how to reproduce them.
 
-mod budget;
 mod buffer;
 mod features;
 mod learner;
@@ -31,13 +30,13 @@ mod window_model;
 
 use jiff::SignedDuration;
 
-pub use self::budget::{SharedPrice, TradeOff, TradeOffs};
 use self::learner::LEAST_MINUTES;
 pub use self::online::{DecisionWindows, OnlineModel, OnlineSettings, SampleOrigin};
 use self::preprocess::Preprocessor;
 pub use self::quantile_selector::DEFAULT_QUANTILE;
 pub use self::service_level::ServiceLevel;
 use self::window_model::PredictorState;
+use crate::budget::TradeOffs;
 use crate::config::{ConfigError, require_grid};
 use crate::error::ForecastError;
 use crate::forecast::{Forecast, Note, Peak, Quality};

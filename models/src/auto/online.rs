@@ -4,7 +4,6 @@
 
 use jiff::SignedDuration;
 
-use super::budget::TradeOffs;
 use super::buffer::DemandBuffer;
 use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, Models, ScaleFit};
 use super::margins::REFRESHED_EVERY;
@@ -12,6 +11,7 @@ use super::path::{ForecastPath, PathModel};
 use super::service_level::{Quantile, ServiceLevel};
 use super::view::{LookupCache, Scale, View, Window};
 use super::window_model::{PredictorState, WindowModel};
+use crate::budget::TradeOffs;
 use crate::conformal;
 use crate::forecast::DemandBounds;
 use crate::grid::Grid;

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::budget::{TradeOff, TradeOffs};
+use crate::budget::{TradeOff, TradeOffs};
 use crate::forecast::{DemandBounds, KEPT_ABOVE};
 
 /// The default quantile.

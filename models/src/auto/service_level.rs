@@ -1,7 +1,7 @@
 //! How much of the demand to provide for, and the quantile that follows from it.
 
-use super::budget::TradeOffs;
 use super::quantile_selector::{DEFAULT_QUANTILE, Goal, PerLevel, QuantileSelector, ReplicaTiming};
+use crate::budget::TradeOffs;
 use crate::forecast::DemandBounds;
 use crate::grid::Grid;
 use crate::series::count;
@@ -24,7 +24,7 @@ pub enum ServiceLevel {
     /// The quantile at which another replica saves as much as it costs, at a price that many series share.
     Priced {
         /// The share of minutes that a replica must save to be worth asking for, as
-        /// [`SharedPrice`](super::SharedPrice) finds it and
+        /// [`SharedPrice`](crate::SharedPrice) finds it and
         /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, it is
         /// [`DEFAULT_QUANTILE`].
         price: Option<f64>,

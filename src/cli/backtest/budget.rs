@@ -7,7 +7,7 @@
 use std::{fmt::Write as _, ops::ControlFlow};
 
 use foretide_domain::sim::Run;
-use foretide_models::auto::{SharedPrice, TradeOffs};
+use foretide_models::{SharedPrice, TradeOffs};
 use serde_json::{Value, json};
 
 use super::{

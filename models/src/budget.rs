@@ -63,7 +63,7 @@ impl SharedPrice {
     /// - The order of the series does not matter, but for the last digits.
     ///
     /// ```
-    /// use foretide_models::auto::{SharedPrice, TradeOff, TradeOffs};
+    /// use foretide_models::{SharedPrice, TradeOff, TradeOffs};
     ///
     /// let level = |quantile, short, replicas| TradeOff { quantile, short, replicas };
     /// let steady = TradeOffs { levels: vec![level(0.5, 0.001, 10.0), level(0.9, 0.0, 12.0)], alone: 10.0 };
