@@ -129,7 +129,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
         }
     };
     world
-        .status("web", "a forecast of 42 requests a second", wanted(5, 42.0))
+        .status("web", "a forecast of 42 requests a second", wanted(4, 42.0))
         .await;
 
     // An edit takes effect while the controller runs.
@@ -138,7 +138,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
     let patch = json!({ "data": { "config.yaml": doubled } });
     edit(&config_maps, "adapter-config", patch).await;
     world
-        .status("web", "a forecast of twice as much", wanted(9, 84.0))
+        .status("web", "a forecast of twice as much", wanted(8, 84.0))
         .await;
     drop(controller);
     world.assert_nothing_forbidden();

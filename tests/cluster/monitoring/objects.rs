@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use foretide::{
+    api::validation::CostLimits,
     clock::Clock,
     config::Config,
     ports::{CredentialFiles, HistoryServer},
@@ -50,6 +51,8 @@ pub(super) const PANELS: &[(&str, &str)] = &[
     ("controller", "Credentials for Prometheus"),
     ("controller", "Refused forecasts"),
     ("controller", "Rejected samples"),
+    ("controller", "Cost of forecasts by budget"),
+    ("controller", "Price of a replica by budget"),
     ("workload", "Age of the oldest forecast"),
     ("workload", "Age of forecasts"),
     ("workload", "Forecast coverage"),
@@ -151,6 +154,7 @@ impl Scenario {
             listen: free_address(),
             prometheus: Some(server),
             namespaces: vec![NAMESPACE.to_owned()],
+            cost_limits: CostLimits::parse([format!("{NAMESPACE}=15")]).unwrap(),
             ..world.config()
         };
         let monitoring = Monitoring::start("none is needed on loopback").await;
@@ -175,8 +179,12 @@ impl Scenario {
 
     /// Creates the workloads and the autoscalers.
     async fn prepare(&self) {
-        let prediction = json!({ "quantile": 0.99 });
         for name in FORECAST {
+            // Without a quantile of its own it is in the budget of the namespace.
+            let prediction = match name {
+                "search" => json!({}),
+                _ => json!({ "quantile": 0.99 }),
+            };
             let today = if name == "rising" { "7100m" } else { "25" };
             self.demand(name, today);
             let spec =
