@@ -48,7 +48,6 @@ pub(super) const PANELS: &[(&str, &str)] = &[
     ("controller", "Duration of syncs"),
     ("controller", "Sync lag"),
     ("controller", "Writes"),
-    ("controller", "Panics"),
     ("controller", "Watch staleness"),
     ("controller", "Watch errors"),
     ("controller", "Clock skew"),

@@ -22,6 +22,7 @@ pub(super) const ALERTS: &[&str] = &[
 pub(super) const PANELS: &[(&str, &str)] = &[
     ("controller", "Duration of fleet syncs"),
     ("controller", "Members"),
+    ("controller", "Panics"),
     ("controller", "Member staleness"),
     ("controller", "Replicas by member"),
     ("workload", "Replicas by member"),

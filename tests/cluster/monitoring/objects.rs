@@ -326,7 +326,7 @@ impl Scenario {
         let kind = "effectivehorizontalpodautoscaler";
         // An increase needs a sample from before it.
         self.monitoring
-            .shows(&[("controller", "Panics")], &[])
+            .has_data("the panics", "foretide_sync_panics_total")
             .await;
         let panics = async {
             loop {
