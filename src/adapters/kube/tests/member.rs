@@ -33,7 +33,6 @@ fn options(namespaces: &[String]) -> Options<'_> {
         limits: Limits::default(),
         timeouts: WatchTimeouts::default(),
         gate: WriteGate::default(),
-        clock: Clock::system(),
     }
 }
 
@@ -94,7 +93,7 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, entries(&[]));
     member.stores.pods.replace(None, entries(pods));
     deployments.replace(None, entries(std::slice::from_ref(workload)));
-    let now = Contact::now();
+    let now = Clock::system().contact();
     member.role.nodes.contacted(None, now);
     member.role.quotas.contacted(None, now);
     member.stores.pods.contacted(None, now);
@@ -313,7 +312,7 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
 async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
-    let now = Contact::now();
+    let now = Clock::system().contact();
     member
         .role
         .nodes

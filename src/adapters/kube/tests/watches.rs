@@ -692,7 +692,7 @@ fn copies_are_stale_by_namespace() {
     assert_eq!(stale(Some("shop")), Some(Some(old.at())));
     assert_eq!(stale(Some("bank")), None);
     assert_eq!(stale(None), Some(Some(old.at())));
-    store.contacted(Some("shop"), Contact::now());
+    store.contacted(Some("shop"), Clock::system().contact());
     assert_eq!(stale(None), None);
 }
 
