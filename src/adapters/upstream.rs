@@ -223,6 +223,7 @@ mod tests {
         api_server::fake::{FakeServer, Reply},
         breaker,
     };
+    use crate::clock::Clock;
 
     fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
         UpstreamRequest {

@@ -484,8 +484,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_of_the_hub_is_no_silence_of_a_member() {
-        let probe = HealthProbe::new();
-        let answered = probe.state().answered;
+        let probe = HealthProbe::new(Clock::system());
+        let answered = probe.state().answered.clone();
         // Nothing of this process runs for an hour.
         tokio::time::advance(Duration::from_hours(1)).await;
         assert!(probe.silence_since(&answered) < SignedDuration::from_secs(10));

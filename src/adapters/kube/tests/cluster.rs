@@ -15,7 +15,7 @@ use crate::{
         Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent},
     },
-    clock::{Clock, Contact},
+    clock::Clock,
     leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };

@@ -93,10 +93,10 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, entries(&[]));
     member.stores.pods.replace(None, entries(pods));
     deployments.replace(None, entries(std::slice::from_ref(workload)));
-    let now = Clock::system().contact();
-    member.role.nodes.contacted(None, now);
-    member.role.quotas.contacted(None, now);
-    member.stores.pods.contacted(None, now);
+    let now = || Clock::system().contact();
+    member.role.nodes.contacted(None, now());
+    member.role.quotas.contacted(None, now());
+    member.stores.pods.contacted(None, now());
 }
 
 fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
@@ -312,15 +312,15 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
 async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
-    let now = Clock::system().contact();
+    let now = || Clock::system().contact();
     member
         .role
         .nodes
         .replace(None, entries(&[node("a", "64", "110")]));
     member.stores.pods.replace(None, entries(&[]));
-    member.role.nodes.contacted(None, now);
-    member.stores.pods.contacted(None, now);
-    member.role.quotas.contacted(None, now);
+    member.role.nodes.contacted(None, now());
+    member.stores.pods.contacted(None, now());
+    member.role.quotas.contacted(None, now());
     assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
 
     let shop = ["shop".to_owned()];

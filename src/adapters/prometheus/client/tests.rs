@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
 use super::*;
+use crate::machine::Machine;
 use crate::ports::{CredentialFiles, CustomHeader, Setting};
 
 const ONE: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"],[120,"2"]]}]}}"#;
