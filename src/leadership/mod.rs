@@ -49,7 +49,8 @@ pub struct Leadership {
     leader: Arc<RwLock<Option<String>>>,
     /// How many writes are in flight.
     writes: watch::Sender<usize>,
-    clock: Clock,
+    /// What tokens are judged by; absent without an election.
+    clock: Option<Clock>,
 }
 
 /// A write that is in flight. One that is dropped before its end may still arrive, so it counts for [`WRITE_TIME`].
@@ -79,7 +80,7 @@ impl Default for Leadership {
             right: Arc::new(RwLock::new(Right::Unlimited)),
             leader: Arc::default(),
             writes: watch::Sender::new(0),
-            clock: Clock::system(),
+            clock: None,
         }
     }
 }
@@ -92,7 +93,7 @@ impl Leadership {
             right: Arc::new(RwLock::new(Right::Elected(None))),
             leader: Arc::default(),
             writes: watch::Sender::new(0),
-            clock,
+            clock: Some(clock),
         }
     }
 
@@ -149,7 +150,8 @@ impl Leadership {
             Right::Unlimited => Some(Duration::MAX),
             Right::Elected(None) | Right::Closed => None,
             Right::Elected(Some(token)) => {
-                let left = token.valid_until.since(self.clock.monotonic());
+                let now = self.clock.as_ref()?.monotonic();
+                let left = token.valid_until.since(now);
                 (!left.is_zero()).then_some(left)
             }
         }
