@@ -373,7 +373,7 @@ fn objects(name: &str, mode: &str) -> [(Key, Value); 2] {
     [(key(DEPLOYMENTS), deployment), (key(EHPAS), ehpa)]
 }
 
-/// Ten minutes of two replicas, of which one is started again each minute; all requests.
+/// Six minutes of two replicas, of which one is started again each minute; all requests.
 async fn run(seed: u64) -> Vec<String> {
     let clock = || Clock::simulated(Timestamp::from_second(START).unwrap());
     let server = Arc::new(Server {
@@ -402,7 +402,7 @@ async fn run(seed: u64) -> Vec<String> {
             }
         });
     }
-    sleep(Duration::from_mins(10)).await;
+    sleep(Duration::from_mins(6)).await;
     let state = &mut *server.state();
     std::mem::take(&mut state.log)
 }
