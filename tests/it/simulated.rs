@@ -40,7 +40,7 @@ const DEPLOYMENTS: &str = "apis/apps/v1/deployments";
 /// The API server.
 struct Server {
     state: Mutex<State>,
-    changed: Notify,
+    moved: Notify,
     clock: Clock,
 }
 
@@ -148,19 +148,12 @@ impl Server {
         self.state().log.push(line);
     }
 
-    /// Stores an object, or deletes it if it is absent.
-    fn put(&self, key: Key, object: Option<Value>) -> Value {
+    /// Stores an object; returns it as it is stored.
+    fn put(&self, key: Key, mut object: Value) -> Value {
         let mut state = self.state();
         state.version += 1;
         let version = state.version;
-        let before = state.objects.remove(&key);
-        let kind = match (&before, &object) {
-            (None, _) => "ADDED",
-            (_, Some(_)) => "MODIFIED",
-            (_, None) => "DELETED",
-        };
-        let mut stored = object.clone().or(before).unwrap();
-        let metadata = &mut stored["metadata"];
+        let metadata = &mut object["metadata"];
         metadata["name"] = json!(key.2);
         metadata["namespace"] = json!(key.1);
         metadata["resourceVersion"] = json!(version.to_string());
@@ -169,14 +162,14 @@ impl Server {
             metadata["creationTimestamp"] = json!(self.clock.now());
             metadata["generation"] = json!(1);
         }
-        let event = json!({"type": kind, "object": stored});
-        state.changes.push((version, key.0.clone(), event));
-        if object.is_some() {
-            state.objects.insert(key, stored.clone());
-        }
+        let collection = key.0.clone();
+        let before = state.objects.insert(key, object.clone());
+        let kind = before.map_or("ADDED", |_| "MODIFIED");
+        let event = json!({"type": kind, "object": object});
+        state.changes.push((version, collection, event));
         drop(state);
-        self.changed.notify_waiters();
-        stored
+        self.moved.notify_waiters();
+        object
     }
 
     fn answer(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
@@ -206,12 +199,12 @@ impl Server {
                 if self.state().objects.contains_key(&key) {
                     return failed(409);
                 }
-                (201, self.put(key, Some(body)))
+                (201, self.put(key, body))
             }
             ("PUT", Some(stored))
                 if body["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"] =>
             {
-                (200, self.put(key, Some(body)))
+                (200, self.put(key, body))
             }
             ("PUT", Some(_)) => failed(409),
             ("PATCH", stored) => {
@@ -219,7 +212,7 @@ impl Server {
                 if !patch(&mut object, &body) {
                     return failed(422);
                 }
-                let stored = self.put(key, Some(object));
+                let stored = self.put(key, object);
                 let (metadata, replicas) = (&stored["metadata"], &stored["spec"]["replicas"]);
                 match subresource.as_deref() {
                     Some("scale") => (
@@ -231,7 +224,6 @@ impl Server {
                     _ => (200, stored),
                 }
             }
-            ("DELETE", Some(_)) => (200, self.put(key, None)),
             _ => failed(404),
         }
     }
@@ -258,7 +250,7 @@ impl Server {
     async fn next_change(&self, from: u64, of: &str, end: Timestamp) -> Option<(u64, Value)> {
         let clock = &self.clock;
         while clock.now() < end {
-            let changed = self.changed.notified();
+            let moved = self.moved.notified();
             let next = {
                 let state = self.state();
                 let mut changes = state.changes.iter();
@@ -271,7 +263,7 @@ impl Server {
             }
             tokio::select! {
                 biased;
-                () = changed => {}
+                () = moved => {}
                 () = clock.sleep(end.duration_since(clock.now())) => {}
             }
         }
@@ -286,11 +278,11 @@ fn patch(object: &mut Value, patch: &Value) -> bool {
         return true;
     };
     operations.iter().all(|operation| {
-        let (path, value) = (operation["path"].as_str().unwrap(), &operation["value"]);
+        let (field, value) = (operation["path"].as_str().unwrap(), &operation["value"]);
         if operation["op"] == "test" {
-            return object.pointer(path).unwrap_or(&Value::Null) == value;
+            return object.pointer(field).unwrap_or(&Value::Null) == value;
         }
-        let (parent, name) = path.rsplit_once('/').unwrap();
+        let (parent, name) = field.rsplit_once('/').unwrap();
         object.pointer_mut(parent).is_some_and(|parent| {
             parent[name.replace("~1", "/")] = value.clone();
             true
@@ -381,12 +373,12 @@ async fn run(seed: u64) -> Vec<String> {
             random: seed,
             ..State::default()
         }),
-        changed: Notify::new(),
+        moved: Notify::new(),
         clock: clock(),
     });
     for (name, mode) in [("web", "Delegated"), ("api", "Direct"), ("batch", "Direct")] {
         for (key, object) in objects(name, mode) {
-            server.put(key, Some(object));
+            server.put(key, object);
         }
     }
     let mut replicas = JoinSet::new();

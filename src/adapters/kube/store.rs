@@ -424,7 +424,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// Records that the copies of a scope are up to date.
-    pub(super) fn contacted(&self, scope: Option<&str>, contact: Contact) {
+    pub(super) fn contacted(&self, scope: Option<&str>, contact: &Contact) {
         let mut contacts = self.contacts();
         let contacts = self.scopes.iter().zip(&mut *contacts);
         let of_scope = contacts.filter(|(of, _)| of.as_deref() == scope);

@@ -205,7 +205,7 @@ impl<V: Stored> Watch<V> {
         };
         self.store.replace(self.scope.as_deref(), fresh);
         self.store.counts.relisted();
-        self.store.contacted(self.scope.as_deref(), started);
+        self.store.contacted(self.scope.as_deref(), &started);
         Ok(version)
     }
 
@@ -351,7 +351,7 @@ impl<V: Stored> Watch<V> {
     /// The copies are up to date.
     fn delivered(&self, outage: &mut Outage) {
         self.store
-            .contacted(self.scope.as_deref(), self.clock().contact());
+            .contacted(self.scope.as_deref(), &self.clock().contact());
         if outage.failures > 0 {
             tracing::info!(kind = self.store.resource.kind, "watch recovered");
         }

@@ -497,11 +497,11 @@ async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
     cluster
         .role
         .autoscalers
-        .contacted(None, Clock::system().contact());
+        .contacted(None, &Clock::system().contact());
     cluster
         .role
         .federated
-        .contacted(None, Clock::system().contact());
+        .contacted(None, &Clock::system().contact());
     assert_eq!(written().await, ["/status"; 2]);
 }
 

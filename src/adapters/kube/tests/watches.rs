@@ -350,12 +350,12 @@ fn a_scope_that_is_silent_does_not_hide_behind_one_that_is_not() {
         Contact::of(wall.unwrap(), reading)
     };
     assert_eq!(store.report().last_contact, None);
-    store.contacted(Some("shop"), at(100));
+    store.contacted(Some("shop"), &at(100));
     assert_eq!(store.report().last_contact, None, "bank was never heard");
     let started = at(40);
     assert_eq!(*store.report().silent_since(&started), started);
-    store.contacted(Some("bank"), at(110));
-    store.contacted(Some("shop"), at(200));
+    store.contacted(Some("bank"), &at(110));
+    store.contacted(Some("shop"), &at(200));
     assert_eq!(store.report().last_contact, Some(at(110)));
 }
 
@@ -635,7 +635,7 @@ async fn only_what_a_watch_delivers_shows_that_the_copies_are_up_to_date() {
         );
         // So that the next contact is seen.
         if contact.is_some() {
-            seen.contacted(None, Contact::ago(minute));
+            seen.contacted(None, &Contact::ago(minute));
         }
         match before {
             0 => list("10", "more", &[pod("a", 1)]),
@@ -692,12 +692,12 @@ fn copies_are_stale_by_namespace() {
     let stale = |namespace| store.stale(namespace, MAX_STALENESS).map(|copy| copy.since);
     assert_eq!(stale(Some("shop")), Some(None), "never listed");
     let old = Contact::ago(Duration::from_secs(61));
-    store.contacted(Some("shop"), old.clone());
-    store.contacted(Some("bank"), Contact::ago(Duration::from_secs(40)));
+    store.contacted(Some("shop"), &old);
+    store.contacted(Some("bank"), &Contact::ago(Duration::from_secs(40)));
     assert_eq!(stale(Some("shop")), Some(Some(old.at())));
     assert_eq!(stale(Some("bank")), None);
     assert_eq!(stale(None), Some(Some(old.at())));
-    store.contacted(Some("shop"), Clock::system().contact());
+    store.contacted(Some("shop"), &Clock::system().contact());
     assert_eq!(stale(None), None);
 }
 
