@@ -20,8 +20,8 @@ use super::request::RefreshRequest;
 use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
-    machine::Machine,
     error::chain,
+    machine::Machine,
     ports::{HistoryError, HistoryReader},
 };
 

@@ -10,7 +10,10 @@ use crate::forecaster::{
     request::tests::{part, request},
     slots::FairSlots,
 };
-use crate::{clock::Clock, ports::{HistoryQuery, Resolution}};
+use crate::{
+    clock::Clock,
+    ports::{HistoryQuery, Resolution},
+};
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -175,7 +178,9 @@ async fn refreshed_from(
         let live = LiveMinutes::default();
         let samples = values.map(|values| refresher.with_raw(&values, &histories, &live, now));
         let slot = slots.acquire(&refresher.namespace()).await;
-        let mut outcome = refresher.finish(samples, &Machine::system(), slot, now).await;
+        let mut outcome = refresher
+            .finish(samples, &Machine::system(), slot, now)
+            .await;
         refresher = outcome.refresher.take().unwrap();
         all.push(outcome);
     }
