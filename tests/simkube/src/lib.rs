@@ -1,0 +1,307 @@
+//! A model of the Kubernetes API server in memory and in virtual time, for tests. It knows Kubernetes, and nothing of
+//! Foretide.
+//!
+//! ```text
+//! Network ── link, faults ──► SimKube::answer ──► request ──► rights ──► serve, watch ──► store
+//!                                                                          │ kinds, patch, owners
+//! ```
+//!
+//! The time is given, chance comes only from a plan of faults, and nothing but watches and links waits. So the same
+//! requests in the same order have the same answers. What keeps it honest is [`contract`]: a script of requests whose
+//! answers `tests/cluster` compares with those of a real API server.
+
+pub mod contract;
+mod kinds;
+mod owners;
+mod patch;
+mod request;
+mod rights;
+mod serve;
+mod status;
+mod store;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Request, Response, header};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::Instant,
+};
+
+use request::{Call, Place, User};
+pub use rights::{Access, Grant};
+use serve::{State, Target};
+use status::Status;
+use watch::{Disturbance, Watch, line};
+
+/// The time that a server goes by.
+pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// What answers an aggregated API.
+pub type Backend = Arc<dyn Fn(Request<Vec<u8>>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+/// How long a watch lasts that does not say so.
+const WATCH: Duration = Duration::from_mins(30);
+
+/// An API server. Clones are the same server.
+#[derive(Clone)]
+pub struct SimKube(Arc<Server>);
+
+struct Server {
+    state: Mutex<State>,
+    moved: Notify,
+    now: Now,
+    /// User names, by token.
+    tokens: Mutex<BTreeMap<String, String>>,
+    /// By group and version, such as `metrics.k8s.io/v1beta1`.
+    aggregated: Mutex<BTreeMap<String, Backend>>,
+}
+
+impl fmt::Debug for SimKube {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimKube").finish_non_exhaustive()
+    }
+}
+
+impl SimKube {
+    /// A server with the namespaces of a new cluster. Servers with different numbers have no UID in common.
+    #[must_use]
+    pub fn new(number: u32, now: Now) -> Self {
+        Self(Arc::new(Server {
+            state: Mutex::new(State::new(number, now())),
+            moved: Notify::new(),
+            now,
+            tokens: Mutex::default(),
+            aggregated: Mutex::default(),
+        }))
+    }
+
+    /// Lets a token stand for a user, such as `system:serviceaccount:NAMESPACE:NAME`. Requests without a token are those
+    /// of an administrator.
+    pub fn add_token(&self, token: &str, user: &str) {
+        lock(&self.0.tokens).insert(token.to_owned(), user.to_owned());
+    }
+
+    /// Lets `backend` answer an API such as `metrics.k8s.io/v1beta1`, as soon as an `APIService` registers it.
+    pub fn aggregate(&self, api: &str, backend: Backend) {
+        lock(&self.0.aggregated).insert(api.to_owned(), backend);
+    }
+
+    /// Answers a request; the body of a watch ends with it.
+    pub async fn answer(&self, request: Request<Vec<u8>>) -> Response<Body> {
+        let answered = match self.route(&request) {
+            Ok(Routed::Backend(backend)) => return backend(request).await,
+            Ok(Routed::Here(user)) => self.answer_here(request, &user),
+            Err(status) => Err(status),
+        };
+        let (code, body) = answered.unwrap_or_else(|status| (status.code, json_body(&status.object())));
+        let mut response = Response::new(body);
+        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+        let mut header = |name, value: String| {
+            if let Ok(value) = value.parse() {
+                response.headers_mut().insert(name, value);
+            }
+        };
+        header(header::CONTENT_TYPE, "application/json".to_owned());
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new();
+        header(header::DATE, date.timestamp_to_rfc9110_string(&(self.0.now)()).unwrap_or_default());
+        response
+    }
+
+    /// Deletes what has no owner or namespace any more, as the controller manager does from time to time.
+    pub fn collect_garbage(&self) {
+        let now = (self.0.now)();
+        while self.state().collect_garbage(now) {}
+        self.0.moved.notify_waiters();
+    }
+
+    /// Forgets the history: watches and pages from before expire.
+    pub fn compact(&self) {
+        let mut state = self.state();
+        let now = state.store.revision();
+        state.store.compact(now);
+        drop(state);
+        self.0.moved.notify_waiters();
+    }
+
+    /// The objects of a collection such as `deployments.apps`, without a request.
+    #[must_use]
+    pub fn objects(&self, collection: &str) -> Vec<Arc<Value>> {
+        self.state().store.all(collection).map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// What RBAC has forbidden until now: who, and what.
+    #[must_use]
+    pub fn forbidden(&self) -> Vec<(String, Access)> {
+        self.state().ledger.forbidden.iter().cloned().collect()
+    }
+
+    /// What the roles with these names grant that nobody has used until now. A Role is named `namespace/name`.
+    #[must_use]
+    pub fn unused(&self, roles: &[&str]) -> Vec<Grant> {
+        let state = self.state();
+        let grants = roles.iter().flat_map(|role| {
+            let kind = if role.contains('/') { "roles" } else { "clusterroles" };
+            let role_object = state.store.get(&format!("{kind}.rbac.authorization.k8s.io"), role);
+            role_object.map(|object| rights::grants(role, object)).unwrap_or_default()
+        });
+        grants.filter(|grant| !state.ledger.used.contains(grant)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
+    }
+
+    /// The next change of any object.
+    fn moved(&self) -> Notified<'_> {
+        self.0.moved.notified()
+    }
+
+    /// Who sends a request, and what answers it.
+    fn route(&self, request: &Request<Vec<u8>>) -> Result<Routed, Status> {
+        let user = self.user(request)?;
+        let call = Call::new(request.clone());
+        let Some(place) = &call.place else {
+            return Ok(Routed::Here(user));
+        };
+        let mut state = self.state();
+        if place.group.is_empty() || !state.is_aggregated(place) {
+            return Ok(Routed::Here(user));
+        }
+        state.authorize(&user, Access::new(call.verb(), place, &place.name))?;
+        let backend = lock(&self.0.aggregated).get(&place.group_version()).cloned();
+        let unavailable = || Status::new(503, "ServiceUnavailable", "service unavailable");
+        backend.map(Routed::Backend).ok_or_else(unavailable)
+    }
+
+    fn user(&self, request: &Request<Vec<u8>>) -> Result<User, Status> {
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        if let Some(name) = header("impersonate-user") {
+            return Ok(User::named(name));
+        }
+        let Some(token) = header("authorization").and_then(|value| value.strip_prefix("Bearer ")) else {
+            return Ok(User::admin());
+        };
+        let tokens = lock(&self.0.tokens);
+        let user = tokens.get(token).map(|name| User::named(name));
+        user.ok_or_else(|| Status::new(401, "Unauthorized", "Unauthorized"))
+    }
+
+    fn answer_here(&self, request: Request<Vec<u8>>, user: &User) -> Result<(u16, Body), Status> {
+        let disturbance = request.extensions().get::<Disturbance>().copied().unwrap_or_default();
+        let call = Call::new(request);
+        let Some(place) = &call.place else {
+            return self.document(&call.path);
+        };
+        let mut state = self.state();
+        let target = state.target(place)?;
+        let selected = if place.name.is_empty() { call.selection()?.name().to_owned() } else { place.name.clone() };
+        state.authorize(user, Access::new(call.verb(), place, &selected))?;
+        if call.verb() == "watch" {
+            drop(state);
+            return Ok((200, self.watch(&call, &target, disturbance)?));
+        }
+        if call.path == "/apis/authentication.k8s.io/v1/tokenreviews" {
+            return Ok((201, json_body(&self.review_token(call.body()?))));
+        }
+        let answer = state.answer(&call, &target, user, (self.0.now)());
+        drop(state);
+        self.0.moved.notify_waiters();
+        answer.map(|(code, object)| (code, json_body(&object)))
+    }
+
+    /// A path that is no resource.
+    fn document(&self, path: &str) -> Result<(u16, Body), Status> {
+        match path {
+            "/readyz" | "/livez" | "/healthz" => return Ok((200, Body::from("ok"))),
+            "/version" => {
+                let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3"});
+                return Ok((200, json_body(&version)));
+            }
+            _ => {}
+        }
+        let state = self.state();
+        let document = state.kinds.discovery(path, &state.aggregated());
+        document.map(|document| (200, json_body(&document))).ok_or_else(Status::no_such_path)
+    }
+
+    fn watch(&self, call: &Call, target: &Target<'_>, disturbance: Disturbance) -> Result<Body, Status> {
+        let state = self.state();
+        let (selection, asked) = (call.selection()?, call.number("resourceVersion")?.unwrap_or_default());
+        let prefix = target.place.prefix();
+        let mut first = Vec::new();
+        if asked == 0 {
+            let all = state.store.all(&target.kind.collection());
+            let selected = all.filter(|(key, object)| key.starts_with(&prefix) && selection.matches(object));
+            first.extend(selected.map(|(_, object)| Arc::clone(object)));
+        } else if let Err(expired) = state.store.since(asked) {
+            let status = Status::expired(asked, expired.oldest);
+            return Ok(Body::from(line("ERROR", &status.object())));
+        }
+        let asked_time = call.number("timeoutSeconds")?.map_or(WATCH, Duration::from_secs);
+        let end = Instant::now() + disturbance.ends_after.unwrap_or(asked_time).min(asked_time);
+        let bookmarks = call.is("allowWatchBookmarks");
+        let watch = Watch {
+            server: self.clone(),
+            kind: Arc::clone(&target.kind),
+            prefix,
+            selection,
+            at: if asked == 0 { state.store.revision() } else { asked },
+            first,
+            end,
+            next_bookmark: bookmarks.then(|| Watch::bookmark_before(end)).flatten(),
+            lag: disturbance.lag,
+        };
+        Ok(Body::from_stream(watch.lines()))
+    }
+
+    fn review_token(&self, mut review: Value) -> Value {
+        let tokens = lock(&self.0.tokens);
+        let user = review["spec"]["token"].as_str().and_then(|token| tokens.get(token));
+        if let Some(fields) = review.as_object_mut() {
+            let status = user.map(|name| User::named(name)).map(|user| {
+                json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}})
+            });
+            fields.insert("status".to_owned(), status.unwrap_or_else(|| json!({"authenticated": false})));
+        }
+        review
+    }
+}
+
+/// What answers a request.
+enum Routed {
+    Here(User),
+    Backend(Backend),
+}
+
+impl State {
+    /// The APIs that other servers answer, as `group/version`.
+    fn aggregated(&self) -> Vec<String> {
+        let registrations = self.store.all("apiservices.apiregistration.k8s.io");
+        let apis = registrations.filter(|(_, service)| service["spec"]["service"].is_object());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        apis.map(|(_, service)| format!("{}/{}", text(&service["spec"]["group"]), text(&service["spec"]["version"])))
+            .collect()
+    }
+
+    fn is_aggregated(&self, place: &Place) -> bool {
+        self.aggregated().contains(&place.group_version())
+    }
+}
+
+fn json_body(object: &Value) -> Body {
+    Body::from(object.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,174 @@
+//! The `Status` objects by which the server refuses a request: code, reason, message and details as upstream's
+//! `apimachinery/pkg/api/errors` makes them.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// Which object, and the causes; empty if there are none.
+    pub(crate) details: Value,
+}
+
+impl Status {
+    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: json!({}),
+        }
+    }
+
+    /// One about an object of a kind.
+    fn about(code: u16, reason: &'static str, kind: &Kind, name: &str, message: String) -> Self {
+        let mut details = json!({"kind": kind.plural});
+        for (field, value) in [("name", name), ("group", &kind.group)] {
+            if !value.is_empty() {
+                details[field] = json!(value);
+            }
+        }
+        Self { details, ..Self::new(code, reason, message) }
+    }
+
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.collection());
+        Self::about(404, "NotFound", kind, name, message)
+    }
+
+    /// Of a path that no kind has.
+    pub(crate) fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message)
+    }
+
+    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.collection());
+        Self::about(409, "AlreadyExists", kind, name, message)
+    }
+
+    /// The object is not the one that the request is about, or has changed.
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let what = kind.collection();
+        let message = format!("Operation cannot be fulfilled on {what} \"{name}\": {why}");
+        Self::about(409, "Conflict", kind, name, message)
+    }
+
+    pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// Not allowed, whether or not the object exists.
+    pub(crate) fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let plural = resource.split('/').next().unwrap_or_default();
+        let mut what = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let mut details = json!({"kind": plural});
+        for (field, value) in [("name", name), ("group", group)] {
+            if !value.is_empty() {
+                details[field] = json!(value);
+            }
+        }
+        if !name.is_empty() {
+            what += &format!(" \"{name}\"");
+        }
+        Self { details, ..Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")) }
+    }
+
+    /// A revision that the server has not got to yet.
+    pub(crate) fn in_the_future(asked: u64, now: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {now}");
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        let details = json!({"causes": [cause], "retryAfterSeconds": 1});
+        Self { details, ..Self::new(504, "Timeout", message) }
+    }
+
+    /// A kind of patch that the server does not know.
+    pub(crate) fn unsupported(content_type: &str) -> Self {
+        let message = format!("the body of the request was in an unknown format: {content_type}");
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// A field has a value that it may not have.
+    pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, problem: &str) -> Self {
+        let what = if kind.group.is_empty() {
+            kind.kind.clone()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("{what} \"{name}\" is invalid: {field}: {problem}");
+        let mut status = Self::about(422, "Invalid", kind, name, message);
+        status.details["kind"] = json!(kind.kind);
+        let reason = if problem.starts_with("Required") { "FieldValueRequired" } else { "FieldValueInvalid" };
+        status.details["causes"] = json!([{"reason": reason, "message": problem, "field": field}]);
+        status
+    }
+
+    /// A JSON patch that cannot be applied.
+    pub(crate) fn unprocessable(problem: &str) -> Self {
+        let cause = json!({"reason": "UnexpectedServerResponse", "message": problem});
+        Self {
+            details: json!({"causes": [cause]}),
+            ..Self::new(
+                422,
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            )
+        }
+    }
+
+    /// Fields of a server-side apply that other managers own: the manager, and its fields.
+    pub(crate) fn owned_by_others(conflicts: &[(String, Vec<String>)]) -> Self {
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .flat_map(|(manager, fields)| fields.iter().map(move |field| (manager, field)))
+            .map(|(manager, field)| {
+                let message = format!("conflict with {manager}");
+                json!({"reason": "FieldManagerConflict", "message": message, "field": field})
+            })
+            .collect();
+        let is_single = causes.len() == 1;
+        let texts = conflicts.iter().map(|(manager, fields)| match &fields[..] {
+            [field] if is_single => format!("conflict with {manager}: {field}"),
+            fields => format!("conflicts with {manager}:\n- {}", fields.join("\n- ")),
+        });
+        let texts: Vec<String> = texts.collect();
+        let plural = if is_single { "" } else { "s" };
+        let message = format!(
+            "Apply failed with {} conflict{plural}: {}",
+            causes.len(),
+            texts.join("\n")
+        );
+        Self {
+            details: json!({"causes": causes}),
+            ..Self::new(409, "Conflict", message)
+        }
+    }
+
+    /// The history no longer reaches back to this revision.
+    pub(crate) fn expired(asked: u64, oldest: u64) -> Self {
+        let message = format!("too old resource version: {asked} ({oldest})");
+        Self::new(410, "Expired", message)
+    }
+
+    /// As the server sends it.
+    pub(crate) fn object(&self) -> Value {
+        let mut object = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if self.details.as_object().is_some_and(|details| !details.is_empty()) || self.code == 404 {
+            object["details"] = self.details.clone();
+        }
+        object
+    }
+}
