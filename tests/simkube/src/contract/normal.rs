@@ -1,0 +1,165 @@
+//! Answers without what differs between two servers that behave alike.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Exchange;
+
+/// The UIDs and versions that have appeared, in order.
+#[derive(Debug, Default)]
+pub(super) struct Normal {
+    uids: BTreeMap<String, usize>,
+    versions: BTreeMap<String, usize>,
+}
+
+/// Where two runs of the script differ: the request, and what each server answered.
+#[must_use]
+pub fn differences(ours: &[Exchange], theirs: &[Exchange]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        let mut paths = Vec::new();
+        if ours.code != theirs.code {
+            paths.push(format!("code: {} here, {} there", ours.code, theirs.code));
+        }
+        compare("", &ours.answer, &theirs.answer, &mut paths);
+        if !paths.is_empty() {
+            found.push(format!("{}\n    {}", ours.request, paths.join("\n    ")));
+        }
+    }
+    if ours.len() != theirs.len() {
+        found.push(format!("{} exchanges here, {} there", ours.len(), theirs.len()));
+    }
+    found
+}
+
+fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
+                compare(&format!("{path}.{key}"), a, b, found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (n, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{path}[{n}]"), a, b, found);
+            }
+        }
+        _ if ours == theirs => {}
+        _ => found.push(format!("{path}: {ours} here, {theirs} there")),
+    }
+}
+
+impl Normal {
+    /// The normalized answer.
+    pub(super) fn of(&mut self, answer: &Value) -> Value {
+        match answer {
+            Value::Object(fields) => {
+                let is_list = fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+                let is_bookmark = fields.get("type").is_some_and(|kind| kind == "BOOKMARK");
+                let normal = fields.iter().map(|(name, value)| {
+                    let value = match (&**name, value) {
+                        ("metadata", metadata) if is_list => self.list_metadata(metadata),
+                        ("object", object) if is_bookmark => json!(object["kind"]),
+                        ("metadata", metadata) => self.metadata(metadata),
+                        (_, value) => self.of(value),
+                    };
+                    (name.clone(), value)
+                });
+                Value::Object(normal.collect())
+            }
+            Value::Array(items) => items.iter().map(|item| self.of(item)).collect(),
+            Value::String(text) => json!(self.text(text)),
+            other => other.clone(),
+        }
+    }
+
+    /// The version of a list is that of the last write to anything.
+    fn list_metadata(&mut self, metadata: &Value) -> Value {
+        let mut normal = metadata.clone();
+        for field in ["resourceVersion", "continue"] {
+            if normal[field].is_string() {
+                normal[field] = json!("some");
+            }
+        }
+        normal.as_object_mut().map(|fields| fields.retain(|_, value| !value.is_null()));
+        normal
+    }
+
+    fn metadata(&mut self, metadata: &Value) -> Value {
+        let Value::Object(fields) = metadata else {
+            return self.of(metadata);
+        };
+        let generated = fields.get("generateName").and_then(Value::as_str);
+        let normal = fields.iter().map(|(name, value)| {
+            let value = match (&**name, value) {
+                ("resourceVersion", Value::String(version)) => json!(order("version", &mut self.versions, version)),
+                ("creationTimestamp" | "deletionTimestamp", Value::String(_)) => json!("time"),
+                ("name", Value::String(_)) if generated.is_some() => json!("generated"),
+                ("managedFields", Value::Array(entries)) => owners(entries),
+                (_, value) => self.of(value),
+            };
+            (name.clone(), value)
+        });
+        Value::Object(normal.collect())
+    }
+
+    /// A text in which UIDs, times and revisions are replaced, word by word.
+    fn text(&mut self, text: &str) -> String {
+        let words = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | ':'));
+        let words = words.map(|word| {
+            let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            let end = &word[bare.len()..];
+            if is_uid(bare) {
+                order("uid", &mut self.uids, bare) + end
+            } else if text.len() > bare.len() + 12 && bare.parse::<Timestamp>().is_ok() {
+                format!("time{end}")
+            } else if bare.len() >= 3 && bare.chars().all(|c| c.is_ascii_digit()) && text.contains("version") {
+                format!("N{end}")
+            } else {
+                word.to_owned()
+            }
+        });
+        words.collect()
+    }
+}
+
+/// A word for a value that says only which others it equals.
+fn order(word: &str, known: &mut BTreeMap<String, usize>, value: &str) -> String {
+    let next = known.len() + 1;
+    format!("{word}-{}", known.entry(value.to_owned()).or_insert(next))
+}
+
+fn is_uid(word: &str) -> bool {
+    word.len() == 36 && word.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+}
+
+/// Who owns which leaves, in an order of their own.
+fn owners(entries: &[Value]) -> Value {
+    let mut owners: Vec<Value> = entries
+        .iter()
+        .map(|entry| {
+            let mut paths = Vec::new();
+            leaves(&entry["fieldsV1"], "", &mut paths);
+            let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+            json!([text("manager"), text("operation"), text("subresource"), text("apiVersion"), paths])
+        })
+        .collect();
+    owners.sort_by_key(Value::to_string);
+    Value::Array(owners)
+}
+
+fn leaves(tree: &Value, path: &str, paths: &mut Vec<String>) {
+    let children = tree.as_object().into_iter().flatten().filter(|(element, _)| *element != ".");
+    let mut is_leaf = true;
+    for (element, child) in children {
+        is_leaf = false;
+        leaves(child, &format!("{path} {element}"), paths);
+    }
+    if is_leaf {
+        paths.push(path.trim_start().to_owned());
+    }
+}
