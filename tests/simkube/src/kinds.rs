@@ -107,6 +107,15 @@ impl Kind {
         }
     }
 
+    /// The kind with its group, such as `Deployment.apps`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
+    }
+
     /// Gives an object the fields that it lacks.
     pub(crate) fn set_defaults(&self, object: &mut Value) {
         fill(object, &self.defaults.0);
@@ -179,7 +188,7 @@ impl Kind {
                 "kind": kind, "verbs": verbs,
             })
         };
-        let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+        let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"];
         let all = if self.has(Review) { &verbs[..1] } else { &verbs[..] };
         let mut entries = vec![entry("", &self.kind, all)];
         entries[0]["singularName"] = json!(self.kind.to_lowercase());
@@ -209,6 +218,11 @@ impl Kinds {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
         let matches = |kind: &&Arc<Kind>| kind.group == group && kind.version == version && kind.plural == plural;
         self.0.iter().find(matches).cloned()
+    }
+
+    /// Whether any kind is in this group.
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.0.iter().any(|kind| kind.group == group)
     }
 
     /// The kind of a collection, such as `deployments.apps`.

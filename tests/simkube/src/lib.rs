@@ -11,7 +11,9 @@
 //! answers `tests/cluster` compares with those of a real API server.
 
 pub mod contract;
+pub mod faults;
 mod kinds;
+pub mod network;
 mod owners;
 mod patch;
 mod request;
@@ -203,9 +205,9 @@ impl SimKube {
             return self.document(&call.path);
         };
         let mut state = self.state();
-        let target = state.target(place)?;
         let selected = if place.name.is_empty() { call.selection()?.name().to_owned() } else { place.name.clone() };
         state.authorize(user, Access::new(call.verb(), place, &selected))?;
+        let target = state.target(place)?;
         if call.verb() == "watch" {
             drop(state);
             return Ok((200, self.watch(&call, &target, disturbance)?));
@@ -231,7 +233,7 @@ impl SimKube {
         }
         let state = self.state();
         let document = state.kinds.discovery(path, &state.aggregated());
-        document.map(|document| (200, json_body(&document))).ok_or_else(Status::no_such_path)
+        document.map(|document| (200, json_body(&document))).ok_or_else(Status::no_such_page)
     }
 
     fn watch(&self, call: &Call, target: &Target<'_>, disturbance: Disturbance) -> Result<Body, Status> {
@@ -299,7 +301,7 @@ impl State {
 }
 
 fn json_body(object: &Value) -> Body {
-    Body::from(object.to_string())
+    Body::from(object.as_str().map_or_else(|| object.to_string(), str::to_owned))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

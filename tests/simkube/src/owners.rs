@@ -139,6 +139,8 @@ fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
 fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
     let is_unowned = match &path[..] {
         [field] => matches!(&**field, "f:apiVersion" | "f:kind"),
+        // The finalizers of a namespace are in its spec, and the server's.
+        [spec, field] if spec == "f:spec" => field == "f:finalizers",
         [metadata, field] => metadata == "f:metadata" && UNOWNED.contains(&&**field),
         _ => false,
     };

@@ -49,15 +49,12 @@ fn apply(target: &mut Value, op: &str, path: &str, value: &Value) -> Result<(), 
     let (parent, last) = path.rsplit_once('/').unwrap_or_default();
     let last = last.replace("~1", "/").replace("~0", "~");
     let no_parent = || missing(&format!("path: \"{path}\": missing value"));
-    let no_key = || match op {
-        "remove" => format!("remove operation does not apply: doc is missing key: {path}: missing value"),
-        _ => missing(&format!("key: {path}: missing value")),
-    };
+    let no_key = || missing(&format!("key: {path}: missing value"));
     match target.pointer_mut(parent).ok_or_else(no_parent)? {
         Value::Object(fields) => match op {
-            "add" => drop(fields.insert(last, value.clone())),
-            "replace" => *fields.get_mut(&last).ok_or_else(no_key)? = value.clone(),
-            "remove" => drop(fields.remove(&last).ok_or_else(|| format!("unable to remove nonexistent key: {last}: missing value"))?),
+            // The library replaces what is not there as well.
+            "add" | "replace" => drop(fields.insert(last, value.clone())),
+            "remove" => drop(fields.remove(&last).ok_or_else(no_key)?),
             other => return Err(format!("unexpected kind: {other}")),
         },
         Value::Array(items) => {

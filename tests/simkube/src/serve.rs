@@ -75,6 +75,9 @@ impl State {
     /// The kind that a place names.
     pub(crate) fn target<'a>(&self, place: &'a Place) -> Result<Target<'a>, Status> {
         let kind = self.kinds.find(&place.group, &place.version, &place.plural);
+        if !self.kinds.has_group(&place.group) {
+            return Err(Status::no_such_page());
+        }
         let kind = kind.ok_or_else(Status::no_such_path)?;
         let is_served = place.subresource.is_empty() || kind.has_subresource(&place.subresource);
         if is_served && (kind.is_namespaced || place.namespace.is_empty()) {
@@ -134,22 +137,19 @@ impl State {
         let now = self.store.revision();
         let exact = call.parameter("resourceVersionMatch") == Some("Exact");
         let asked = call.number("resourceVersion")?.unwrap_or_default();
-        if asked > now {
-            return Err(Status::in_the_future(asked, now));
-        }
         let (revision, start) = match call.parameter("continue") {
             Some(token) => read_token(token)?,
             None => (if exact { asked } else { now }, String::new()),
         };
-        let all = self.objects_at(kind, revision)?;
         let prefix = target.place.prefix();
-        let mut selected = all.into_iter().filter(|(key, object)| {
-            *key > start && key.starts_with(&prefix) && selection.matches(object)
-        });
         let limit = call.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+        let all = self.objects_at(kind, revision)?.into_iter();
+        let mut left = all.filter(|(key, _)| *key > start && key.starts_with(&prefix));
+        let selected = left.by_ref().filter(|(_, object)| selection.matches(object));
         let page: Vec<(String, Arc<Value>)> =
-            selected.by_ref().take(usize::try_from(limit).unwrap_or(usize::MAX)).collect();
-        let left = selected.count();
+            selected.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect();
+        // Whether they are selected shows only the next page.
+        let left = left.count();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some((last, _)) = page.last().filter(|_| left > 0) {
             metadata["continue"] = json!(STANDARD.encode(json!({"rv": revision, "start": last}).to_string()));
@@ -188,8 +188,9 @@ impl State {
         object["metadata"]["name"] = json!(name);
         let place = Place { name: name.clone(), ..(*place).clone() };
         let target = Target { kind: Arc::clone(kind), place: &place };
-        if self.store.get(&kind.collection(), &place.key()).is_some() {
-            return Err(Status::already_exists(kind, &name));
+        if let Some(other) = self.store.get(&kind.collection(), &place.key()) {
+            let is_leaving = !other["metadata"]["deletionTimestamp"].is_null();
+            return Err(Status::already_exists(kind, &name, is_leaving));
         }
         remove(&mut object["metadata"], "managedFields");
         target.complete(&mut object);
@@ -267,7 +268,7 @@ impl State {
             _ if call.method == Method::PUT => wanted = body,
             "application/merge-patch+json" => patch::merge(&mut wanted, &body),
             "application/json-patch+json" => {
-                patch::apply_operations(&mut wanted, &body).map_err(|problem| Status::unprocessable(&problem))?;
+                patch::apply_operations(&mut wanted, &body).map_err(|_| Status::unprocessable())?;
             }
             "application/apply-patch+yaml" => {
                 let mut config = body;
@@ -279,7 +280,7 @@ impl State {
                     wanted["metadata"][field] = config["metadata"][field].clone();
                 }
             }
-            other => return Err(Status::unsupported(other)),
+            _ => return Err(Status::unsupported()),
         }
         target.check_body(&mut wanted)?;
         self.check_preconditions(call, target, &live, &wanted)?;
@@ -324,9 +325,12 @@ impl State {
         }
         let (uid, version) = (text(wanted, "uid"), text(wanted, "resourceVersion"));
         if !uid.is_empty() && uid != text(live, "uid") {
+            if call.method == Method::PATCH {
+                return Err(Status::immutable_uid(kind, &place.name, &uid));
+            }
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                text(live, "uid")
+                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                kind.plural, place.key(), text(live, "uid")
             );
             return Err(Status::conflict(kind, &place.name, &why));
         }
@@ -376,12 +380,12 @@ impl State {
             let (wanted, found) = (&options["preconditions"][field], &live["metadata"][field]);
             if !wanted.is_null() && wanted != found {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                let (wanted, found) = (text(wanted), text(found));
-                let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-                return Err(Status::conflict(kind, &place.name, &why));
+                return Err(Status::not_as_expected(kind, &place.name, what, &text(wanted), &text(found)));
             }
         }
-        if call.is_dry_run() {
+        // Options in a body are all that counts.
+        let is_dry_run = if options.is_null() { call.is_dry_run() } else { options["dryRun"][0] == "All" };
+        if is_dry_run {
             return Ok((200, deleted(kind, &live)));
         }
         let asked = options["gracePeriodSeconds"].as_i64().or(call.number("gracePeriodSeconds")?.and_then(|n| n.try_into().ok()));
@@ -606,6 +610,9 @@ impl Target<'_> {
             };
             metadata.retain(|_, value| !is_empty(value));
         }
+        if !kind.is_custom && object["data"].as_object().is_some_and(Map::is_empty) {
+            remove(object, "data");
+        }
         if kind.kind == "Secret" {
             encode_texts(object);
         }
@@ -666,7 +673,9 @@ fn check_fields(kind: &Kind, selection: &Selection) -> Result<(), Status> {
             || (kind.kind == "Pod" && matches!(path, "spec.nodeName" | "status.phase"))
     };
     match selection.field_paths().find(|path| !is_known(path)) {
-        Some(path) => Err(Status::bad_request(format!("field label not supported: {path}"))),
+        Some(path) => Err(Status::bad_request(format!(
+            "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ))),
         None => Ok(()),
     }
 }

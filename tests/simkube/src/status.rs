@@ -41,14 +41,20 @@ impl Status {
         Self::about(404, "NotFound", kind, name, message)
     }
 
+    /// Of a path that no API has: a text.
+    pub(crate) fn no_such_page() -> Self {
+        Self::new(404, "", "404 page not found")
+    }
+
     /// Of a path that no kind has.
     pub(crate) fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(404, "NotFound", message)
     }
 
-    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} \"{name}\" already exists", kind.collection());
+    pub(crate) fn already_exists(kind: &Kind, name: &str, is_leaving: bool) -> Self {
+        let leaving = if is_leaving { "object is being deleted: " } else { "" };
+        let message = format!("{leaving}{} \"{name}\" already exists", kind.collection());
         Self::about(409, "AlreadyExists", kind, name, message)
     }
 
@@ -80,18 +86,9 @@ impl Status {
         Self { details, ..Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")) }
     }
 
-    /// A revision that the server has not got to yet.
-    pub(crate) fn in_the_future(asked: u64, now: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {now}");
-        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
-        let details = json!({"causes": [cause], "retryAfterSeconds": 1});
-        Self { details, ..Self::new(504, "Timeout", message) }
-    }
-
     /// A kind of patch that the server does not know.
-    pub(crate) fn unsupported(content_type: &str) -> Self {
-        let message = format!("the body of the request was in an unknown format: {content_type}");
-        Self::new(415, "UnsupportedMediaType", message)
+    pub(crate) fn unsupported() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -100,12 +97,7 @@ impl Status {
 
     /// A field has a value that it may not have.
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, problem: &str) -> Self {
-        let what = if kind.group.is_empty() {
-            kind.kind.clone()
-        } else {
-            format!("{}.{}", kind.kind, kind.group)
-        };
-        let message = format!("{what} \"{name}\" is invalid: {field}: {problem}");
+        let message = format!("{} \"{name}\" is invalid: {field}: {problem}", kind.qualified());
         let mut status = Self::about(422, "Invalid", kind, name, message);
         status.details["kind"] = json!(kind.kind);
         let reason = if problem.starts_with("Required") { "FieldValueRequired" } else { "FieldValueInvalid" };
@@ -114,16 +106,32 @@ impl Status {
     }
 
     /// A JSON patch that cannot be applied.
-    pub(crate) fn unprocessable(problem: &str) -> Self {
-        let cause = json!({"reason": "UnexpectedServerResponse", "message": problem});
-        Self {
-            details: json!({"causes": [cause]}),
-            ..Self::new(
-                422,
-                "Invalid",
-                "the server rejected our request due to an error in our request",
-            )
-        }
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(422, "Invalid", message)
+    }
+
+    /// A patch would change the UID.
+    pub(crate) fn immutable_uid(kind: &Kind, name: &str, uid: &str) -> Self {
+        let problem = format!("Invalid value: \"{uid}\": field is immutable");
+        let mut status = Self::invalid(kind, name, "metadata.uid", &problem);
+        // Two rules find it.
+        let cause = status.details["causes"][0].clone();
+        status.details["causes"] = json!([cause, cause]);
+        status
+    }
+
+    /// A deletion is of another object, or of another version of it.
+    pub(crate) fn not_as_expected(kind: &Kind, name: &str, field: &str, wanted: &str, found: &str) -> Self {
+        let rest = if field == "UID" { "deleted and then recreated" } else { "modified" };
+        let why = format!(
+            "the {field} in the precondition ({wanted}) does not match the {field} in record ({found}). The object might have been {rest}"
+        );
+        let (plural, what) = (kind.collection(), kind.qualified());
+        let mut status = Self::conflict(kind, name, &why);
+        status.message = status.message.replacen(&plural, &what, 1);
+        status.details["kind"] = json!(kind.kind);
+        status
     }
 
     /// Fields of a server-side apply that other managers own: the manager, and its fields.
@@ -162,11 +170,14 @@ impl Status {
 
     /// As the server sends it.
     pub(crate) fn object(&self) -> Value {
+        if self.code == 404 && self.reason.is_empty() {
+            return json!(self.message);
+        }
         let mut object = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if self.details.as_object().is_some_and(|details| !details.is_empty()) || self.code == 404 {
+        if self.details.as_object().is_some_and(|details| !details.is_empty()) || matches!(self.code, 404 | 415 | 422) {
             object["details"] = self.details.clone();
         }
         object

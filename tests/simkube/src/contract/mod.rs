@@ -2,8 +2,8 @@
 //! alike. Every verb, subresource, patch, precondition and selector that Foretide uses, or that its world needs, is in
 //! it.
 //!
-//! What may differ is replaced before answers are compared: UIDs and resource versions by the order in which they first
-//! appear, so that it still shows which of them are equal, and times by a word.
+//! What may differ is replaced before answers are compared: UIDs and resource versions by the object that they are
+//! of and their order, so that it still shows which of them are equal, and times by a word.
 
 mod normal;
 mod script;
@@ -20,7 +20,9 @@ use normal::Normal;
 pub trait Peer {
     /// Sends a request; returns the code and the whole body of the answer.
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = (u16, String)> + Send;
-    /// Lets the controller manager collect garbage.
+    /// Starts the controller manager.
+    fn start_controllers(&self) -> impl Future<Output = ()> + Send;
+    /// Lets controllers work for a moment.
     fn settle(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -66,6 +68,20 @@ impl<P: Peer> Script<'_, P> {
         let answer = self.get(path, code).await;
         if let Some(last) = self.exchanges.last_mut() {
             last.answer = part(&answer);
+        }
+    }
+
+    /// Compares only these fields of the last answer.
+    fn only(&mut self, fields: &[&str]) {
+        if let Some(last) = self.exchanges.last_mut() {
+            last.answer = fields.iter().map(|field| last.answer[*field].clone()).collect();
+        }
+    }
+
+    /// Gives the last request a name; it contains what differs.
+    fn named(&mut self, name: &str) {
+        if let Some(last) = self.exchanges.last_mut() {
+            name.clone_into(&mut last.request);
         }
     }
 
@@ -162,6 +178,8 @@ mod tests {
             let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
             (code, String::from_utf8(body.to_vec()).unwrap())
         }
+
+        async fn start_controllers(&self) {}
 
         async fn settle(&self) {
             self.collect_garbage();

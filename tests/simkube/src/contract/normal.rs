@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::Exchange;
 
-/// The UIDs and versions that have appeared, in order.
+/// The UIDs and versions that have appeared: words that say whose they are, and which of them.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
-    uids: BTreeMap<String, usize>,
-    versions: BTreeMap<String, usize>,
+    uids: BTreeMap<String, String>,
+    versions: BTreeMap<String, String>,
 }
 
 /// Where two runs of the script differ: the request, and what each server answered.
@@ -93,13 +93,21 @@ impl Normal {
         let Value::Object(fields) = metadata else {
             return self.of(metadata);
         };
-        let generated = fields.get("generateName").and_then(Value::as_str);
+        let text = |field: &str| fields.get(field).and_then(Value::as_str);
+        let generated = text("generateName");
+        let name = generated.or(text("name")).unwrap_or_default();
+        if let Some(uid) = text("uid") {
+            let uid = word(&format!("{name}#"), &mut self.uids, uid);
+            if let Some(version) = text("resourceVersion") {
+                word(&format!("{uid}@"), &mut self.versions, version);
+            }
+        }
         let normal = fields.iter().map(|(name, value)| {
             let value = match (&**name, value) {
-                ("resourceVersion", Value::String(version)) => json!(order("version", &mut self.versions, version)),
+                ("resourceVersion", Value::String(version)) => json!(self.versions.get(version)),
                 ("creationTimestamp" | "deletionTimestamp", Value::String(_)) => json!("time"),
                 ("name", Value::String(_)) if generated.is_some() => json!("generated"),
-                ("managedFields", Value::Array(entries)) => owners(entries),
+                ("managedFields", Value::Array(entries)) => self.of(&owners(entries)),
                 (_, value) => self.of(value),
             };
             (name.clone(), value)
@@ -113,8 +121,8 @@ impl Normal {
         let words = words.map(|word| {
             let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
             let end = &word[bare.len()..];
-            if is_uid(bare) {
-                order("uid", &mut self.uids, bare) + end
+            if let Some(known) = self.uids.get(bare) {
+                format!("{known}{end}")
             } else if text.len() > bare.len() + 12 && bare.parse::<Timestamp>().is_ok() {
                 format!("time{end}")
             } else if bare.len() >= 3 && bare.chars().all(|c| c.is_ascii_digit()) && text.contains("version") {
@@ -127,14 +135,10 @@ impl Normal {
     }
 }
 
-/// A word for a value that says only which others it equals.
-fn order(word: &str, known: &mut BTreeMap<String, usize>, value: &str) -> String {
-    let next = known.len() + 1;
-    format!("{word}-{}", known.entry(value.to_owned()).or_insert(next))
-}
-
-fn is_uid(word: &str) -> bool {
-    word.len() == 36 && word.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+/// The word for a value: the prefix, and a number among the values with that prefix.
+fn word(prefix: &str, known: &mut BTreeMap<String, String>, value: &str) -> String {
+    let next = known.values().filter(|word| word.starts_with(prefix)).count() + 1;
+    known.entry(value.to_owned()).or_insert_with(|| format!("{prefix}{next}")).clone()
 }
 
 /// Who owns which leaves, in an order of their own.
