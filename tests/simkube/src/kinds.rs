@@ -358,7 +358,8 @@ static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
     json!({
         "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
         "Node": {"spec": {}, "status": {}},
-        "Pod": {"spec": pod, "status": {"phase": "Pending", "qosClass": "BestEffort"}},
+        "Pod": {"spec": pod, "status": {"phase": "Pending"}},
+        "Event": {"deprecatedSource": {}},
         "ResourceQuota": {"status": {}},
         "Secret": {"type": "Opaque"},
         "Deployment": {

@@ -232,8 +232,15 @@ impl SimKube {
             _ => {}
         }
         let state = self.state();
-        let document = state.kinds.discovery(path, &state.aggregated());
-        document.map(|document| (200, json_body(&document))).ok_or_else(Status::no_such_page)
+        if let Some(document) = state.kinds.discovery(path, &state.aggregated()) {
+            return Ok((200, json_body(&document)));
+        }
+        let mut parts = path.split('/').skip(1);
+        let group = parts.next().filter(|root| *root == "apis").and(parts.next());
+        Err(match group {
+            Some(group) if state.kinds.has_group(group) => Status::no_such_path(),
+            _ => Status::no_such_page(),
+        })
     }
 
     fn watch(&self, call: &Call, target: &Target<'_>, disturbance: Disturbance) -> Result<Body, Status> {

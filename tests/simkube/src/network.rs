@@ -395,3 +395,158 @@ impl AsyncWrite for Socket {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use jiff::Timestamp;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    fn network(plan: Plan) -> (Network, SimKube) {
+        let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let network = Network::new(Handle::current(), plan);
+        network.add("hub", server.clone());
+        (network, server)
+    }
+
+    /// Sends one request over a connection of its own; returns the whole answer.
+    async fn send(network: &Network, line: &str, body: &str) -> io::Result<String> {
+        let mut socket = network.dial("a", "hub").await?;
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        socket.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn create(network: &Network, name: &str) -> io::Result<String> {
+        let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
+        send(network, &format!("POST {MAPS}"), &body).await
+    }
+
+    fn names(server: &SimKube) -> Vec<String> {
+        let maps = server.objects("configmaps").into_iter();
+        maps.filter_map(|map| Some(map["metadata"]["name"].as_str()?.to_owned())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_takes_the_latency_of_its_link() {
+        let (network, server) = network(Plan::default());
+        network.set("a", "hub", Way::Open(Duration::from_millis(10)));
+        let started = Instant::now();
+        let answer = create(&network, "one").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("date: Thu, 01 Jan 1970 00:00:00 GMT"), "{answer}");
+        assert!((40..80).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+        assert_eq!(names(&server), ["one"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_blocked_link_delivers_when_it_opens() {
+        let (network, server) = network(Plan::default());
+        network.set("a", "hub", Way::Blocked);
+        let mut answer = std::pin::pin!(create(&network, "one"));
+        assert!(timeout(Duration::from_hours(1), &mut answer).await.is_err());
+        assert!(names(&server).is_empty());
+        network.set("a", "hub", Way::Open(Duration::ZERO));
+        assert!(answer.await.unwrap().contains("201"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranded_connection_is_silent_and_another_one_works() {
+        let (network, _server) = network(Plan::default());
+        let watch = format!("GET {MAPS}?watch=true&timeoutSeconds=9");
+        let mut stranded = std::pin::pin!(send(&network, &watch, ""));
+        assert!(timeout(Duration::from_secs(1), &mut stranded).await.is_err());
+        network.strand("a", "hub");
+        assert!(create(&network, "one").await.unwrap().contains("201"));
+        assert!(timeout(Duration::from_hours(1), stranded).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_is_an_error_and_not_an_end() {
+        let (network, _server) = network(Plan::default());
+        let watch = format!("GET {MAPS}?watch=true&timeoutSeconds=9");
+        let mut watch = std::pin::pin!(send(&network, &watch, ""));
+        assert!(timeout(Duration::from_secs(1), &mut watch).await.is_err());
+        network.reset("a", "hub");
+        assert_eq!(watch.await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        network.set("a", "hub", Way::Refused);
+        assert_eq!(create(&network, "one").await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let nowhere = network.dial("a", "other").now_or_never().unwrap();
+        assert_eq!(nowhere.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_outlives_its_client() {
+        let (network, server) = network(Plan::default());
+        let mut socket = network.dial("a", "hub").await.unwrap();
+        let body = "{\"metadata\":{\"name\":\"one\"}}";
+        let request = format!("POST {MAPS} HTTP/1.1\r\nHost: hub\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        socket.write_all(request.as_bytes()).await.unwrap();
+        drop(socket);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(names(&server), ["one"]);
+    }
+
+    /// Each fault has its effect: whether the object is there, and what the client sees.
+    #[tokio::test(start_paused = true)]
+    async fn faults_take_effect_or_do_not() {
+        let (network, server) = network(Plan::new(3, 1_000));
+        for n in 0..60 {
+            let name = format!("n{n:02}");
+            let answer = timeout(Duration::from_mins(1), create(&network, &name)).await;
+            let (_, fault) = network.plan().happened().last().unwrap().clone();
+            let exists = names(&server).contains(&name);
+            match (fault, answer) {
+                (Fault::Refused(code), Ok(Ok(answer))) => {
+                    assert!(answer.contains(&code.to_string()) && !exists);
+                    assert_eq!(answer.contains("retry-after"), code == 429);
+                }
+                (Fault::Hang, Err(_)) => assert!(!exists),
+                (Fault::LostAnswer, Err(_)) => assert!(exists),
+                (Fault::Cut, Ok(Err(error))) => {
+                    assert!(exists && error.kind() == io::ErrorKind::ConnectionReset);
+                }
+                (Fault::Late(_), Ok(Ok(answer))) => assert!(exists && answer.contains("201")),
+                (fault, answer) => panic!("{fault:?}: {answer:?}"),
+            }
+        }
+        let counts = network.plan().counts();
+        let of_watches = ["watch lag", "watch dropped", "compaction"];
+        assert!(counts.iter().all(|(kind, count)| *count > 0 || of_watches.contains(kind)), "{counts:?}");
+        network.plan().end();
+        assert!(create(&network, "last").await.unwrap().contains("201"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_compaction_expires_a_watch_and_a_lag_delays_it() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..40 {
+            let (network, server) = network(Plan::default());
+            create(&network, "one").await.unwrap();
+            *network.plan() = Plan::new(seed, 1_000);
+            let started = Instant::now();
+            let watch = format!("GET {MAPS}?watch=true&timeoutSeconds=30&resourceVersion=104");
+            let answer = timeout(Duration::from_mins(1), send(&network, &watch, "")).await;
+            let (_, fault) = network.plan().happened()[0].clone();
+            let passed = started.elapsed();
+            match (fault, answer) {
+                (Fault::Compaction, Ok(Ok(answer))) => assert!(answer.contains("too old resource version: 104")),
+                (Fault::WatchLag(_), Ok(Ok(answer))) => assert!(answer.contains("ADDED") && passed.as_secs() >= 30),
+                (Fault::WatchDropped(after), Ok(Ok(_))) => assert!(passed >= after && passed.as_secs() < 30),
+                (Fault::Refused(_), Ok(_)) | (Fault::Hang, Err(_)) => {}
+                (fault, answer) => panic!("{fault:?}: {answer:?}"),
+            }
+            seen.insert(fault.name());
+            drop(server);
+        }
+        assert_eq!(seen.len(), 5, "{seen:?}");
+    }
+}

@@ -64,8 +64,8 @@ const UNOWNED: [&str; 9] = [
 /// Records that `after` was written in place of `before`, by anything but an apply.
 pub(crate) fn record_update(kind: &Kind, writer: Writer<'_>, before: &Value, after: &mut Value) {
     let (old, new) = (owned_fields(kind, writer, before), owned_fields(kind, writer, after));
-    let changed = |path: &&Path| find(before, path) != find(after, path);
-    let changed: Fields = new.iter().filter(changed).cloned().collect();
+    let changed = new.iter().filter(|path| differ(kind, before, after, path));
+    let changed: Fields = changed.cloned().collect();
     let removed: Fields = old.difference(&new).cloned().collect();
     let mut owners = owners(before);
     let mine = |owner: &Owner| owner.is(writer, "Update");
@@ -99,7 +99,7 @@ pub(crate) fn apply(
     let mine = |owner: &Owner| owner.is(writer, "Apply");
     let mut conflicts = Conflicts::new();
     for owner in owners.iter_mut().filter(|owner| !mine(owner)) {
-        let is_changed = |path: &Path| find(live, path) != find(&merged, path);
+        let is_changed = |path: &Path| differ(kind, live, &merged, path);
         let taken: Vec<Path> = owner.fields.intersection(&fields).filter(|path| is_changed(path)).cloned().collect();
         owner.fields.retain(|path| !taken.contains(path));
         if !taken.is_empty() {
@@ -123,6 +123,16 @@ pub(crate) fn apply(
     Ok(merged)
 }
 
+/// Whether two objects differ at a path. An item that is merged by field differs only if one of them lacks it.
+fn differ(kind: &Kind, one: &Value, other: &Value, path: &[String]) -> bool {
+    let (one, other) = (find(one, path), find(other, path));
+    let is_item = path.last().is_some_and(|last| last.starts_with("k:"));
+    if is_item && merging(kind, path) == Merging::ByField {
+        return one.is_some() != other.is_some();
+    }
+    one != other
+}
+
 /// The paths of an object that a writer may own: those of the status only over its subresource.
 fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
     let mut fields = Fields::new();
@@ -138,9 +148,13 @@ fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
 
 fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
     let is_unowned = match &path[..] {
-        [field] => matches!(&**field, "f:apiVersion" | "f:kind"),
-        // The finalizers of a namespace are in its spec, and the server's.
-        [spec, field] if spec == "f:spec" => field == "f:finalizers",
+        [field] => matches!(&**field, "f:apiVersion" | "f:kind" | "f:deprecatedSource"),
+        // What the server itself sets: the finalizers of a namespace, and what admission adds to a pod.
+        [spec, field] if spec == "f:spec" => match &*kind.kind {
+            "Namespace" => field == "f:finalizers",
+            "Pod" => matches!(&**field, "f:priority" | "f:preemptionPolicy" | "f:tolerations"),
+            _ => false,
+        },
         [metadata, field] => metadata == "f:metadata" && UNOWNED.contains(&&**field),
         _ => false,
     };
@@ -173,6 +187,9 @@ fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
 /// How the value at a path is merged: the markers `x-kubernetes-list-type` and `x-kubernetes-map-type` of upstream's
 /// API. Lists of custom objects have none.
 fn merging(kind: &Kind, path: &[String]) -> Merging {
+    if path.len() == 3 && path[1] == "f:ownerReferences" {
+        return Merging::Whole;
+    }
     let is_metadata = path.first().is_some_and(|first| first == "f:metadata");
     match path.last().map(|last| &**last) {
         Some("f:ownerReferences") if is_metadata => Merging::ByKey(&["uid"]),
@@ -184,7 +201,7 @@ fn merging(kind: &Kind, path: &[String]) -> Merging {
         }
         Some("f:ports") => Merging::ByKey(&["containerPort", "protocol"]),
         Some("f:volumeMounts") => Merging::ByKey(&["mountPath"]),
-        Some("f:selector" | "f:labelSelector" | "f:nodeSelector" | "f:roleRef" | "f:secretKeyRef" | "f:configMapKeyRef") => {
+        Some("f:regarding" | "f:selector" | "f:labelSelector" | "f:nodeSelector" | "f:roleRef" | "f:secretKeyRef" | "f:configMapKeyRef") => {
             Merging::Whole
         }
         _ => Merging::ByField,
@@ -236,14 +253,16 @@ fn find<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// Removes the value at a path.
+/// Removes the value at a path, and what becomes empty by it.
 fn remove(value: &mut Value, path: &[String]) {
     match (value, path) {
         (Value::Object(fields), [last]) => drop(fields.remove(&last[2..])),
         (Value::Array(items), [last]) => items.retain(|item| !is_at(item, last)),
         (Value::Object(fields), [first, rest @ ..]) => {
-            if let Some(field) = fields.get_mut(&first[2..]) {
-                remove(field, rest);
+            let Some(field) = fields.get_mut(&first[2..]) else { return };
+            remove(field, rest);
+            if field.as_object().is_some_and(Map::is_empty) || field.as_array().is_some_and(Vec::is_empty) {
+                fields.remove(&first[2..]);
             }
         }
         (Value::Array(items), [first, rest @ ..]) => {
@@ -294,7 +313,7 @@ impl Owner {
             text += &format!(" with subresource \"{}\"", self.subresource);
         }
         if self.operation == "Update" {
-            text += &format!(" using {} at {}", self.api_version, self.time);
+            text += &format!(" using {}", self.api_version);
         }
         text
     }
@@ -339,7 +358,11 @@ fn write_owners(object: &mut Value, owners: &[Owner]) {
     let owners = owners.iter().filter(|owner| !owner.fields.is_empty());
     let entries: Vec<Value> = owners.map(Owner::entry).collect();
     if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+        if entries.is_empty() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".to_owned(), Value::Array(entries));
+        }
     }
 }
 

@@ -151,7 +151,11 @@ impl Access {
             verb: verb.to_owned(),
             group: place.group.clone(),
             resource: place.resource(),
-            namespace: place.namespace.clone(),
+            namespace: match (&*place.group, &*place.plural) {
+                // A namespace is in itself.
+                ("", "namespaces") => name.to_owned(),
+                _ => place.namespace.clone(),
+            },
             name: name.to_owned(),
         }
     }

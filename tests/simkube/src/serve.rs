@@ -24,6 +24,7 @@ use crate::{
 
 const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const NAMESPACES: &str = "namespaces";
+const APPLY: &str = "application/apply-patch+yaml";
 /// The characters of a generated name, as upstream has them.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -128,6 +129,7 @@ impl State {
 
     fn read(&self, target: &Target<'_>) -> Answer {
         let live = self.live(target)?;
+        target.check_scale(&live)?;
         Ok((200, target.view(&live)))
     }
 
@@ -151,6 +153,9 @@ impl State {
         // Whether they are selected shows only the next page.
         let left = left.count();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if kind.is_custom {
+            metadata["continue"] = json!("");
+        }
         if let Some((last, _)) = page.last().filter(|_| left > 0) {
             metadata["continue"] = json!(STANDARD.encode(json!({"rv": revision, "start": last}).to_string()));
             if selection.is_everything() {
@@ -207,7 +212,7 @@ impl State {
             remove(&mut object, "status");
             kind.set_defaults(&mut object);
         }
-        validate(kind, &place.name, &object)?;
+        validate(target, &object)?;
         let uid = self.next_uid();
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.insert("uid".to_owned(), json!(uid));
@@ -218,6 +223,9 @@ impl State {
             if kind.has(Trait::Generation) {
                 metadata.insert("generation".to_owned(), json!(1));
             }
+        }
+        if kind.kind == "Pod" {
+            object["status"]["qosClass"] = json!(quality_of_service(&object));
         }
         if is_dry_run {
             return Ok(object);
@@ -255,13 +263,17 @@ impl State {
         let Target { kind, place } = target;
         let at = time(now);
         let writer = Writer { manager: call.manager(), subresource: &place.subresource, now: &at };
-        let is_apply = call.content_type == "application/apply-patch+yaml";
+        let is_apply = call.content_type == APPLY;
+        if is_apply && call.parameter("fieldManager").is_none() {
+            return Err(Status::without_manager());
+        }
         let live = match self.live(target) {
             Err(_) if is_apply && place.subresource.is_empty() => {
                 return self.create_by_apply(call, target, user, now);
             }
             live => live?,
         };
+        target.check_scale(&live)?;
         let mut wanted = target.view(&live);
         let body = call.body()?;
         match &*call.content_type {
@@ -270,7 +282,7 @@ impl State {
             "application/json-patch+json" => {
                 patch::apply_operations(&mut wanted, &body).map_err(|_| Status::unprocessable())?;
             }
-            "application/apply-patch+yaml" => {
+            APPLY => {
                 let mut config = body;
                 target.check_body(&mut config)?;
                 let applied = owners::apply(kind, writer, Some(&live), &config, call.is("force"));
@@ -289,7 +301,7 @@ impl State {
         if !is_apply {
             owners::record_update(kind, writer, &live, &mut object);
         }
-        validate(kind, &place.name, &object)?;
+        validate(target, &object)?;
         let stored = self.replace(target, &live, object, call.is_dry_run());
         Ok((200, target.view(&stored)))
     }
@@ -302,9 +314,6 @@ impl State {
         if let Some(uid) = config["metadata"]["uid"].as_str() {
             let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(Status::conflict(kind, &place.name, &why));
-        }
-        if !config["metadata"]["resourceVersion"].is_null() {
-            return Err(Status::modified(kind, &place.name));
         }
         let writer = Writer { manager: call.manager(), subresource: "", now: &time(now) };
         let applied = owners::apply(kind, writer, None, &config, call.is("force"));
@@ -325,6 +334,9 @@ impl State {
         }
         let (uid, version) = (text(wanted, "uid"), text(wanted, "resourceVersion"));
         if !uid.is_empty() && uid != text(live, "uid") {
+            if place.subresource == "scale" {
+                return Err(Status::other_scale(kind, &place.name, &uid, &text(live, "uid")));
+            }
             if call.method == Method::PATCH {
                 return Err(Status::immutable_uid(kind, &place.name, &uid));
             }
@@ -335,8 +347,7 @@ impl State {
             return Err(Status::conflict(kind, &place.name, &why));
         }
         if version.is_empty() && call.method == Method::PUT && kind.has(Trait::Conditional) {
-            let problem = "Invalid value: 0x0: must be specified for an update";
-            return Err(Status::invalid(kind, &place.name, "metadata.resourceVersion", problem));
+            return Err(Status::without_version(kind, &place.name));
         }
         if !version.is_empty() && version != text(live, "resourceVersion") {
             return Err(Status::modified(kind, &place.name));
@@ -400,7 +411,8 @@ impl State {
         let usual = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
         let grace = if is_running { grace.unwrap_or(usual) } else { 0 };
         let is_free = live["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        if is_free && grace == 0 && collection != NAMESPACES {
+        let is_removed = is_free && grace == 0 && collection != NAMESPACES;
+        if is_removed && kind.kind != "Pod" {
             self.remove(&collection, key);
             return deleted(kind, live);
         }
@@ -414,6 +426,12 @@ impl State {
             if let Some(generation) = metadata["generation"].as_i64() {
                 metadata["generation"] = json!(generation + 1);
             }
+        }
+        // The last state of a pod shows that it was deleted.
+        if is_removed {
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+            let last = self.store.remove_as(&collection, key, object);
+            return last.as_deref().cloned().unwrap_or_default();
         }
         if collection == NAMESPACES {
             object["status"]["phase"] = json!("Terminating");
@@ -540,6 +558,16 @@ impl Target<'_> {
         })
     }
 
+    /// A custom object without a count has no scale.
+    fn check_scale(&self, object: &Value) -> Result<(), Status> {
+        match &self.kind.scale {
+            Some(paths) if self.place.subresource == "scale" && object.pointer(&paths.spec).is_none() => {
+                Err(Status::without_count(&paths.spec.replace('/', ".")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The object with the part of `wanted` that this request may change.
     fn part(&self, live: &Value, mut wanted: Value) -> Value {
         let mut object = live.clone();
@@ -652,16 +680,23 @@ fn specification<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'a String, &'a Val
         "status" => !kind.has(Trait::Status),
         field => kind.is_custom || field == "spec",
     };
-    fields.filter(|(field, _)| counts(field)).collect()
+    // Upstream's rule of Deployments.
+    let metadata = object["metadata"].as_object().filter(|_| kind.kind == "Deployment");
+    let annotations = metadata.and_then(|metadata| metadata.get_key_value("annotations"));
+    fields.filter(|(field, _)| counts(field)).chain(annotations).collect()
 }
 
 /// The rules of upstream's validation that our requests could break.
-fn validate(kind: &Kind, name: &str, object: &Value) -> Result<(), Status> {
+fn validate(target: &Target<'_>, object: &Value) -> Result<(), Status> {
+    let Target { kind, place } = target;
     let Some(paths) = &kind.scale else { return Ok(()) };
     match object.pointer(&paths.spec).and_then(Value::as_i64) {
         Some(count @ ..=-1) => {
             let problem = format!("Invalid value: {count}: must be greater than or equal to 0");
-            Err(Status::invalid(kind, name, "spec.replicas", &problem))
+            Err(match &*place.subresource {
+                "scale" => Status::invalid_scale(&place.name, &problem),
+                _ => Status::invalid(kind, &place.name, "spec.replicas", &problem),
+            })
         }
         _ => Ok(()),
     }
@@ -696,6 +731,13 @@ fn selector_text(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
     labels.collect::<Vec<_>>().join(",")
+}
+
+/// The class of a pod. None of ours is guaranteed.
+fn quality_of_service(pod: &Value) -> &'static str {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let has = |container: &Value| container["resources"].as_object().is_some_and(|r| !r.is_empty());
+    if containers.into_iter().any(has) { "Burstable" } else { "BestEffort" }
 }
 
 /// The status of a definition that is served.

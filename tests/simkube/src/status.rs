@@ -111,6 +111,49 @@ impl Status {
         Self::new(422, "Invalid", message)
     }
 
+    /// A replacement of a built-in kind names no version. Its kind is the plural there.
+    pub(crate) fn without_version(kind: &Kind, name: &str) -> Self {
+        let problem = "Invalid value: 0: must be specified for an update";
+        let mut status = Self::invalid(kind, name, "metadata.resourceVersion", problem);
+        status.message = status.message.replacen(&kind.qualified(), &kind.collection(), 1);
+        status.details["kind"] = json!(kind.plural);
+        status
+    }
+
+    /// A scale has a count that it may not have.
+    pub(crate) fn invalid_scale(name: &str, problem: &str) -> Self {
+        let cause = json!({"reason": "FieldValueInvalid", "message": problem, "field": "spec.replicas"});
+        let details = json!({"name": name, "group": "autoscaling", "kind": "Scale", "causes": [cause]});
+        let message = format!("Scale.autoscaling \"{name}\" is invalid: spec.replicas: {problem}");
+        Self { details, ..Self::new(422, "Invalid", message) }
+    }
+
+    /// A scale is that of another object.
+    pub(crate) fn other_scale(kind: &Kind, name: &str, wanted: &str, found: &str) -> Self {
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        let mut status = Self::conflict(kind, name, &why);
+        let what = format!("{}/scale", kind.plural);
+        status.message = status.message.replacen(&kind.plural, &what, 1);
+        status.details["kind"] = json!(what);
+        status
+    }
+
+    /// A scale is asked for of an object that has no count.
+    pub(crate) fn without_count(path: &str) -> Self {
+        let problem = format!("the spec replicas field \"{path}\" does not exist");
+        let message = format!("Internal error occurred: {problem}");
+        Self { details: json!({"causes": [{"message": problem}]}), ..Self::new(500, "InternalError", message) }
+    }
+
+    /// An apply does not say for whom.
+    pub(crate) fn without_manager() -> Self {
+        let problem = "Required value: is required for apply patch";
+        let cause = json!({"reason": "FieldValueRequired", "message": problem, "field": "fieldManager"});
+        let details = json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]});
+        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {problem}");
+        Self { details, ..Self::new(422, "Invalid", message) }
+    }
+
     /// A patch would change the UID.
     pub(crate) fn immutable_uid(kind: &Kind, name: &str, uid: &str) -> Self {
         let problem = format!("Invalid value: \"{uid}\": field is immutable");
@@ -136,7 +179,7 @@ impl Status {
 
     /// Fields of a server-side apply that other managers own: the manager, and its fields.
     pub(crate) fn owned_by_others(conflicts: &[(String, Vec<String>)]) -> Self {
-        let causes: Vec<Value> = conflicts
+        let mut causes: Vec<Value> = conflicts
             .iter()
             .flat_map(|(manager, fields)| fields.iter().map(move |field| (manager, field)))
             .map(|(manager, field)| {
@@ -144,6 +187,7 @@ impl Status {
                 json!({"reason": "FieldManagerConflict", "message": message, "field": field})
             })
             .collect();
+        causes.sort_by_key(|cause| cause["field"].to_string());
         let is_single = causes.len() == 1;
         let texts = conflicts.iter().map(|(manager, fields)| match &fields[..] {
             [field] if is_single => format!("conflict with {manager}: {field}"),

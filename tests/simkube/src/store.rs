@@ -99,9 +99,14 @@ impl Store {
 
     /// Removes an object at a new revision; returns its last state.
     pub(crate) fn remove(&mut self, collection: &str, key: &str) -> Option<Arc<Value>> {
+        let last = Value::clone(self.get(collection, key)?);
+        self.remove_as(collection, key, last)
+    }
+
+    /// The same, with another last state.
+    pub(crate) fn remove_as(&mut self, collection: &str, key: &str, mut last: Value) -> Option<Arc<Value>> {
         let before = self.objects.get_mut(collection)?.remove(key)?;
         self.revision += 1;
-        let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let last = Arc::new(last);
         self.record(collection, key, Some(before), Arc::clone(&last), true);

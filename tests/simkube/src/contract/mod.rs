@@ -20,6 +20,8 @@ use normal::Normal;
 pub trait Peer {
     /// Sends a request; returns the code and the whole body of the answer.
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = (u16, String)> + Send;
+    /// Lets the server forget the history of its objects, as it does when it starts.
+    fn forget(&self) -> impl Future<Output = ()> + Send;
     /// Starts the controller manager.
     fn start_controllers(&self) -> impl Future<Output = ()> + Send;
     /// Lets controllers work for a moment.
@@ -65,9 +67,9 @@ impl<P: Peer> Script<'_, P> {
 
     /// Compares only a part of the answer.
     async fn get_part(&mut self, path: &str, code: u16, part: fn(&Value) -> Value) {
-        let answer = self.get(path, code).await;
+        self.get(path, code).await;
         if let Some(last) = self.exchanges.last_mut() {
-            last.answer = part(&answer);
+            last.answer = part(&last.answer);
         }
     }
 
@@ -177,6 +179,10 @@ mod tests {
             let code = response.status().as_u16();
             let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
             (code, String::from_utf8(body.to_vec()).unwrap())
+        }
+
+        async fn forget(&self) {
+            self.compact();
         }
 
         async fn start_controllers(&self) {}

@@ -81,7 +81,7 @@ impl Normal {
     fn list_metadata(&mut self, metadata: &Value) -> Value {
         let mut normal = metadata.clone();
         for field in ["resourceVersion", "continue"] {
-            if normal[field].is_string() {
+            if normal[field].as_str().is_some_and(|text| !text.is_empty()) {
                 normal[field] = json!("some");
             }
         }
@@ -125,7 +125,7 @@ impl Normal {
                 format!("{known}{end}")
             } else if text.len() > bare.len() + 12 && bare.parse::<Timestamp>().is_ok() {
                 format!("time{end}")
-            } else if bare.len() >= 3 && bare.chars().all(|c| c.is_ascii_digit()) && text.contains("version") {
+            } else if bare.len() >= 3 && bare.chars().all(|c| c.is_ascii_digit()) && text.contains("ersion") {
                 format!("N{end}")
             } else {
                 word.to_owned()

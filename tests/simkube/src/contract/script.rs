@@ -88,7 +88,9 @@ fn resources(list: &Value, names: &[&str]) -> Value {
 /// `deletecollection` is used by nobody.
 fn verbs(verbs: &Value) -> Value {
     let all = verbs.as_array().into_iter().flatten();
-    all.filter(|verb| **verb != "deletecollection").cloned().collect()
+    let mut all: Vec<Value> = all.filter(|verb| **verb != "deletecollection").cloned().collect();
+    all.sort_by_key(Value::to_string);
+    all.into()
 }
 
 fn config_map(name: &str, data: Value) -> Value {
@@ -225,6 +227,7 @@ async fn lists<P: Peer>(s: &mut Script<'_, P>) {
     s.get(&format!("{CONFIG_MAPS}?labelSelector=set%3Dl&limit=2&continue={next}"), 200).await;
     s.named("the second page");
     s.get(&format!("{CONFIG_MAPS}?limit=500&continue=nonsense"), 400).await;
+    s.only(&["code", "reason"]);
     let version = first["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let exact = format!("{CONFIG_MAPS}?labelSelector=set%3Dl&resourceVersionMatch=Exact&resourceVersion={version}");
     s.get(&exact, 200).await;
@@ -247,15 +250,18 @@ async fn watches<P: Peer>(s: &mut Script<'_, P>) {
         ("labelSelector=set%3Dw&timeoutSeconds=1", "a watch by label"),
         ("fieldSelector=metadata.name%3Dw&timeoutSeconds=1", "a watch by name"),
         ("labelSelector=set%3Dnone&timeoutSeconds=1", "a watch of nothing"),
-        ("labelSelector=set%3Dw&timeoutSeconds=4&allowWatchBookmarks=true", "a watch with a bookmark"),
+        ("labelSelector=set%3Dw&timeoutSeconds=10&allowWatchBookmarks=true", "a watch with a bookmark"),
     ] {
         s.get(&from(more), 200).await;
         s.named(about);
     }
     s.get("/api/v1/configmaps?watch=true&labelSelector=set%3Dw&timeoutSeconds=1", 200).await;
     s.get("/api/v1/configmaps?watch=true&labelSelector=set%3Dw&timeoutSeconds=1&resourceVersion=0", 200).await;
-    s.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1&timeoutSeconds=1"), 200).await;
     s.get("/apis/apps/v1/deployments?watch=true&resourceVersion=99999999&timeoutSeconds=1", 200).await;
+    // The next write is what the server then remembers.
+    s.peer.forget().await;
+    s.get(&from("timeoutSeconds=1"), 200).await;
+    s.named("a watch that has expired");
 }
 
 async fn leases<P: Peer>(s: &mut Script<'_, P>) {
@@ -320,12 +326,24 @@ async fn workloads<P: Peer>(s: &mut Script<'_, P>) {
     s.delete(&format!("{web}?dryRun=All"), 200, Value::Null).await;
 }
 
+async fn owners_of_web<P: Peer>(s: &mut Script<'_, P>) {
+    s.get_part(&format!("{DEPLOYMENTS}/web"), 200, |web| {
+        let owners = web["metadata"]["managedFields"].as_array().into_iter().flatten();
+        owners.filter(|owner| owner[2] != "status").map(|owner| {
+            let has = owner[4].as_array().is_some_and(|paths| paths.iter().any(|path| path == "f:spec f:replicas"));
+            json!([owner[0], owner[1], owner[2], has])
+        }).collect()
+    })
+    .await;
+}
+
 async fn scales<P: Peer>(s: &mut Script<'_, P>) {
     let web = format!("{DEPLOYMENTS}/web/scale");
     let seen = s.get(&web, 200).await;
     let version = seen["metadata"]["resourceVersion"].clone();
     let change = |version: &Value, replicas: i64| json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}});
     s.merge(&format!("{web}?fieldManager=scaler"), 200, change(&version, 5)).await;
+    owners_of_web(s).await;
     s.merge(&format!("{web}?fieldManager=scaler"), 409, change(&version, 6)).await;
     let uid = &seen["metadata"]["uid"];
     let conditional = |uid: &Value, seen: Value, replicas: i64| {
@@ -336,10 +354,16 @@ async fn scales<P: Peer>(s: &mut Script<'_, P>) {
         ])
     };
     s.patch(&format!("{web}?fieldManager=scaler"), 200, JSON, conditional(uid, json!(5), 0)).await;
+    owners_of_web(s).await;
     s.get(&web, 200).await;
     // A count of zero is left out.
     s.patch(&web, 422, JSON, conditional(uid, json!(0), 2)).await;
     s.patch(&web, 200, JSON, conditional(uid, Value::Null, 2)).await;
+    owners_of_web(s).await;
+    s.merge(&format!("{web}?fieldManager=other"), 200, json!({"spec": {"replicas": 3}})).await;
+    owners_of_web(s).await;
+    s.merge(&format!("{web}?fieldManager=scaler"), 200, json!({"spec": {"replicas": 2}})).await;
+    owners_of_web(s).await;
     s.patch(&web, 422, JSON, conditional(&json!("other"), json!(2), 3)).await;
     s.merge(&web, 422, json!({"spec": {"replicas": -1}})).await;
     s.merge(&web, 409, json!({"metadata": {"uid": "00000000-0000-4000-8000-00000000dead"}, "spec": {"replicas": 4}})).await;
@@ -517,7 +541,7 @@ async fn custom_status<P: Peer>(s: &mut Script<'_, P>) {
     s.patch(&path, 200, JSON, json!([test(uid), {"op": "add", "path": "/status/rows", "value": []}])).await;
     s.merge(&format!("{WIDGETS}/s/status"), 200, json!({"metadata": {"labels": {"x": "y"}}, "spec": {"size": 9}, "status": {"replicas": 4}})).await;
     s.patch(&format!("{WIDGETS}/none/status"), 404, JSON, json!([add(json!({}))])).await;
-    s.get(&format!("{WIDGETS}/s/scale"), 200).await;
+    s.get(&format!("{WIDGETS}/s/scale"), 500).await;
     s.delete(&format!("{WIDGETS}/s"), 200, json!({})).await;
 }
 
@@ -574,7 +598,7 @@ async fn apply_preconditions<P: Peer>(s: &mut Script<'_, P>) {
     s.apply(&path, "p", 422, of("applied", json!({"uid": "00000000-0000-4000-8000-00000000dead"}))).await;
     s.apply(&path, "p", 400, of("other", json!({}))).await;
     s.apply(&format!("{CONFIG_MAPS}/none"), "p", 409, of("none", json!({"uid": uid}))).await;
-    s.apply(&format!("{CONFIG_MAPS}/none"), "p", 409, of("none", json!({"resourceVersion": "1"}))).await;
+    s.apply(&format!("{CONFIG_MAPS}/none"), "p", 201, of("none", json!({"resourceVersion": "1"}))).await;
     s.patch(&path, 422, super::APPLY, of("applied", json!({}))).await;
     s.apply("/api/v1/namespaces/none/configmaps/a", "p", 404, config_map("a", json!({}))).await;
 }
