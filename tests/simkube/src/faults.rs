@@ -46,8 +46,16 @@ pub struct Plan {
 
 impl Fault {
     /// All kinds by name.
-    pub const NAMES: [&str; 8] =
-        ["refused", "hang", "lost answer", "cut", "late", "watch lag", "watch dropped", "compaction"];
+    pub const NAMES: [&str; 8] = [
+        "refused",
+        "hang",
+        "lost answer",
+        "cut",
+        "late",
+        "watch lag",
+        "watch dropped",
+        "compaction",
+    ];
 
     /// The kind of fault.
     #[must_use]
@@ -92,7 +100,11 @@ impl Plan {
     /// Faults of so many of a thousand requests. The default has none.
     #[must_use]
     pub fn new(seed: u64, rate: u64) -> Self {
-        Self { seed, rate, ..Self::default() }
+        Self {
+            seed,
+            rate,
+            ..Self::default()
+        }
     }
 
     /// The same plan without the faults of these requests.
@@ -127,7 +139,9 @@ impl Plan {
     /// The fault of a request.
     pub(crate) fn fault(&mut self, request: RequestId, is_watch: bool) -> Option<Fault> {
         let (link, number) = &request;
-        let random = link.bytes().fold(mix(self.seed), |hash, byte| mix(hash ^ u64::from(byte)));
+        let random = link
+            .bytes()
+            .fold(mix(self.seed), |hash, byte| mix(hash ^ u64::from(byte)));
         let random = mix(random ^ number);
         if random % 1_000 >= self.rate || self.without.contains(&request) {
             return None;
@@ -167,13 +181,18 @@ mod tests {
         assert!((300..500).contains(&all.len()), "{}", all.len());
         let mut plan = Plan::new(7, 50);
         plan.happened = all;
-        assert!(plan.counts().values().all(|count| *count > 0), "{:?}", plan.counts());
+        assert!(
+            plan.counts().values().all(|count| *count > 0),
+            "{:?}",
+            plan.counts()
+        );
     }
 
     #[test]
     fn without_some_faults_the_others_stay() {
         let all = faults(Plan::new(7, 50));
-        let (gone, kept): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(n, _)| n % 3 == 0);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            all.into_iter().enumerate().partition(|(n, _)| n % 3 == 0);
         let gone = gone.into_iter().map(|(_, (request, _))| request);
         let kept: Vec<_> = kept.into_iter().map(|(_, happened)| happened).collect();
         assert_eq!(faults(Plan::new(7, 50).without(gone)), kept);

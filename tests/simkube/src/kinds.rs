@@ -53,7 +53,14 @@ struct Defaults(Value);
 pub(crate) struct Kinds(Vec<Arc<Kind>>);
 
 /// Group, version, kind, plural, whether it is namespaced, and its traits.
-type Row = (&'static str, &'static str, &'static str, &'static str, bool, &'static [Trait]);
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    bool,
+    &'static [Trait],
+);
 
 const BUILT_IN: &[Row] = &[
     ("", "v1", "ConfigMap", "configmaps", true, &[]),
@@ -63,21 +70,119 @@ const BUILT_IN: &[Row] = &[
     ("", "v1", "ResourceQuota", "resourcequotas", true, &[Status]),
     ("", "v1", "Secret", "secrets", true, &[]),
     ("", "v1", "ServiceAccount", "serviceaccounts", true, &[]),
-    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, &[Status, Generation, Conditional]),
-    ("apiregistration.k8s.io", "v1", "APIService", "apiservices", false, &[Status, Conditional]),
-    ("apps", "v1", "Deployment", "deployments", true, &[Status, Generation]),
-    ("apps", "v1", "ReplicaSet", "replicasets", true, &[Status, Generation]),
-    ("apps", "v1", "StatefulSet", "statefulsets", true, &[Status, Generation]),
-    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false, &[Review]),
-    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false, &[Review]),
-    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false, &[Review]),
-    ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, &[Status]),
-    ("coordination.k8s.io", "v1", "Lease", "leases", true, &[Conditional]),
+    (
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        false,
+        &[Status, Generation, Conditional],
+    ),
+    (
+        "apiregistration.k8s.io",
+        "v1",
+        "APIService",
+        "apiservices",
+        false,
+        &[Status, Conditional],
+    ),
+    (
+        "apps",
+        "v1",
+        "Deployment",
+        "deployments",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "apps",
+        "v1",
+        "ReplicaSet",
+        "replicasets",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "apps",
+        "v1",
+        "StatefulSet",
+        "statefulsets",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "authentication.k8s.io",
+        "v1",
+        "TokenReview",
+        "tokenreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "authorization.k8s.io",
+        "v1",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "authorization.k8s.io",
+        "v1",
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "autoscaling",
+        "v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        true,
+        &[Status],
+    ),
+    (
+        "coordination.k8s.io",
+        "v1",
+        "Lease",
+        "leases",
+        true,
+        &[Conditional],
+    ),
     ("events.k8s.io", "v1", "Event", "events", true, &[]),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false, &[]),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false, &[]),
-    ("rbac.authorization.k8s.io", "v1", "Role", "roles", true, &[]),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true, &[]),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "ClusterRole",
+        "clusterroles",
+        false,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        false,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "Role",
+        "roles",
+        true,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "RoleBinding",
+        "rolebindings",
+        true,
+        &[],
+    ),
 ];
 
 /// The built-in kinds with a scale subresource.
@@ -188,8 +293,14 @@ impl Kind {
                 "kind": kind, "verbs": verbs,
             })
         };
-        let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"];
-        let all = if self.has(Review) { &verbs[..1] } else { &verbs[..] };
+        let verbs = [
+            "create", "delete", "get", "list", "patch", "update", "watch",
+        ];
+        let all = if self.has(Review) {
+            &verbs[..1]
+        } else {
+            &verbs[..]
+        };
         let mut entries = vec![entry("", &self.kind, all)];
         entries[0]["singularName"] = json!(self.kind.to_lowercase());
         if self.scale.is_some() {
@@ -209,14 +320,21 @@ impl Kind {
 
 impl Default for Kinds {
     fn default() -> Self {
-        Self(BUILT_IN.iter().map(|row| Arc::new(Kind::built_in(row))).collect())
+        Self(
+            BUILT_IN
+                .iter()
+                .map(|row| Arc::new(Kind::built_in(row)))
+                .collect(),
+        )
     }
 }
 
 impl Kinds {
     /// The kind of this group, version and plural.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
-        let matches = |kind: &&Arc<Kind>| kind.group == group && kind.version == version && kind.plural == plural;
+        let matches = |kind: &&Arc<Kind>| {
+            kind.group == group && kind.version == version && kind.plural == plural
+        };
         self.0.iter().find(matches).cloned()
     }
 
@@ -227,7 +345,10 @@ impl Kinds {
 
     /// The kind of a collection, such as `deployments.apps`.
     pub(crate) fn of(&self, collection: &str) -> Option<Arc<Kind>> {
-        self.0.iter().find(|kind| kind.collection() == collection).cloned()
+        self.0
+            .iter()
+            .find(|kind| kind.collection() == collection)
+            .cloned()
     }
 
     /// Serves the kind of a CRD, or serves it as it is now.
@@ -240,7 +361,8 @@ impl Kinds {
 
     /// Serves the custom kind of this collection no longer.
     pub(crate) fn remove(&mut self, collection: &str) {
-        self.0.retain(|kind| !kind.is_custom || kind.collection() != collection);
+        self.0
+            .retain(|kind| !kind.is_custom || kind.collection() != collection);
     }
 
     /// The document at a path of discovery. `aggregated` are the APIs that other servers answer, as `group/version`.
@@ -264,7 +386,11 @@ impl Kinds {
     }
 
     fn groups(&self, aggregated: &[String]) -> Vec<Value> {
-        let own = self.0.iter().filter(|kind| !kind.group.is_empty()).map(|kind| kind.api_version());
+        let own = self
+            .0
+            .iter()
+            .filter(|kind| !kind.group.is_empty())
+            .map(|kind| kind.api_version());
         let mut versions: Vec<String> = own.chain(aggregated.iter().cloned()).collect();
         versions.sort();
         versions.dedup();
@@ -277,9 +403,16 @@ impl Kinds {
     }
 
     fn resources(&self, group: &str, version: &str) -> Option<Value> {
-        let kinds = self.0.iter().filter(|kind| kind.group == group && kind.version == version);
+        let kinds = self
+            .0
+            .iter()
+            .filter(|kind| kind.group == group && kind.version == version);
         let resources: Vec<Value> = kinds.flat_map(|kind| kind.discovered()).collect();
-        let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let group_version = if group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{group}/{version}")
+        };
         (!resources.is_empty()).then(|| {
             json!({
                 "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
@@ -316,15 +449,23 @@ fn fill(object: &mut Value, defaults: &Value) {
     for (name, default) in defaults {
         if let Some(name) = name.strip_suffix("[]") {
             let items = fields.get_mut(name).and_then(Value::as_array_mut);
-            items.into_iter().flatten().for_each(|item| fill(item, default));
+            items
+                .into_iter()
+                .flatten()
+                .for_each(|item| fill(item, default));
         } else if let Some(name) = name.strip_suffix('?') {
             if let Some(field) = fields.get_mut(name) {
                 fill(field, default);
             }
         } else if default.is_object() {
-            fill(fields.entry(name.clone()).or_insert_with(|| json!({})), default);
+            fill(
+                fields.entry(name.clone()).or_insert_with(|| json!({})),
+                default,
+            );
         } else {
-            fields.entry(name.clone()).or_insert_with(|| default.clone());
+            fields
+                .entry(name.clone())
+                .or_insert_with(|| default.clone());
         }
     }
 }
@@ -354,7 +495,8 @@ static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
             "tolerations": [tolerated("not-ready"), tolerated("unreachable")],
         }),
     );
-    let policy = |kind: &str, value: u32| json!({"type": kind, "value": value, "periodSeconds": 15});
+    let policy =
+        |kind: &str, value: u32| json!({"type": kind, "value": value, "periodSeconds": 15});
     json!({
         "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
         "Node": {"spec": {}, "status": {}},
@@ -407,11 +549,17 @@ mod tests {
     #[test]
     fn an_object_keeps_what_it_has_and_gets_the_rest() {
         let kinds = Kinds::default();
-        let hpas = kinds.find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
-        let mut hpa = json!({"spec": {"minReplicas": 3, "behavior": {"scaleDown": {"selectPolicy": "Min"}}}});
+        let hpas = kinds
+            .find("autoscaling", "v2", "horizontalpodautoscalers")
+            .unwrap();
+        let mut hpa =
+            json!({"spec": {"minReplicas": 3, "behavior": {"scaleDown": {"selectPolicy": "Min"}}}});
         hpas.set_defaults(&mut hpa);
         assert_eq!(hpa["spec"]["minReplicas"], 3);
-        assert_eq!(hpa["spec"]["behavior"]["scaleUp"]["policies"][0]["value"], 4);
+        assert_eq!(
+            hpa["spec"]["behavior"]["scaleUp"]["policies"][0]["value"],
+            4
+        );
         assert_eq!(hpa["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Min");
         let mut hpa = json!({"spec": {}});
         hpas.set_defaults(&mut hpa);
@@ -437,9 +585,13 @@ mod tests {
         assert_eq!(queues.scale.as_ref().unwrap().spec, "/spec/size");
         let mut queue = json!({"spec": {}, "parts": [{}, {"size": 5}]});
         queues.set_defaults(&mut queue);
-        let expected = json!({"spec": {"size": 2}, "parts": [{"size": 2}, {"size": 5}], "more": {"size": 2}});
+        let expected =
+            json!({"spec": {"size": 2}, "parts": [{"size": 2}, {"size": 5}], "more": {"size": 2}});
         assert_eq!(queue, expected);
-        assert_eq!(kinds.discovery("/apis/shop.example/v1", &[]).unwrap()["resources"][1]["name"], "queues/scale");
+        assert_eq!(
+            kinds.discovery("/apis/shop.example/v1", &[]).unwrap()["resources"][1]["name"],
+            "queues/scale"
+        );
         kinds.remove("queues.shop.example");
         assert!(kinds.discovery("/apis/shop.example", &[]).is_none());
     }

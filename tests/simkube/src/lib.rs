@@ -13,6 +13,8 @@
 pub mod contract;
 pub mod faults;
 mod kinds;
+#[cfg(test)]
+mod laws;
 pub mod network;
 mod owners;
 mod patch;
@@ -35,21 +37,19 @@ use futures::future::BoxFuture;
 use http::{Request, Response, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Notify, futures::Notified},
-    time::Instant,
-};
+use tokio::sync::{Notify, futures::Notified};
 
 use request::{Call, Place, User};
 pub use rights::{Access, Grant};
 use serve::{State, Target};
 use status::Status;
-use watch::{Disturbance, Watch, line};
+use watch::{Disturbance, Watch, first_bookmark, line, present};
 
 /// The time that a server goes by.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// What answers an aggregated API.
-pub type Backend = Arc<dyn Fn(Request<Vec<u8>>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+pub type Backend =
+    Arc<dyn Fn(Request<Vec<u8>>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// How long a watch lasts that does not say so.
 const WATCH: Duration = Duration::from_mins(30);
@@ -105,7 +105,8 @@ impl SimKube {
             Ok(Routed::Here(user)) => self.answer_here(request, &user),
             Err(status) => Err(status),
         };
-        let (code, body) = answered.unwrap_or_else(|status| (status.code, json_body(&status.object())));
+        let (code, body) =
+            answered.unwrap_or_else(|status| (status.code, json_body(&status.object())));
         let mut response = Response::new(body);
         *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
         let mut header = |name, value: String| {
@@ -115,7 +116,11 @@ impl SimKube {
         };
         header(header::CONTENT_TYPE, "application/json".to_owned());
         let date = jiff::fmt::rfc2822::DateTimePrinter::new();
-        header(header::DATE, date.timestamp_to_rfc9110_string(&(self.0.now)()).unwrap_or_default());
+        header(
+            header::DATE,
+            date.timestamp_to_rfc9110_string(&(self.0.now)())
+                .unwrap_or_default(),
+        );
         response
     }
 
@@ -138,7 +143,11 @@ impl SimKube {
     /// The objects of a collection such as `deployments.apps`, without a request.
     #[must_use]
     pub fn objects(&self, collection: &str) -> Vec<Arc<Value>> {
-        self.state().store.all(collection).map(|(_, object)| Arc::clone(object)).collect()
+        self.state()
+            .store
+            .all(collection)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
     }
 
     /// What RBAC has forbidden until now: who, and what.
@@ -152,11 +161,21 @@ impl SimKube {
     pub fn unused(&self, roles: &[&str]) -> Vec<Grant> {
         let state = self.state();
         let grants = roles.iter().flat_map(|role| {
-            let kind = if role.contains('/') { "roles" } else { "clusterroles" };
-            let role_object = state.store.get(&format!("{kind}.rbac.authorization.k8s.io"), role);
-            role_object.map(|object| rights::grants(role, object)).unwrap_or_default()
+            let kind = if role.contains('/') {
+                "roles"
+            } else {
+                "clusterroles"
+            };
+            let role_object = state
+                .store
+                .get(&format!("{kind}.rbac.authorization.k8s.io"), role);
+            role_object
+                .map(|object| rights::grants(role, object))
+                .unwrap_or_default()
         });
-        grants.filter(|grant| !state.ledger.used.contains(grant)).collect()
+        grants
+            .filter(|grant| !state.ledger.used.contains(grant))
+            .collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,17 +199,25 @@ impl SimKube {
             return Ok(Routed::Here(user));
         }
         state.authorize(&user, Access::new(call.verb(), place, &place.name))?;
-        let backend = lock(&self.0.aggregated).get(&place.group_version()).cloned();
+        let backend = lock(&self.0.aggregated)
+            .get(&place.group_version())
+            .cloned();
         let unavailable = || Status::new(503, "ServiceUnavailable", "service unavailable");
         backend.map(Routed::Backend).ok_or_else(unavailable)
     }
 
     fn user(&self, request: &Request<Vec<u8>>) -> Result<User, Status> {
-        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = |name: &str| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
         if let Some(name) = header("impersonate-user") {
             return Ok(User::named(name));
         }
-        let Some(token) = header("authorization").and_then(|value| value.strip_prefix("Bearer ")) else {
+        let Some(token) = header("authorization").and_then(|value| value.strip_prefix("Bearer "))
+        else {
             return Ok(User::admin());
         };
         let tokens = lock(&self.0.tokens);
@@ -199,13 +226,21 @@ impl SimKube {
     }
 
     fn answer_here(&self, request: Request<Vec<u8>>, user: &User) -> Result<(u16, Body), Status> {
-        let disturbance = request.extensions().get::<Disturbance>().copied().unwrap_or_default();
+        let disturbance = request
+            .extensions()
+            .get::<Disturbance>()
+            .copied()
+            .unwrap_or_default();
         let call = Call::new(request);
         let Some(place) = &call.place else {
             return self.document(&call.path);
         };
         let mut state = self.state();
-        let selected = if place.name.is_empty() { call.selection()?.name().to_owned() } else { place.name.clone() };
+        let selected = if place.name.is_empty() {
+            call.selection()?.name().to_owned()
+        } else {
+            place.name.clone()
+        };
         state.authorize(user, Access::new(call.verb(), place, &selected))?;
         let target = state.target(place)?;
         if call.verb() == "watch" {
@@ -236,38 +271,56 @@ impl SimKube {
             return Ok((200, json_body(&document)));
         }
         let mut parts = path.split('/').skip(1);
-        let group = parts.next().filter(|root| *root == "apis").and(parts.next());
+        let group = parts
+            .next()
+            .filter(|root| *root == "apis")
+            .and(parts.next());
         Err(match group {
             Some(group) if state.kinds.has_group(group) => Status::no_such_path(),
             _ => Status::no_such_page(),
         })
     }
 
-    fn watch(&self, call: &Call, target: &Target<'_>, disturbance: Disturbance) -> Result<Body, Status> {
+    fn watch(
+        &self,
+        call: &Call,
+        target: &Target<'_>,
+        disturbance: Disturbance,
+    ) -> Result<Body, Status> {
         let state = self.state();
-        let (selection, asked) = (call.selection()?, call.number("resourceVersion")?.unwrap_or_default());
+        let (selection, asked) = (
+            call.selection()?,
+            call.number("resourceVersion")?.unwrap_or_default(),
+        );
         let prefix = target.place.prefix();
         let mut first = Vec::new();
         if asked == 0 {
             let all = state.store.all(&target.kind.collection());
-            let selected = all.filter(|(key, object)| key.starts_with(&prefix) && selection.matches(object));
+            let selected =
+                all.filter(|(key, object)| key.starts_with(&prefix) && selection.matches(object));
             first.extend(selected.map(|(_, object)| Arc::clone(object)));
         } else if let Err(expired) = state.store.since(asked) {
             let status = Status::expired(asked, expired.oldest);
             return Ok(Body::from(line("ERROR", &status.object())));
         }
-        let asked_time = call.number("timeoutSeconds")?.map_or(WATCH, Duration::from_secs);
-        let end = Instant::now() + disturbance.ends_after.unwrap_or(asked_time).min(asked_time);
+        let asked_time = call
+            .number("timeoutSeconds")?
+            .map_or(WATCH, Duration::from_secs);
+        let end = present() + disturbance.ends_after.unwrap_or(asked_time).min(asked_time);
         let bookmarks = call.is("allowWatchBookmarks");
         let watch = Watch {
             server: self.clone(),
             kind: Arc::clone(&target.kind),
             prefix,
             selection,
-            at: if asked == 0 { state.store.revision() } else { asked },
+            at: if asked == 0 {
+                state.store.revision()
+            } else {
+                asked
+            },
             first,
             end,
-            next_bookmark: bookmarks.then(|| Watch::bookmark_before(end)).flatten(),
+            next_bookmark: bookmarks.then(first_bookmark),
             lag: disturbance.lag,
         };
         Ok(Body::from_stream(watch.lines()))
@@ -275,12 +328,17 @@ impl SimKube {
 
     fn review_token(&self, mut review: Value) -> Value {
         let tokens = lock(&self.0.tokens);
-        let user = review["spec"]["token"].as_str().and_then(|token| tokens.get(token));
+        let user = review["spec"]["token"]
+            .as_str()
+            .and_then(|token| tokens.get(token));
         if let Some(fields) = review.as_object_mut() {
             let status = user.map(|name| User::named(name)).map(|user| {
                 json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}})
             });
-            fields.insert("status".to_owned(), status.unwrap_or_else(|| json!({"authenticated": false})));
+            fields.insert(
+                "status".to_owned(),
+                status.unwrap_or_else(|| json!({"authenticated": false})),
+            );
         }
         review
     }
@@ -298,8 +356,14 @@ impl State {
         let registrations = self.store.all("apiservices.apiregistration.k8s.io");
         let apis = registrations.filter(|(_, service)| service["spec"]["service"].is_object());
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        apis.map(|(_, service)| format!("{}/{}", text(&service["spec"]["group"]), text(&service["spec"]["version"])))
-            .collect()
+        apis.map(|(_, service)| {
+            format!(
+                "{}/{}",
+                text(&service["spec"]["group"]),
+                text(&service["spec"]["version"])
+            )
+        })
+        .collect()
     }
 
     fn is_aggregated(&self, place: &Place) -> bool {
@@ -308,7 +372,11 @@ impl State {
 }
 
 fn json_body(object: &Value) -> Body {
-    Body::from(object.as_str().map_or_else(|| object.to_string(), str::to_owned))
+    Body::from(
+        object
+            .as_str()
+            .map_or_else(|| object.to_string(), str::to_owned),
+    )
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

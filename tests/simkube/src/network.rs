@@ -161,7 +161,10 @@ impl Network {
     }
 
     fn connect(&self, link: &Arc<Link>, server: SimKube) -> Socket {
-        let cable = Arc::new(Cable { fate: Mutex::new(Fate::Live), changed: Notify::new() });
+        let cable = Arc::new(Cable {
+            fate: Mutex::new(Fate::Live),
+            changed: Notify::new(),
+        });
         let mut state = lock(&link.state);
         state.cables.retain(|cable| Arc::strong_count(cable) > 1);
         state.cables.push(Arc::clone(&cable));
@@ -184,7 +187,10 @@ impl Network {
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(served), service);
         runtime.spawn(async move { drop(connection.await) });
-        Socket { stream: client, cable }
+        Socket {
+            stream: client,
+            cable,
+        }
     }
 
     fn link(&self, client: &str, host: &str) -> Arc<Link> {
@@ -192,8 +198,16 @@ impl Network {
         let mut links = lock(&self.0.links);
         let link = links.entry(name.clone()).or_insert_with(|| {
             let way = Way::Open(Duration::ZERO);
-            let state = Mutex::new(LinkState { way, requests: 0, cables: Vec::new() });
-            Arc::new(Link { name, state, changed: Notify::new() })
+            let state = Mutex::new(LinkState {
+                way,
+                requests: 0,
+                cables: Vec::new(),
+            });
+            Arc::new(Link {
+                name,
+                state,
+                changed: Notify::new(),
+            })
         });
         Arc::clone(link)
     }
@@ -220,9 +234,15 @@ impl Arrived {
             return refusal(400);
         };
         let mut request = Request::from_parts(head, body.to_vec());
-        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let is_watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch=true"));
         let number = self.link.next_request();
-        let fault = self.network.plan().fault((self.link.name.clone(), number), is_watch);
+        let fault = self
+            .network
+            .plan()
+            .fault((self.link.name.clone(), number), is_watch);
         match fault {
             None => {}
             Some(Fault::Refused(code)) => return refusal(code),
@@ -230,11 +250,17 @@ impl Arrived {
             Some(Fault::Late(time)) => tokio::time::sleep(time).await,
             Some(Fault::Compaction) => self.server.compact(),
             Some(Fault::WatchLag(lag)) => {
-                let disturbance = Disturbance { lag, ends_after: None };
+                let disturbance = Disturbance {
+                    lag,
+                    ends_after: None,
+                };
                 request.extensions_mut().insert(disturbance);
             }
             Some(Fault::WatchDropped(after)) => {
-                let disturbance = Disturbance { lag: Duration::ZERO, ends_after: Some(after) };
+                let disturbance = Disturbance {
+                    lag: Duration::ZERO,
+                    ends_after: Some(after),
+                };
                 request.extensions_mut().insert(disturbance);
             }
             Some(Fault::LostAnswer) => {
@@ -256,7 +282,9 @@ fn refusal(code: u16) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("refused with {code}")));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
     if code == 429 {
-        response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     }
     response
 }
@@ -266,7 +294,10 @@ async fn carry(link: Arc<Link>, cable: Arc<Cable>, near: DuplexStream, far: Dupl
     let (near_in, near_out) = tokio::io::split(near);
     let (far_in, far_out) = tokio::io::split(far);
     let both = async {
-        tokio::join!(carry_to(&link, &cable, near_in, far_out), carry_to(&link, &cable, far_in, near_out));
+        tokio::join!(
+            carry_to(&link, &cable, near_in, far_out),
+            carry_to(&link, &cable, far_in, near_out)
+        );
     };
     tokio::select! {
         biased;
@@ -275,7 +306,12 @@ async fn carry(link: Arc<Link>, cable: Arc<Cable>, near: DuplexStream, far: Dupl
     }
 }
 
-async fn carry_to(link: &Link, cable: &Cable, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+async fn carry_to(
+    link: &Link,
+    cable: &Cable,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or_default();
@@ -283,7 +319,11 @@ async fn carry_to(link: &Link, cable: &Cable, mut from: impl AsyncRead + Unpin, 
         if cable.fate() == Fate::Stranded {
             return pending().await;
         }
-        let written = if read == 0 { to.shutdown().await } else { to.write_all(&buffer[..read]).await };
+        let written = if read == 0 {
+            to.shutdown().await
+        } else {
+            to.write_all(&buffer[..read]).await
+        };
         if read == 0 || written.is_err() {
             return;
         }
@@ -352,7 +392,9 @@ impl Socket {
     /// After a reset, what would look like a regular end is an error.
     fn check(&self, poll: Poll<io::Result<()>>, is_end: bool) -> Poll<io::Result<()>> {
         match poll {
-            Poll::Ready(outcome) if self.cable.fate() == Fate::Reset && (is_end || outcome.is_err()) => {
+            Poll::Ready(outcome)
+                if self.cable.fate() == Fate::Reset && (is_end || outcome.is_err()) =>
+            {
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
             poll => poll,
@@ -367,7 +409,11 @@ impl fmt::Debug for Socket {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
         let is_end = buffer.filled().len() == before;
@@ -376,7 +422,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.cable.fate() == Fate::Reset {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
@@ -433,7 +483,8 @@ mod tests {
 
     fn names(server: &SimKube) -> Vec<String> {
         let maps = server.objects("configmaps").into_iter();
-        maps.filter_map(|map| Some(map["metadata"]["name"].as_str()?.to_owned())).collect()
+        maps.filter_map(|map| Some(map["metadata"]["name"].as_str()?.to_owned()))
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -442,8 +493,16 @@ mod tests {
         network.set("a", "hub", Way::Open(Duration::from_millis(10)));
         let started = Instant::now();
         let answer = create(&network, "one").await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("date: Thu, 01 Jan 1970 00:00:00 GMT"), "{answer}");
-        assert!((40..80).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+        assert!(
+            answer.starts_with("HTTP/1.1 201")
+                && answer.contains("date: Thu, 01 Jan 1970 00:00:00 GMT"),
+            "{answer}"
+        );
+        assert!(
+            (40..80).contains(&started.elapsed().as_millis()),
+            "{:?}",
+            started.elapsed()
+        );
         assert_eq!(names(&server), ["one"]);
     }
 
@@ -463,7 +522,11 @@ mod tests {
         let (network, _server) = network(Plan::default());
         let watch = format!("GET {MAPS}?watch=true&timeoutSeconds=9");
         let mut stranded = std::pin::pin!(send(&network, &watch, ""));
-        assert!(timeout(Duration::from_secs(1), &mut stranded).await.is_err());
+        assert!(
+            timeout(Duration::from_secs(1), &mut stranded)
+                .await
+                .is_err()
+        );
         network.strand("a", "hub");
         assert!(create(&network, "one").await.unwrap().contains("201"));
         assert!(timeout(Duration::from_hours(1), stranded).await.is_err());
@@ -476,11 +539,20 @@ mod tests {
         let mut watch = std::pin::pin!(send(&network, &watch, ""));
         assert!(timeout(Duration::from_secs(1), &mut watch).await.is_err());
         network.reset("a", "hub");
-        assert_eq!(watch.await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(
+            watch.await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionReset
+        );
         network.set("a", "hub", Way::Refused);
-        assert_eq!(create(&network, "one").await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            create(&network, "one").await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         let nowhere = network.dial("a", "other").now_or_never().unwrap();
-        assert_eq!(nowhere.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            nowhere.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -488,7 +560,10 @@ mod tests {
         let (network, server) = network(Plan::default());
         let mut socket = network.dial("a", "hub").await.unwrap();
         let body = "{\"metadata\":{\"name\":\"one\"}}";
-        let request = format!("POST {MAPS} HTTP/1.1\r\nHost: hub\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let request = format!(
+            "POST {MAPS} HTTP/1.1\r\nHost: hub\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
         socket.write_all(request.as_bytes()).await.unwrap();
         drop(socket);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -520,7 +595,12 @@ mod tests {
         }
         let counts = network.plan().counts();
         let of_watches = ["watch lag", "watch dropped", "compaction"];
-        assert!(counts.iter().all(|(kind, count)| *count > 0 || of_watches.contains(kind)), "{counts:?}");
+        assert!(
+            counts
+                .iter()
+                .all(|(kind, count)| *count > 0 || of_watches.contains(kind)),
+            "{counts:?}"
+        );
         network.plan().end();
         assert!(create(&network, "last").await.unwrap().contains("201"));
     }
@@ -538,9 +618,15 @@ mod tests {
             let (_, fault) = network.plan().happened()[0].clone();
             let passed = started.elapsed();
             match (fault, answer) {
-                (Fault::Compaction, Ok(Ok(answer))) => assert!(answer.contains("too old resource version: 104")),
-                (Fault::WatchLag(_), Ok(Ok(answer))) => assert!(answer.contains("ADDED") && passed.as_secs() >= 30),
-                (Fault::WatchDropped(after), Ok(Ok(_))) => assert!(passed >= after && passed.as_secs() < 30),
+                (Fault::Compaction, Ok(Ok(answer))) => {
+                    assert!(answer.contains("too old resource version: 104"))
+                }
+                (Fault::WatchLag(_), Ok(Ok(answer))) => {
+                    assert!(answer.contains("ADDED") && passed.as_secs() >= 30)
+                }
+                (Fault::WatchDropped(after), Ok(Ok(_))) => {
+                    assert!(passed >= after && passed.as_secs() < 30)
+                }
                 (Fault::Refused(_), Ok(_)) | (Fault::Hang, Err(_)) => {}
                 (fault, answer) => panic!("{fault:?}: {answer:?}"),
             }

@@ -63,16 +63,40 @@ const UNOWNED: [&str; 9] = [
 
 /// Records that `after` was written in place of `before`, by anything but an apply.
 pub(crate) fn record_update(kind: &Kind, writer: Writer<'_>, before: &Value, after: &mut Value) {
-    let (old, new) = (owned_fields(kind, writer, before), owned_fields(kind, writer, after));
+    let mut owners = owners(before);
+    let count = kind
+        .scale
+        .as_ref()
+        .filter(|_| writer.subresource == "scale");
+    let count: Option<Path> = count.map(|paths| elements(&paths.spec));
+    let is_tracked = |owner: &Owner| {
+        count
+            .as_ref()
+            .is_none_or(|path| owner.fields.contains(path))
+    };
+    // An object, or a scale, that nobody owns a field of stays so until it is applied.
+    if before["metadata"]["uid"].is_string() && !owners.iter().any(is_tracked) {
+        return write_owners(after, &owners);
+    }
+    let (old, mut new) = (
+        owned_fields(kind, writer, before),
+        owned_fields(kind, writer, after),
+    );
+    if let Some(path) = count.filter(|path| find(after, path) == Some(&json!(0))) {
+        // A scale omits a count of zero.
+        new.remove(&path);
+    }
     let changed = new.iter().filter(|path| differ(kind, before, after, path));
     let changed: Fields = changed.cloned().collect();
     let removed: Fields = old.difference(&new).cloned().collect();
-    let mut owners = owners(before);
     let mine = |owner: &Owner| owner.is(writer, "Update");
     for owner in owners.iter_mut().filter(|owner| !mine(owner)) {
-        owner.fields.retain(|path| !changed.contains(path) && !removed.contains(path));
+        owner
+            .fields
+            .retain(|path| !changed.contains(path) && !removed.contains(path));
     }
-    let mut fields = owners.iter().find(|owner| mine(owner)).map_or_else(Fields::new, |owner| owner.fields.clone());
+    let own = owners.iter().find(|owner| mine(owner));
+    let mut fields = own.map_or_else(Fields::new, |owner| owner.fields.clone());
     fields.extend(changed);
     fields.retain(|path| !removed.contains(path));
     set_owner(&mut owners, kind, writer, ("Update", fields));
@@ -92,18 +116,43 @@ pub(crate) fn apply(
 ) -> Result<Value, Conflicts> {
     let nothing = json!({});
     let live = live.unwrap_or(&nothing);
+    let mut owners = owners(live);
+    if owners.is_empty() {
+        let untracked = Writer {
+            manager: "before-first-apply",
+            ..writer
+        };
+        set_owner(
+            &mut owners,
+            kind,
+            untracked,
+            ("Update", owned_fields(kind, untracked, live)),
+        );
+    }
     let fields = owned_fields(kind, writer, config);
     let mut merged = live.clone();
     merge(kind, &mut merged, config, &mut Path::new());
-    let mut owners = owners(live);
     let mine = |owner: &Owner| owner.is(writer, "Apply");
     let mut conflicts = Conflicts::new();
     for owner in owners.iter_mut().filter(|owner| !mine(owner)) {
-        let is_changed = |path: &Path| differ(kind, live, &merged, path);
-        let taken: Vec<Path> = owner.fields.intersection(&fields).filter(|path| is_changed(path)).cloned().collect();
+        // To own an object that is merged by field says nothing about its fields.
+        let is_whole = |path: &Path| {
+            let value = find(&merged, path);
+            !value.is_some_and(Value::is_object) || merging(kind, path) == Merging::Whole
+        };
+        let is_changed = |path: &Path| is_whole(path) && differ(kind, live, &merged, path);
+        let taken: Vec<Path> = owner
+            .fields
+            .intersection(&fields)
+            .filter(|path| is_changed(path))
+            .cloned()
+            .collect();
         owner.fields.retain(|path| !taken.contains(path));
         if !taken.is_empty() {
-            conflicts.push((owner.described(), taken.iter().map(|path| shown(path)).collect()));
+            conflicts.push((
+                owner.described(),
+                taken.iter().map(|path| shown(path)).collect(),
+            ));
         }
     }
     if !is_forced && !conflicts.is_empty() {
@@ -111,10 +160,14 @@ pub(crate) fn apply(
         return Err(conflicts);
     }
     // What this manager applied before, and now neither it nor anybody else wants.
-    let before = owners.iter().find(|owner| mine(owner)).map(|owner| owner.fields.clone());
+    let before = owners
+        .iter()
+        .find(|owner| mine(owner))
+        .map(|owner| owner.fields.clone());
     for path in before.unwrap_or_default().difference(&fields) {
-        let wants = |owner: &Owner| !mine(owner) && owner.fields.iter().any(|other| other.starts_with(path));
-        if !owners.iter().any(wants) {
+        let others = owners.iter().filter(|owner| !mine(owner));
+        let mut wanted = others.flat_map(|owner| &owner.fields).chain(&fields);
+        if !wanted.any(|other| other.starts_with(path)) {
             remove(&mut merged, path);
         }
     }
@@ -152,7 +205,10 @@ fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
         // What the server itself sets: the finalizers of a namespace, and what admission adds to a pod.
         [spec, field] if spec == "f:spec" => match &*kind.kind {
             "Namespace" => field == "f:finalizers",
-            "Pod" => matches!(&**field, "f:priority" | "f:preemptionPolicy" | "f:tolerations"),
+            "Pod" => matches!(
+                &**field,
+                "f:priority" | "f:preemptionPolicy" | "f:tolerations"
+            ),
             _ => false,
         },
         [metadata, field] => metadata == "f:metadata" && UNOWNED.contains(&&**field),
@@ -196,14 +252,15 @@ fn merging(kind: &Kind, path: &[String]) -> Merging {
         Some("f:finalizers") if is_metadata => Merging::Set,
         Some(_) if kind.is_custom || is_metadata => Merging::ByField,
         Some("f:conditions") => Merging::ByKey(&["type"]),
-        Some("f:containers" | "f:initContainers" | "f:env" | "f:volumes" | "f:imagePullSecrets") => {
-            Merging::ByKey(&["name"])
-        }
+        Some(
+            "f:containers" | "f:initContainers" | "f:env" | "f:volumes" | "f:imagePullSecrets",
+        ) => Merging::ByKey(&["name"]),
         Some("f:ports") => Merging::ByKey(&["containerPort", "protocol"]),
         Some("f:volumeMounts") => Merging::ByKey(&["mountPath"]),
-        Some("f:regarding" | "f:selector" | "f:labelSelector" | "f:nodeSelector" | "f:roleRef" | "f:secretKeyRef" | "f:configMapKeyRef") => {
-            Merging::Whole
-        }
+        Some(
+            "f:regarding" | "f:selector" | "f:labelSelector" | "f:nodeSelector" | "f:roleRef"
+            | "f:secretKeyRef" | "f:configMapKeyRef",
+        ) => Merging::Whole,
         _ => Merging::ByField,
     }
 }
@@ -212,7 +269,9 @@ fn merging(kind: &Kind, path: &[String]) -> Merging {
 fn element(item: &Value, by: Merging) -> String {
     match by {
         Merging::ByKey(keys) => {
-            let fields = keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
+            let fields = keys
+                .iter()
+                .filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
             format!("k:{}", Value::Object(fields.collect()))
         }
         _ => format!("v:{item}"),
@@ -224,7 +283,12 @@ fn merge(kind: &Kind, live: &mut Value, config: &Value, path: &mut Path) {
         (Value::Object(fields), Value::Object(wanted), Merging::ByField) => {
             for (name, value) in wanted {
                 path.push(format!("f:{name}"));
-                merge(kind, fields.entry(name.clone()).or_insert(Value::Null), value, path);
+                merge(
+                    kind,
+                    fields.entry(name.clone()).or_insert(Value::Null),
+                    value,
+                    path,
+                );
                 path.pop();
             }
         }
@@ -247,10 +311,20 @@ fn merge(kind: &Kind, live: &mut Value, config: &Value, path: &mut Path) {
 
 /// The value at a path.
 fn find<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(value, |value, element| match element.split_at(2) {
-        ("f:", name) => value.get(name),
-        _ => value.as_array()?.iter().find(|item| is_at(item, element)),
-    })
+    path.iter()
+        .try_fold(value, |value, element| match element.split_at(2) {
+            ("f:", name) => value.get(name),
+            _ => value.as_array()?.iter().find(|item| is_at(item, element)),
+        })
+}
+
+/// The path of a JSON pointer to a field.
+fn elements(pointer: &str) -> Path {
+    pointer
+        .split('/')
+        .skip(1)
+        .map(|name| format!("f:{name}"))
+        .collect()
 }
 
 /// Removes the value at a path, and what becomes empty by it.
@@ -259,9 +333,13 @@ fn remove(value: &mut Value, path: &[String]) {
         (Value::Object(fields), [last]) => drop(fields.remove(&last[2..])),
         (Value::Array(items), [last]) => items.retain(|item| !is_at(item, last)),
         (Value::Object(fields), [first, rest @ ..]) => {
-            let Some(field) = fields.get_mut(&first[2..]) else { return };
+            let Some(field) = fields.get_mut(&first[2..]) else {
+                return;
+            };
             remove(field, rest);
-            if field.as_object().is_some_and(Map::is_empty) || field.as_array().is_some_and(Vec::is_empty) {
+            if field.as_object().is_some_and(Map::is_empty)
+                || field.as_array().is_some_and(Vec::is_empty)
+            {
                 fields.remove(&first[2..]);
             }
         }
@@ -280,7 +358,9 @@ fn is_at(item: &Value, element: &str) -> bool {
         return false;
     };
     match key.as_object().filter(|_| by == "k:") {
-        Some(keys) => keys.iter().all(|(name, value)| item.get(name) == Some(value)),
+        Some(keys) => keys
+            .iter()
+            .all(|(name, value)| item.get(name) == Some(value)),
         None => *item == key,
     }
 }
@@ -292,7 +372,9 @@ fn shown(path: &[String]) -> String {
         ("k:", keys) => {
             let keys: Value = serde_json::from_str(keys).unwrap_or_default();
             let keys = keys.as_object().into_iter().flatten();
-            let keys: Vec<String> = keys.map(|(name, value)| format!("{name}={value}")).collect();
+            let keys: Vec<String> = keys
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
             format!("[{}]", keys.join(","))
         }
         (_, value) => format!("[={value}]"),
@@ -304,7 +386,9 @@ fn shown(path: &[String]) -> String {
 
 impl Owner {
     fn is(&self, writer: Writer<'_>, operation: &str) -> bool {
-        self.manager == writer.manager && self.subresource == writer.subresource && self.operation == operation
+        self.manager == writer.manager
+            && self.subresource == writer.subresource
+            && self.operation == operation
     }
 
     fn described(&self) -> String {
@@ -367,7 +451,12 @@ fn write_owners(object: &mut Value, owners: &[Owner]) {
 }
 
 /// Gives a writer these fields; the time changes only with them.
-fn set_owner(owners: &mut Vec<Owner>, kind: &Kind, writer: Writer<'_>, (operation, fields): (&str, Fields)) {
+fn set_owner(
+    owners: &mut Vec<Owner>,
+    kind: &Kind,
+    writer: Writer<'_>,
+    (operation, fields): (&str, Fields),
+) {
     let owner = match owners.iter_mut().find(|owner| owner.is(writer, operation)) {
         Some(owner) if owner.fields == fields => return,
         Some(owner) => owner,
@@ -403,7 +492,9 @@ fn read_fields(tree: &Value, path: &mut Path, fields: &mut Fields) {
 }
 
 fn write_field(tree: &mut Value, path: &[String]) {
-    let Some(node) = tree.as_object_mut() else { return };
+    let Some(node) = tree.as_object_mut() else {
+        return;
+    };
     match path {
         // Paths come in order, so that of an item comes before those in it.
         [] => {}

@@ -28,7 +28,9 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 /// # Errors
 /// The first operation that cannot be applied, as the API server words it.
 pub(crate) fn apply_operations(target: &mut Value, operations: &Value) -> Result<(), String> {
-    let operations = operations.as_array().ok_or("expected a list of operations")?;
+    let operations = operations
+        .as_array()
+        .ok_or("expected a list of operations")?;
     for operation in operations {
         let text = |field: &str| operation[field].as_str().unwrap_or_default();
         apply(target, text("op"), text("path"), &operation["value"])?;
@@ -58,7 +60,11 @@ fn apply(target: &mut Value, op: &str, path: &str, value: &Value) -> Result<(), 
             other => return Err(format!("unexpected kind: {other}")),
         },
         Value::Array(items) => {
-            let index = if last == "-" { items.len() } else { last.parse().map_err(|_| no_key())? };
+            let index = if last == "-" {
+                items.len()
+            } else {
+                last.parse().map_err(|_| no_key())?
+            };
             match op {
                 "add" if index <= items.len() => items.insert(index, value.clone()),
                 "replace" => *items.get_mut(index).ok_or_else(no_key)? = value.clone(),
@@ -83,14 +89,38 @@ mod tests {
         // The examples of RFC 7386, appendix A, of which the target or the patch is an object.
         for (target, patch, merged) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (
+                json!({"a": "b"}),
+                json!({"b": "c"}),
+                json!({"a": "b", "b": "c"}),
+            ),
             (json!({"a": "b"}), json!({"a": null}), json!({})),
             (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
-            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
-            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
-            (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
-            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": [{"b": "c"}]}),
+                json!({"a": [1]}),
+                json!({"a": [1]}),
+            ),
+            (
+                json!({"e": null}),
+                json!({"a": 1}),
+                json!({"e": null, "a": 1}),
+            ),
+            (
+                json!([1, 2]),
+                json!({"a": "b", "c": null}),
+                json!({"a": "b"}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
         ] {
             let mut value = target;
             merge(&mut value, &patch);
@@ -102,13 +132,34 @@ mod tests {
     fn operations_change_fields_and_items_and_fail_without_their_place() {
         let object = json!({"a": {"b/c": 1}, "list": [1, 2]});
         for (operation, outcome) in [
-            (json!({"op": "add", "path": "/a/x", "value": 2}), Some(json!({"a": {"b/c": 1, "x": 2}, "list": [1, 2]}))),
-            (json!({"op": "replace", "path": "/a/b~1c", "value": 3}), Some(json!({"a": {"b/c": 3}, "list": [1, 2]}))),
-            (json!({"op": "remove", "path": "/a/b~1c"}), Some(json!({"a": {}, "list": [1, 2]}))),
-            (json!({"op": "add", "path": "/list/-", "value": 3}), Some(json!({"a": {"b/c": 1}, "list": [1, 2, 3]}))),
-            (json!({"op": "add", "path": "/list/0", "value": 0}), Some(json!({"a": {"b/c": 1}, "list": [0, 1, 2]}))),
-            (json!({"op": "remove", "path": "/list/0"}), Some(json!({"a": {"b/c": 1}, "list": [2]}))),
-            (json!({"op": "test", "path": "/none", "value": null}), Some(object.clone())),
+            (
+                json!({"op": "add", "path": "/a/x", "value": 2}),
+                Some(json!({"a": {"b/c": 1, "x": 2}, "list": [1, 2]})),
+            ),
+            (
+                json!({"op": "replace", "path": "/a/b~1c", "value": 3}),
+                Some(json!({"a": {"b/c": 3}, "list": [1, 2]})),
+            ),
+            (
+                json!({"op": "remove", "path": "/a/b~1c"}),
+                Some(json!({"a": {}, "list": [1, 2]})),
+            ),
+            (
+                json!({"op": "add", "path": "/list/-", "value": 3}),
+                Some(json!({"a": {"b/c": 1}, "list": [1, 2, 3]})),
+            ),
+            (
+                json!({"op": "add", "path": "/list/0", "value": 0}),
+                Some(json!({"a": {"b/c": 1}, "list": [0, 1, 2]})),
+            ),
+            (
+                json!({"op": "remove", "path": "/list/0"}),
+                Some(json!({"a": {"b/c": 1}, "list": [2]})),
+            ),
+            (
+                json!({"op": "test", "path": "/none", "value": null}),
+                Some(object.clone()),
+            ),
             (json!({"op": "test", "path": "/a/b~1c", "value": 2}), None),
             (json!({"op": "add", "path": "/none/x", "value": 1}), None),
             (json!({"op": "remove", "path": "/none"}), None),

@@ -59,7 +59,10 @@ enum Requirement {
 impl User {
     /// May do everything.
     pub(crate) fn admin() -> Self {
-        Self { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] }
+        Self {
+            name: "admin".to_owned(),
+            groups: vec!["system:masters".to_owned()],
+        }
     }
 
     /// One who has authenticated; a service account is in the groups of service accounts.
@@ -70,7 +73,10 @@ impl User {
             groups.push("system:serviceaccounts".to_owned());
             groups.push(format!("system:serviceaccounts:{namespace}"));
         }
-        Self { name: name.to_owned(), groups }
+        Self {
+            name: name.to_owned(),
+            groups,
+        }
     }
 
     pub(crate) fn is_admin(&self) -> bool {
@@ -88,11 +94,14 @@ impl Call {
             let value = head.headers.get(name).and_then(|value| value.to_str().ok());
             value.unwrap_or_default()
         };
-        let before = |text: &str, end: char| text.split(end).next().unwrap_or_default().trim().to_owned();
+        let before =
+            |text: &str, end: char| text.split(end).next().unwrap_or_default().trim().to_owned();
         Self {
             content_type: before(header("content-type"), ';'),
             user_agent: before(header("user-agent"), '/'),
-            query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            query: url::form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
             path: head.uri.path().to_owned(),
             place: Place::of(head.uri.path()),
             method: head.method,
@@ -102,7 +111,10 @@ impl Call {
 
     /// A parameter of the query; none if it is empty.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.query
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     pub(crate) fn is(&self, parameter: &str) -> bool {
@@ -139,7 +151,10 @@ impl Call {
 
     /// The verb of authorization.
     pub(crate) fn verb(&self) -> &'static str {
-        let is_named = self.place.as_ref().is_some_and(|place| !place.name.is_empty());
+        let is_named = self
+            .place
+            .as_ref()
+            .is_some_and(|place| !place.name.is_empty());
         match (self.method.as_str(), is_named) {
             ("GET", _) if self.is("watch") => "watch",
             ("GET", true) => "get",
@@ -156,7 +171,10 @@ impl Call {
     pub(crate) fn selection(&self) -> Result<Selection, Status> {
         let labels = self.parameter("labelSelector").unwrap_or_default();
         let fields = self.parameter("fieldSelector").unwrap_or_default();
-        Ok(Selection { labels: parse_labels(labels), fields: parse_fields(fields)? })
+        Ok(Selection {
+            labels: parse_labels(labels),
+            fields: parse_fields(fields)?,
+        })
     }
 }
 
@@ -172,7 +190,12 @@ impl Place {
             "apis" => part()?,
             _ => return None,
         };
-        let mut place = Self { group, version: part()?, plural: part()?, ..Self::default() };
+        let mut place = Self {
+            group,
+            version: part()?,
+            plural: part()?,
+            ..Self::default()
+        };
         place.name = part().unwrap_or_default();
         place.subresource = part().unwrap_or_default();
         // Of a namespace itself there is a status; everything else below it are its objects.
@@ -201,7 +224,11 @@ impl Place {
 
     /// What the keys of its collection begin with.
     pub(crate) fn prefix(&self) -> String {
-        if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }
+        if self.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", self.namespace)
+        }
     }
 
     /// The key of its object in the store.
@@ -223,7 +250,10 @@ impl Selection {
 
     /// The name that it selects; empty if it selects by other fields.
     pub(crate) fn name(&self) -> &str {
-        let named = self.fields.iter().find(|(path, _, is_equal)| path == "metadata.name" && *is_equal);
+        let named = self
+            .fields
+            .iter()
+            .find(|(path, _, is_equal)| path == "metadata.name" && *is_equal);
         named.map_or("", |(_, name, _)| name)
     }
 
@@ -237,8 +267,12 @@ impl Selection {
         let by_label = self.labels.iter().all(|(key, requirement)| {
             let value = labels.get(key).and_then(Value::as_str);
             match requirement {
-                Requirement::In(values) => value.is_some_and(|value| values.iter().any(|v| v == value)),
-                Requirement::NotIn(values) => value.is_none_or(|value| values.iter().all(|v| v != value)),
+                Requirement::In(values) => {
+                    value.is_some_and(|value| values.iter().any(|v| v == value))
+                }
+                Requirement::NotIn(values) => {
+                    value.is_none_or(|value| values.iter().all(|v| v != value))
+                }
                 Requirement::Exists => value.is_some(),
                 Requirement::Absent => value.is_none(),
             }
@@ -260,24 +294,29 @@ fn parse_labels(text: &str) -> Vec<(String, Requirement)> {
     });
     let values = |list: &str| {
         let list = list.trim().trim_matches(['(', ')']);
-        list.split(',').map(|value| value.trim().to_owned()).collect()
+        list.split(',')
+            .map(|value| value.trim().to_owned())
+            .collect()
     };
-    let parsed = parts.map(str::trim).filter(|part| !part.is_empty()).map(|part| {
-        let (key, requirement) = if let Some((key, list)) = part.split_once(" notin ") {
-            (key, Requirement::NotIn(values(list)))
-        } else if let Some((key, list)) = part.split_once(" in ") {
-            (key, Requirement::In(values(list)))
-        } else if let Some((key, value)) = part.split_once("!=") {
-            (key, Requirement::NotIn(values(value)))
-        } else if let Some((key, value)) = part.split_once('=') {
-            (key, Requirement::In(values(value.trim_start_matches('='))))
-        } else if let Some(key) = part.strip_prefix('!') {
-            (key, Requirement::Absent)
-        } else {
-            (part, Requirement::Exists)
-        };
-        (key.trim().to_owned(), requirement)
-    });
+    let parsed = parts
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let (key, requirement) = if let Some((key, list)) = part.split_once(" notin ") {
+                (key, Requirement::NotIn(values(list)))
+            } else if let Some((key, list)) = part.split_once(" in ") {
+                (key, Requirement::In(values(list)))
+            } else if let Some((key, value)) = part.split_once("!=") {
+                (key, Requirement::NotIn(values(value)))
+            } else if let Some((key, value)) = part.split_once('=') {
+                (key, Requirement::In(values(value.trim_start_matches('='))))
+            } else if let Some(key) = part.strip_prefix('!') {
+                (key, Requirement::Absent)
+            } else {
+                (part, Requirement::Exists)
+            };
+            (key.trim().to_owned(), requirement)
+        });
     parsed.collect()
 }
 
@@ -285,11 +324,17 @@ fn parse_labels(text: &str) -> Vec<(String, Requirement)> {
 fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Status> {
     let parts = text.split(',').filter(|part| !part.is_empty()).map(|part| {
         let (path, value) = part.split_once('=').ok_or_else(|| {
-            Status::bad_request(format!("invalid field selector {part:?}: expected FIELD=VALUE"))
+            Status::bad_request(format!(
+                "invalid field selector {part:?}: expected FIELD=VALUE"
+            ))
         })?;
         let equal = path.strip_suffix('!');
         let value = value.trim_start_matches('=');
-        Ok((equal.unwrap_or(path).to_owned(), value.to_owned(), equal.is_none()))
+        Ok((
+            equal.unwrap_or(path).to_owned(),
+            value.to_owned(),
+            equal.is_none(),
+        ))
     });
     parts.collect()
 }
@@ -304,15 +349,36 @@ mod tests {
     fn a_path_names_a_resource() {
         for (path, expected) in [
             ("/api/v1/pods", Some(["", "v1", "", "pods", "", ""])),
-            ("/api/v1/namespaces/shop", Some(["", "v1", "", "namespaces", "shop", ""])),
-            ("/api/v1/namespaces/shop/status", Some(["", "v1", "", "namespaces", "shop", "status"])),
-            ("/api/v1/namespaces/shop/pods", Some(["", "v1", "shop", "pods", "", ""])),
-            ("/apis/apps/v1/namespaces/shop/deployments/web/scale", Some(["apps", "v1", "shop", "deployments", "web", "scale"])),
+            (
+                "/api/v1/namespaces/shop",
+                Some(["", "v1", "", "namespaces", "shop", ""]),
+            ),
+            (
+                "/api/v1/namespaces/shop/status",
+                Some(["", "v1", "", "namespaces", "shop", "status"]),
+            ),
+            (
+                "/api/v1/namespaces/shop/pods",
+                Some(["", "v1", "shop", "pods", "", ""]),
+            ),
+            (
+                "/apis/apps/v1/namespaces/shop/deployments/web/scale",
+                Some(["apps", "v1", "shop", "deployments", "web", "scale"]),
+            ),
             ("/apis/apps/v1", None),
             ("/readyz", None),
         ] {
             let place = Place::of(path);
-            let parts = place.as_ref().map(|p| [&*p.group, &p.version, &p.namespace, &p.plural, &p.name, &p.subresource]);
+            let parts = place.as_ref().map(|p| {
+                [
+                    &*p.group,
+                    &p.version,
+                    &p.namespace,
+                    &p.plural,
+                    &p.name,
+                    &p.subresource,
+                ]
+            });
             assert_eq!(parts, expected, "{path}");
         }
     }
@@ -330,7 +396,10 @@ mod tests {
             ("app,tier in (2,3)", "", false),
             ("", "metadata.name=b", false),
         ] {
-            let selection = Selection { labels: parse_labels(labels), fields: parse_fields(fields).unwrap() };
+            let selection = Selection {
+                labels: parse_labels(labels),
+                fields: parse_fields(fields).unwrap(),
+            };
             assert_eq!(selection.matches(&object), expected, "{labels} {fields}");
         }
     }

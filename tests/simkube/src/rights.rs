@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{request::{Place, User}, store::Store};
+use crate::{
+    request::{Place, User},
+    store::Store,
+};
 
 /// What a user wants to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,10 +52,12 @@ const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 
 /// The grant that allows an access; none if it is forbidden.
 pub(crate) fn grant(store: &Store, user: &User, access: &Access) -> Option<Grant> {
-    roles(store, user, &access.namespace).into_iter().find_map(|(role, rules)| {
-        let mut rules = rules["rules"].as_array()?.iter();
-        rules.find_map(|rule| grant_of(&role, rule, access))
-    })
+    roles(store, user, &access.namespace)
+        .into_iter()
+        .find_map(|(role, rules)| {
+            let mut rules = rules["rules"].as_array()?.iter();
+            rules.find_map(|rule| grant_of(&role, rule, access))
+        })
 }
 
 /// All grants of a role, as its rules name them.
@@ -60,9 +65,13 @@ pub(crate) fn grants(role: &str, object: &Value) -> Vec<Grant> {
     let rules = object["rules"].as_array().into_iter().flatten();
     let grants = rules.flat_map(|rule| {
         let groups = texts(rule, "apiGroups");
-        let paths = texts(rule, "nonResourceURLs").into_iter().map(|path| ("", path));
+        let paths = texts(rule, "nonResourceURLs")
+            .into_iter()
+            .map(|path| ("", path));
         let resources = groups.into_iter().flat_map(|group| {
-            texts(rule, "resources").into_iter().map(move |resource| (group, resource))
+            texts(rule, "resources")
+                .into_iter()
+                .map(move |resource| (group, resource))
         });
         let verbs = texts(rule, "verbs");
         let all = resources.chain(paths).collect::<Vec<_>>().into_iter();
@@ -86,14 +95,22 @@ fn roles<'a>(store: &'a Store, user: &User, namespace: &str) -> Vec<(String, &'a
     }
     if !namespace.is_empty() {
         let prefix = format!("{namespace}/");
-        for (_, binding) in store.all(BINDINGS).filter(|(key, _)| key.starts_with(&prefix)) {
+        for (_, binding) in store
+            .all(BINDINGS)
+            .filter(|(key, _)| key.starts_with(&prefix))
+        {
             roles.extend(bound(store, user, binding, namespace));
         }
     }
     roles
 }
 
-fn bound<'a>(store: &'a Store, user: &User, binding: &Value, namespace: &str) -> Option<(String, &'a Value)> {
+fn bound<'a>(
+    store: &'a Store,
+    user: &User,
+    binding: &Value,
+    namespace: &str,
+) -> Option<(String, &'a Value)> {
     let mut subjects = binding["subjects"].as_array()?.iter();
     subjects.find(|subject| is_subject(user, subject))?;
     let name = binding["roleRef"]["name"].as_str()?;
@@ -111,7 +128,12 @@ fn is_subject(user: &User, subject: &Value) -> bool {
         "User" => user.name == text("name"),
         "Group" => user.groups.iter().any(|group| group == text("name")),
         "ServiceAccount" => {
-            user.name == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+            user.name
+                == format!(
+                    "system:serviceaccount:{}:{}",
+                    text("namespace"),
+                    text("name")
+                )
         }
         _ => false,
     }
@@ -120,13 +142,18 @@ fn is_subject(user: &User, subject: &Value) -> bool {
 fn grant_of(role: &str, rule: &Value, access: &Access) -> Option<Grant> {
     let find = |field: &str, wanted: &str| {
         let allowed = texts(rule, field);
-        allowed.into_iter().find(|allowed| *allowed == "*" || *allowed == wanted)
+        allowed
+            .into_iter()
+            .find(|allowed| *allowed == "*" || *allowed == wanted)
     };
     let verb = find("verbs", &access.verb)?;
     let (group, resource) = if access.resource.starts_with('/') {
         ("", find("nonResourceURLs", &access.resource)?)
     } else {
-        (find("apiGroups", &access.group)?, find("resources", &access.resource)?)
+        (
+            find("apiGroups", &access.group)?,
+            find("resources", &access.resource)?,
+        )
     };
     let names = texts(rule, "resourceNames");
     let is_named = names.is_empty() || names.contains(&&*access.name);
@@ -139,7 +166,12 @@ fn grant_of(role: &str, rule: &Value, access: &Access) -> Option<Grant> {
 }
 
 fn texts<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
-    rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    rule[field]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 // === impl Access ===
@@ -163,25 +195,43 @@ impl Access {
     /// As the attributes of a review say.
     pub(crate) fn of_review(spec: &Value) -> Self {
         let paths = &spec["nonResourceAttributes"];
-        let attributes = if paths.is_object() { paths } else { &spec["resourceAttributes"] };
+        let attributes = if paths.is_object() {
+            paths
+        } else {
+            &spec["resourceAttributes"]
+        };
         let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
         let resource = match (text("path"), text("subresource")) {
             (path, _) if !path.is_empty() => path,
             (_, subresource) if subresource.is_empty() => text("resource"),
             (_, subresource) => format!("{}/{subresource}", text("resource")),
         };
-        Self { verb: text("verb"), group: text("group"), resource, namespace: text("namespace"), name: text("name") }
+        Self {
+            verb: text("verb"),
+            group: text("group"),
+            resource,
+            namespace: text("namespace"),
+            name: text("name"),
+        }
     }
 
     /// The sentence by which it is refused.
     pub(crate) fn refusal(&self, user: &str) -> String {
-        let Self { verb, group, resource, namespace, .. } = self;
+        let Self {
+            verb,
+            group,
+            resource,
+            namespace,
+            ..
+        } = self;
         let place = if namespace.is_empty() {
             "at the cluster scope".to_owned()
         } else {
             format!("in the namespace \"{namespace}\"")
         };
-        format!("User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}")
+        format!(
+            "User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
+        )
     }
 }
 
@@ -199,20 +249,42 @@ mod tests {
             store.put(collection, key, object);
         };
         let account = json!([{"kind": "ServiceAccount", "namespace": "shop", "name": "web"}]);
-        put(CLUSTER_ROLES, "reader", json!({"rules": [
-            {"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["get", "list"]},
-            {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
-            {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
-        ]}));
-        put(ROLES, "shop/writer", json!({"rules": [{"apiGroups": ["apps"], "resources": ["*"], "verbs": ["*"]}]}));
-        put(CLUSTER_BINDINGS, "reader", json!({"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": account}));
-        put(BINDINGS, "shop/writer", json!({"roleRef": {"kind": "Role", "name": "writer"}, "subjects": account}));
+        put(
+            CLUSTER_ROLES,
+            "reader",
+            json!({"rules": [
+                {"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["get", "list"]},
+                {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
+                {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+            ]}),
+        );
+        put(
+            ROLES,
+            "shop/writer",
+            json!({"rules": [{"apiGroups": ["apps"], "resources": ["*"], "verbs": ["*"]}]}),
+        );
+        put(
+            CLUSTER_BINDINGS,
+            "reader",
+            json!({"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": account}),
+        );
+        put(
+            BINDINGS,
+            "shop/writer",
+            json!({"roleRef": {"kind": "Role", "name": "writer"}, "subjects": account}),
+        );
         let user = User::named("system:serviceaccount:shop:web");
         for (access, role) in [
             (("get", "apps", "deployments", "other", "x"), Some("reader")),
-            (("get", "apps", "deployments/scale", "other", "x"), Some("reader")),
+            (
+                ("get", "apps", "deployments/scale", "other", "x"),
+                Some("reader"),
+            ),
             (("patch", "apps", "deployments", "other", "x"), None),
-            (("patch", "apps", "deployments", "shop", "x"), Some("shop/writer")),
+            (
+                ("patch", "apps", "deployments", "shop", "x"),
+                Some("shop/writer"),
+            ),
             (("get", "", "namespaces", "", "kube-system"), Some("reader")),
             (("get", "", "namespaces", "", "shop"), None),
             (("get", "", "/metrics", "", ""), Some("reader")),
@@ -227,7 +299,11 @@ mod tests {
                 name: name.into(),
             };
             let granted = grant(&store, &user, &access);
-            assert_eq!(granted.as_ref().map(|grant| &*grant.role), role, "{access:?}");
+            assert_eq!(
+                granted.as_ref().map(|grant| &*grant.role),
+                role,
+                "{access:?}"
+            );
             assert_eq!(grant(&store, &User::named("other"), &access), None);
             if let Some(granted) = granted.filter(|grant| grant.role == "reader") {
                 let reader = store.get(CLUSTER_ROLES, "reader").unwrap();

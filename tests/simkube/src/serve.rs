@@ -108,23 +108,37 @@ impl State {
     }
 
     /// Answers a request for a resource that is no watch.
-    pub(crate) fn answer(&mut self, call: &Call, target: &Target<'_>, user: &User, now: Timestamp) -> Answer {
+    pub(crate) fn answer(
+        &mut self,
+        call: &Call,
+        target: &Target<'_>,
+        user: &User,
+        now: Timestamp,
+    ) -> Answer {
         let is_named = !target.place.name.is_empty();
         match (&call.method, is_named) {
-            (&Method::POST, false) if target.kind.has(Trait::Review) => self.review(call, target, user),
+            (&Method::POST, false) if target.kind.has(Trait::Review) => {
+                self.review(call, target, user)
+            }
             (&Method::GET, true) => self.read(target),
             (&Method::GET, false) => self.list(call, target),
             (&Method::POST, false) => self.create(call, target, now),
             (&Method::PUT | &Method::PATCH, true) => self.change(call, target, user, now),
             (&Method::DELETE, true) => self.delete(call, target, now),
-            _ => Err(Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")),
+            _ => Err(Status::new(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )),
         }
     }
 
     fn live(&self, target: &Target<'_>) -> Result<Arc<Value>, Status> {
         let Target { kind, place } = target;
         let found = self.store.get(&kind.collection(), &place.key());
-        found.cloned().ok_or_else(|| Status::not_found(kind, &place.name))
+        found
+            .cloned()
+            .ok_or_else(|| Status::not_found(kind, &place.name))
     }
 
     fn read(&self, target: &Target<'_>) -> Answer {
@@ -144,12 +158,18 @@ impl State {
             None => (if exact { asked } else { now }, String::new()),
         };
         let prefix = target.place.prefix();
-        let limit = call.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+        let limit = call
+            .number("limit")?
+            .filter(|limit| *limit > 0)
+            .unwrap_or(u64::MAX);
         let all = self.objects_at(kind, revision)?.into_iter();
         let mut left = all.filter(|(key, _)| *key > start && key.starts_with(&prefix));
-        let selected = left.by_ref().filter(|(_, object)| selection.matches(object));
-        let page: Vec<(String, Arc<Value>)> =
-            selected.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect();
+        let selected = left
+            .by_ref()
+            .filter(|(_, object)| selection.matches(object));
+        let page: Vec<(String, Arc<Value>)> = selected
+            .take(usize::try_from(limit).unwrap_or(usize::MAX))
+            .collect();
         // Whether they are selected shows only the next page.
         let left = left.count();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
@@ -157,12 +177,16 @@ impl State {
             metadata["continue"] = json!("");
         }
         if let Some((last, _)) = page.last().filter(|_| left > 0) {
-            metadata["continue"] = json!(STANDARD.encode(json!({"rv": revision, "start": last}).to_string()));
+            metadata["continue"] =
+                json!(STANDARD.encode(json!({"rv": revision, "start": last}).to_string()));
             if selection.is_everything() {
                 metadata["remainingItemCount"] = json!(left);
             }
         }
-        let items: Vec<Value> = page.into_iter().map(|(_, object)| list_item(kind, &object)).collect();
+        let items: Vec<Value> = page
+            .into_iter()
+            .map(|(_, object)| list_item(kind, &object))
+            .collect();
         let list = json!({
             "kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(), "metadata": metadata, "items": items,
         });
@@ -179,9 +203,18 @@ impl State {
         let Target { kind, place } = target;
         let mut object = call.body()?;
         target.check_body(&mut object)?;
-        let named = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let named = |field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         if !named("resourceVersion").is_empty() {
-            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+            return Err(Status::new(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         let mut name = named("name");
         if name.is_empty() && !named("generateName").is_empty() {
@@ -191,21 +224,37 @@ impl State {
             return Err(Status::invalid(kind, "", "metadata.name", problem));
         }
         object["metadata"]["name"] = json!(name);
-        let place = Place { name: name.clone(), ..(*place).clone() };
-        let target = Target { kind: Arc::clone(kind), place: &place };
+        let place = Place {
+            name: name.clone(),
+            ..(*place).clone()
+        };
+        let target = Target {
+            kind: Arc::clone(kind),
+            place: &place,
+        };
         if let Some(other) = self.store.get(&kind.collection(), &place.key()) {
             let is_leaving = !other["metadata"]["deletionTimestamp"].is_null();
             return Err(Status::already_exists(kind, &name, is_leaving));
         }
         remove(&mut object["metadata"], "managedFields");
         target.complete(&mut object);
-        let writer = Writer { manager: call.manager(), subresource: "", now: &time(now) };
+        let writer = Writer {
+            manager: call.manager(),
+            subresource: "",
+            now: &time(now),
+        };
         owners::record_update(kind, writer, &json!({}), &mut object);
         Ok((201, self.insert(&target, object, call.is_dry_run(), now)?))
     }
 
     /// Stores a complete object that is new.
-    fn insert(&mut self, target: &Target<'_>, mut object: Value, is_dry_run: bool, now: Timestamp) -> Result<Value, Status> {
+    fn insert(
+        &mut self,
+        target: &Target<'_>,
+        mut object: Value,
+        is_dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Value, Status> {
         let Target { kind, place } = target;
         self.check_namespace(target)?;
         if kind.has(Trait::Status) {
@@ -217,7 +266,12 @@ impl State {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.insert("uid".to_owned(), json!(uid));
             metadata.insert("creationTimestamp".to_owned(), json!(time(now)));
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+            for field in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "resourceVersion",
+                "generation",
+            ] {
                 metadata.remove(field);
             }
             if kind.has(Trait::Generation) {
@@ -247,7 +301,8 @@ impl State {
         }
         let namespaces = self.kinds.of(NAMESPACES).ok_or_else(Status::no_such_path)?;
         let namespace = self.store.get(NAMESPACES, &place.namespace);
-        let namespace = namespace.ok_or_else(|| Status::not_found(&namespaces, &place.namespace))?;
+        let namespace =
+            namespace.ok_or_else(|| Status::not_found(&namespaces, &place.namespace))?;
         if namespace["metadata"]["deletionTimestamp"].is_null() {
             return Ok(());
         }
@@ -255,14 +310,21 @@ impl State {
             "unable to create new content in namespace {} because it is being terminated",
             place.namespace
         );
-        Err(Status::forbidden(&kind.group, &kind.plural, &place.name, &why))
+        let mut status = Status::forbidden(&kind.group, &kind.plural, &place.name, &why);
+        let message = format!("namespace {} is being terminated", place.namespace);
+        status.details["causes"] = json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
+        Err(status)
     }
 
     /// Replaces, patches or applies an object or one of its subresources.
     fn change(&mut self, call: &Call, target: &Target<'_>, user: &User, now: Timestamp) -> Answer {
         let Target { kind, place } = target;
         let at = time(now);
-        let writer = Writer { manager: call.manager(), subresource: &place.subresource, now: &at };
+        let writer = Writer {
+            manager: call.manager(),
+            subresource: &place.subresource,
+            now: &at,
+        };
         let is_apply = call.content_type == APPLY;
         if is_apply && call.parameter("fieldManager").is_none() {
             return Err(Status::without_manager());
@@ -306,43 +368,73 @@ impl State {
         Ok((200, target.view(&stored)))
     }
 
-    fn create_by_apply(&mut self, call: &Call, target: &Target<'_>, user: &User, now: Timestamp) -> Answer {
+    fn create_by_apply(
+        &mut self,
+        call: &Call,
+        target: &Target<'_>,
+        user: &User,
+        now: Timestamp,
+    ) -> Answer {
         let Target { kind, place } = target;
         self.authorize(user, Access::new("create", place, &place.name))?;
         let mut config = call.body()?;
         target.check_body(&mut config)?;
         if let Some(uid) = config["metadata"]["uid"].as_str() {
-            let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
             return Err(Status::conflict(kind, &place.name, &why));
         }
-        let writer = Writer { manager: call.manager(), subresource: "", now: &time(now) };
+        let writer = Writer {
+            manager: call.manager(),
+            subresource: "",
+            now: &time(now),
+        };
         let applied = owners::apply(kind, writer, None, &config, call.is("force"));
         let mut object = applied.map_err(|conflicts| Status::owned_by_others(&conflicts))?;
         target.complete(&mut object);
         Ok((201, self.insert(target, object, call.is_dry_run(), now)?))
     }
 
-    fn check_preconditions(&self, call: &Call, target: &Target<'_>, live: &Value, wanted: &Value) -> Result<(), Status> {
+    fn check_preconditions(
+        &self,
+        call: &Call,
+        target: &Target<'_>,
+        live: &Value,
+        wanted: &Value,
+    ) -> Result<(), Status> {
         let Target { kind, place } = target;
         let text = |object: &Value, field: &str| {
-            object["metadata"][field].as_str().unwrap_or_default().to_owned()
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
         };
         if text(wanted, "name") != place.name {
             let (found, expected) = (text(wanted, "name"), &place.name);
-            let message = format!("the name of the object ({found}) does not match the name on the URL ({expected})");
+            let message = format!(
+                "the name of the object ({found}) does not match the name on the URL ({expected})"
+            );
             return Err(Status::bad_request(message));
         }
         let (uid, version) = (text(wanted, "uid"), text(wanted, "resourceVersion"));
         if !uid.is_empty() && uid != text(live, "uid") {
             if place.subresource == "scale" {
-                return Err(Status::other_scale(kind, &place.name, &uid, &text(live, "uid")));
+                return Err(Status::other_scale(
+                    kind,
+                    &place.name,
+                    &uid,
+                    &text(live, "uid"),
+                ));
             }
             if call.method == Method::PATCH {
                 return Err(Status::immutable_uid(kind, &place.name, &uid));
             }
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                kind.plural, place.key(), text(live, "uid")
+                kind.plural,
+                place.key(),
+                text(live, "uid")
             );
             return Err(Status::conflict(kind, &place.name, &why));
         }
@@ -356,10 +448,17 @@ impl State {
     }
 
     /// Stores an object in place of another, unless nothing differs; removes it if its last finalizer is gone.
-    fn replace(&mut self, target: &Target<'_>, live: &Arc<Value>, mut object: Value, is_dry_run: bool) -> Arc<Value> {
+    fn replace(
+        &mut self,
+        target: &Target<'_>,
+        live: &Arc<Value>,
+        mut object: Value,
+        is_dry_run: bool,
+    ) -> Arc<Value> {
         let kind = &target.kind;
         let (key, collection) = (target.place.key(), kind.collection());
-        if kind.has(Trait::Generation) && specification(kind, live) != specification(kind, &object) {
+        if kind.has(Trait::Generation) && specification(kind, live) != specification(kind, &object)
+        {
             let generation = live["metadata"]["generation"].as_i64().unwrap_or_default();
             object["metadata"]["generation"] = json!(generation + 1);
         }
@@ -370,8 +469,13 @@ impl State {
             return Arc::new(object);
         }
         let is_leaving = !object["metadata"]["deletionTimestamp"].is_null();
-        let is_free = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        let waits = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() > 0;
+        let is_free = object["metadata"]["finalizers"]
+            .as_array()
+            .is_none_or(Vec::is_empty);
+        let waits = object["metadata"]["deletionGracePeriodSeconds"]
+            .as_u64()
+            .unwrap_or_default()
+            > 0;
         if is_leaving && is_free && !waits && collection != NAMESPACES {
             self.remove(&collection, &key);
             return Arc::new(object);
@@ -391,35 +495,62 @@ impl State {
             let (wanted, found) = (&options["preconditions"][field], &live["metadata"][field]);
             if !wanted.is_null() && wanted != found {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                return Err(Status::not_as_expected(kind, &place.name, what, &text(wanted), &text(found)));
+                return Err(Status::not_as_expected(
+                    kind,
+                    &place.name,
+                    what,
+                    &text(wanted),
+                    &text(found),
+                ));
             }
         }
         // Options in a body are all that counts.
-        let is_dry_run = if options.is_null() { call.is_dry_run() } else { options["dryRun"][0] == "All" };
+        let is_dry_run = if options.is_null() {
+            call.is_dry_run()
+        } else {
+            options["dryRun"][0] == "All"
+        };
         if is_dry_run {
             return Ok((200, deleted(kind, &live)));
         }
-        let asked = options["gracePeriodSeconds"].as_i64().or(call.number("gracePeriodSeconds")?.and_then(|n| n.try_into().ok()));
-        Ok((200, self.delete_object(kind, &place.key(), &live, asked, now)))
+        let asked = options["gracePeriodSeconds"].as_i64().or(call
+            .number("gracePeriodSeconds")?
+            .and_then(|n| n.try_into().ok()));
+        Ok((200, self.delete_object(kind, &live, asked, now)))
     }
 
     /// Removes an object, or marks it as deleted if something has to happen first: finalizers, the end of a pod, the
     /// contents of a namespace.
-    fn delete_object(&mut self, kind: &Kind, key: &str, live: &Value, grace: Option<i64>, now: Timestamp) -> Value {
-        let collection = kind.collection();
+    fn delete_object(
+        &mut self,
+        kind: &Kind,
+        live: &Value,
+        grace: Option<i64>,
+        now: Timestamp,
+    ) -> Value {
+        let (collection, key) = (kind.collection(), key(live));
         let is_running = kind.kind == "Pod" && live["spec"]["nodeName"].is_string();
-        let usual = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-        let grace = if is_running { grace.unwrap_or(usual) } else { 0 };
-        let is_free = live["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let usual = live["spec"]["terminationGracePeriodSeconds"]
+            .as_i64()
+            .unwrap_or(30);
+        let grace = if is_running {
+            grace.unwrap_or(usual)
+        } else {
+            0
+        };
+        let is_free = live["metadata"]["finalizers"]
+            .as_array()
+            .is_none_or(Vec::is_empty);
         let is_removed = is_free && grace == 0 && collection != NAMESPACES;
         if is_removed && kind.kind != "Pod" {
-            self.remove(&collection, key);
+            self.remove(&collection, &key);
             return deleted(kind, live);
         }
         let mut object = live.clone();
         let metadata = &mut object["metadata"];
         if metadata["deletionTimestamp"].is_null() {
-            metadata["deletionTimestamp"] = json!(time(now + jiff::SignedDuration::from_secs(grace)));
+            metadata["deletionTimestamp"] =
+                json!(time(now + jiff::SignedDuration::from_secs(grace)));
             if kind.kind != "Namespace" {
                 metadata["deletionGracePeriodSeconds"] = json!(grace);
             }
@@ -430,7 +561,7 @@ impl State {
         // The last state of a pod shows that it was deleted.
         if is_removed {
             object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            let last = self.store.remove_as(&collection, key, object);
+            let last = self.store.remove_as(&collection, &key, object);
             return last.as_deref().cloned().unwrap_or_default();
         }
         if collection == NAMESPACES {
@@ -439,7 +570,7 @@ impl State {
         if object == *live {
             return live.clone();
         }
-        Value::clone(&self.store.put(&collection, key, object))
+        Value::clone(&self.store.put(&collection, &key, object))
     }
 
     fn remove(&mut self, collection: &str, key: &str) {
@@ -459,10 +590,15 @@ impl State {
     pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> bool {
         let before = self.store.revision();
         let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
-        let uids: BTreeSet<String> = self.store.everything().filter_map(|(_, _, object)| uid(object)).collect();
+        let uids: BTreeSet<String> = self
+            .store
+            .everything()
+            .filter_map(|(_, _, object)| uid(object))
+            .collect();
         let is_orphan = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array();
-            let is_gone = |owner: &Value| owner["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
+            let is_gone =
+                |owner: &Value| owner["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
             owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(is_gone))
         };
         let ends: Vec<String> = self
@@ -471,20 +607,29 @@ impl State {
             .filter(|(_, namespace)| !namespace["metadata"]["deletionTimestamp"].is_null())
             .map(|(name, _)| name.clone())
             .collect();
-        let is_in = |key: &str, namespace: &String| key.split_once('/').is_some_and(|(found, _)| found == namespace);
-        let garbage: Vec<(String, String, Arc<Value>)> = self
+        let is_in = |key: &str, namespace: &String| {
+            key.split_once('/')
+                .is_some_and(|(found, _)| found == namespace)
+        };
+        let garbage: Vec<(String, Arc<Value>)> = self
             .store
             .everything()
-            .filter(|(_, key, object)| is_orphan(object) || ends.iter().any(|namespace| is_in(key, namespace)))
-            .map(|(collection, key, object)| (collection.clone(), key.clone(), Arc::clone(object)))
+            .filter(|(_, key, object)| {
+                is_orphan(object) || ends.iter().any(|namespace| is_in(key, namespace))
+            })
+            .map(|(collection, _, object)| (collection.clone(), Arc::clone(object)))
             .collect();
-        for (collection, key, object) in garbage {
+        for (collection, object) in garbage {
             if let Some(kind) = self.kinds.of(&collection) {
-                self.delete_object(&kind, &key, &object, Some(0), now);
+                self.delete_object(&kind, &object, Some(0), now);
             }
         }
         for namespace in ends {
-            if !self.store.everything().any(|(_, key, _)| is_in(key, &namespace)) {
+            if !self
+                .store
+                .everything()
+                .any(|(_, key, _)| is_in(key, &namespace))
+            {
                 self.store.remove(NAMESPACES, &namespace);
             }
         }
@@ -500,13 +645,17 @@ impl State {
             ("SubjectAccessReview", Some(name)) => {
                 let mut named = User::named(name);
                 let groups = spec["groups"].as_array().into_iter().flatten();
-                named.groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
+                named.groups = groups
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect();
                 named
             }
             _ => user.clone(),
         };
         let access = Access::of_review(spec);
-        let is_allowed = reviewed.is_admin() || rights::grant(&self.store, &reviewed, &access).is_some();
+        let is_allowed =
+            reviewed.is_admin() || rights::grant(&self.store, &reviewed, &access).is_some();
         object["status"] = json!({"allowed": is_allowed});
         Ok((201, object))
     }
@@ -536,18 +685,37 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
 impl Target<'_> {
     /// The object as the subresource shows it.
     pub(crate) fn view(&self, object: &Value) -> Value {
-        let Some(paths) = self.kind.scale.as_ref().filter(|_| self.place.subresource == "scale") else {
+        let Some(paths) = self
+            .kind
+            .scale
+            .as_ref()
+            .filter(|_| self.place.subresource == "scale")
+        else {
             return object.clone();
         };
-        let count = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+        let count = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_i64)
+                .unwrap_or_default()
+        };
         let mut metadata = Map::new();
-        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+        ] {
             metadata.insert(field.to_owned(), object["metadata"][field].clone());
         }
         // A count of zero is left out of the spec.
         let spec = Some(count(&paths.spec)).filter(|count| *count != 0);
         let mut status = json!({"replicas": count(&paths.status)});
-        let selector = paths.selector.as_ref().and_then(|pointer| object.pointer(pointer));
+        let selector = paths
+            .selector
+            .as_ref()
+            .and_then(|pointer| object.pointer(pointer));
         let selector = selector.map(selector_text).filter(|text| !text.is_empty());
         if let Some(selector) = selector {
             status["selector"] = json!(selector);
@@ -561,7 +729,9 @@ impl Target<'_> {
     /// A custom object without a count has no scale.
     fn check_scale(&self, object: &Value) -> Result<(), Status> {
         match &self.kind.scale {
-            Some(paths) if self.place.subresource == "scale" && object.pointer(&paths.spec).is_none() => {
+            Some(paths)
+                if self.place.subresource == "scale" && object.pointer(&paths.spec).is_none() =>
+            {
                 Err(Status::without_count(&paths.spec.replace('/', ".")))
             }
             _ => Ok(()),
@@ -583,7 +753,15 @@ impl Target<'_> {
                 object["metadata"]["managedFields"] = wanted["metadata"]["managedFields"].take();
             }
             _ => {
-                for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "namespace"] {
+                for field in [
+                    "uid",
+                    "creationTimestamp",
+                    "deletionTimestamp",
+                    "deletionGracePeriodSeconds",
+                    "generation",
+                    "resourceVersion",
+                    "namespace",
+                ] {
                     wanted["metadata"][field] = live["metadata"][field].clone();
                 }
                 if self.kind.has(Trait::Status) {
@@ -619,7 +797,9 @@ impl Target<'_> {
             metadata.entry("name").or_insert_with(|| json!(place.name));
         }
         if kind.is_namespaced {
-            let namespace = metadata.entry("namespace").or_insert_with(|| json!(place.namespace));
+            let namespace = metadata
+                .entry("namespace")
+                .or_insert_with(|| json!(place.namespace));
             if *namespace != *place.namespace {
                 let message = "the namespace of the provided object does not match the namespace sent on the request";
                 return Err(Status::bad_request(message));
@@ -634,7 +814,8 @@ impl Target<'_> {
         without_nulls(object);
         if let Some(metadata) = object["metadata"].as_object_mut() {
             let is_empty = |value: &Value| {
-                value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+                value.as_object().is_some_and(Map::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty)
             };
             metadata.retain(|_, value| !is_empty(value));
         }
@@ -646,7 +827,11 @@ impl Target<'_> {
         }
         if kind.kind == "Namespace" {
             let name = object["metadata"]["name"].clone();
-            set(object, "/metadata/labels/kubernetes.io~1metadata.name", name);
+            set(
+                object,
+                "/metadata/labels/kubernetes.io~1metadata.name",
+                name,
+            );
         }
         kind.set_defaults(object);
     }
@@ -662,10 +847,20 @@ fn list_item(kind: &Kind, object: &Value) -> Value {
     item
 }
 
+/// The key of an object in the store.
+fn key(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    match text("namespace") {
+        "" => text("name").to_owned(),
+        namespace => format!("{namespace}/{}", text("name")),
+    }
+}
+
 /// How a deletion that took effect is answered.
 fn deleted(kind: &Kind, object: &Value) -> Value {
     let metadata = &object["metadata"];
-    let mut details = json!({"name": metadata["name"], "kind": kind.plural, "uid": metadata["uid"]});
+    let mut details =
+        json!({"name": metadata["name"], "kind": kind.plural, "uid": metadata["uid"]});
     if !kind.group.is_empty() {
         details["group"] = json!(kind.group);
     }
@@ -681,15 +876,22 @@ fn specification<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'a String, &'a Val
         field => kind.is_custom || field == "spec",
     };
     // Upstream's rule of Deployments.
-    let metadata = object["metadata"].as_object().filter(|_| kind.kind == "Deployment");
+    let metadata = object["metadata"]
+        .as_object()
+        .filter(|_| kind.kind == "Deployment");
     let annotations = metadata.and_then(|metadata| metadata.get_key_value("annotations"));
-    fields.filter(|(field, _)| counts(field)).chain(annotations).collect()
+    fields
+        .filter(|(field, _)| counts(field))
+        .chain(annotations)
+        .collect()
 }
 
 /// The rules of upstream's validation that our requests could break.
 fn validate(target: &Target<'_>, object: &Value) -> Result<(), Status> {
     let Target { kind, place } = target;
-    let Some(paths) = &kind.scale else { return Ok(()) };
+    let Some(paths) = &kind.scale else {
+        return Ok(());
+    };
     match object.pointer(&paths.spec).and_then(Value::as_i64) {
         Some(count @ ..=-1) => {
             let problem = format!("Invalid value: {count}: must be greater than or equal to 0");
@@ -736,8 +938,16 @@ fn selector_text(selector: &Value) -> String {
 /// The class of a pod. None of ours is guaranteed.
 fn quality_of_service(pod: &Value) -> &'static str {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let has = |container: &Value| container["resources"].as_object().is_some_and(|r| !r.is_empty());
-    if containers.into_iter().any(has) { "Burstable" } else { "BestEffort" }
+    let has = |container: &Value| {
+        container["resources"]
+            .as_object()
+            .is_some_and(|r| !r.is_empty())
+    };
+    if containers.into_iter().any(has) {
+        "Burstable"
+    } else {
+        "BestEffort"
+    }
 }
 
 /// The status of a definition that is served.
@@ -752,7 +962,9 @@ fn established(crd: &Value) -> Value {
 
 /// `stringData` of a Secret is written into its `data`.
 fn encode_texts(object: &mut Value) {
-    let texts = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
+    let texts = object
+        .as_object_mut()
+        .and_then(|fields| fields.remove("stringData"));
     for (key, text) in texts.iter().filter_map(Value::as_object).flatten() {
         let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
         object["data"][key] = json!(encoded);

@@ -33,7 +33,10 @@ impl Status {
                 details[field] = json!(value);
             }
         }
-        Self { details, ..Self::new(code, reason, message) }
+        Self {
+            details,
+            ..Self::new(code, reason, message)
+        }
     }
 
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
@@ -53,7 +56,11 @@ impl Status {
     }
 
     pub(crate) fn already_exists(kind: &Kind, name: &str, is_leaving: bool) -> Self {
-        let leaving = if is_leaving { "object is being deleted: " } else { "" };
+        let leaving = if is_leaving {
+            "object is being deleted: "
+        } else {
+            ""
+        };
         let message = format!("{leaving}{} \"{name}\" already exists", kind.collection());
         Self::about(409, "AlreadyExists", kind, name, message)
     }
@@ -73,7 +80,11 @@ impl Status {
     /// Not allowed, whether or not the object exists.
     pub(crate) fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let plural = resource.split('/').next().unwrap_or_default();
-        let mut what = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let mut what = if group.is_empty() {
+            plural.to_owned()
+        } else {
+            format!("{plural}.{group}")
+        };
         let mut details = json!({"kind": plural});
         for (field, value) in [("name", name), ("group", group)] {
             if !value.is_empty() {
@@ -83,7 +94,10 @@ impl Status {
         if !name.is_empty() {
             what += &format!(" \"{name}\"");
         }
-        Self { details, ..Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")) }
+        Self {
+            details,
+            ..Self::new(403, "Forbidden", format!("{what} is forbidden: {why}"))
+        }
     }
 
     /// A kind of patch that the server does not know.
@@ -97,10 +111,17 @@ impl Status {
 
     /// A field has a value that it may not have.
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, problem: &str) -> Self {
-        let message = format!("{} \"{name}\" is invalid: {field}: {problem}", kind.qualified());
+        let message = format!(
+            "{} \"{name}\" is invalid: {field}: {problem}",
+            kind.qualified()
+        );
         let mut status = Self::about(422, "Invalid", kind, name, message);
         status.details["kind"] = json!(kind.kind);
-        let reason = if problem.starts_with("Required") { "FieldValueRequired" } else { "FieldValueInvalid" };
+        let reason = if problem.starts_with("Required") {
+            "FieldValueRequired"
+        } else {
+            "FieldValueInvalid"
+        };
         status.details["causes"] = json!([{"reason": reason, "message": problem, "field": field}]);
         status
     }
@@ -115,22 +136,31 @@ impl Status {
     pub(crate) fn without_version(kind: &Kind, name: &str) -> Self {
         let problem = "Invalid value: 0: must be specified for an update";
         let mut status = Self::invalid(kind, name, "metadata.resourceVersion", problem);
-        status.message = status.message.replacen(&kind.qualified(), &kind.collection(), 1);
+        status.message = status
+            .message
+            .replacen(&kind.qualified(), &kind.collection(), 1);
         status.details["kind"] = json!(kind.plural);
         status
     }
 
     /// A scale has a count that it may not have.
     pub(crate) fn invalid_scale(name: &str, problem: &str) -> Self {
-        let cause = json!({"reason": "FieldValueInvalid", "message": problem, "field": "spec.replicas"});
-        let details = json!({"name": name, "group": "autoscaling", "kind": "Scale", "causes": [cause]});
+        let cause =
+            json!({"reason": "FieldValueInvalid", "message": problem, "field": "spec.replicas"});
+        let details =
+            json!({"name": name, "group": "autoscaling", "kind": "Scale", "causes": [cause]});
         let message = format!("Scale.autoscaling \"{name}\" is invalid: spec.replicas: {problem}");
-        Self { details, ..Self::new(422, "Invalid", message) }
+        Self {
+            details,
+            ..Self::new(422, "Invalid", message)
+        }
     }
 
     /// A scale is that of another object.
     pub(crate) fn other_scale(kind: &Kind, name: &str, wanted: &str, found: &str) -> Self {
-        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        let why = format!(
+            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        );
         let mut status = Self::conflict(kind, name, &why);
         let what = format!("{}/scale", kind.plural);
         status.message = status.message.replacen(&kind.plural, &what, 1);
@@ -142,16 +172,23 @@ impl Status {
     pub(crate) fn without_count(path: &str) -> Self {
         let problem = format!("the spec replicas field \"{path}\" does not exist");
         let message = format!("Internal error occurred: {problem}");
-        Self { details: json!({"causes": [{"message": problem}]}), ..Self::new(500, "InternalError", message) }
+        Self {
+            details: json!({"causes": [{"message": problem}]}),
+            ..Self::new(500, "InternalError", message)
+        }
     }
 
     /// An apply does not say for whom.
     pub(crate) fn without_manager() -> Self {
         let problem = "Required value: is required for apply patch";
-        let cause = json!({"reason": "FieldValueRequired", "message": problem, "field": "fieldManager"});
+        let cause =
+            json!({"reason": "FieldValueRequired", "message": problem, "field": "fieldManager"});
         let details = json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]});
         let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {problem}");
-        Self { details, ..Self::new(422, "Invalid", message) }
+        Self {
+            details,
+            ..Self::new(422, "Invalid", message)
+        }
     }
 
     /// A patch would change the UID.
@@ -165,8 +202,18 @@ impl Status {
     }
 
     /// A deletion is of another object, or of another version of it.
-    pub(crate) fn not_as_expected(kind: &Kind, name: &str, field: &str, wanted: &str, found: &str) -> Self {
-        let rest = if field == "UID" { "deleted and then recreated" } else { "modified" };
+    pub(crate) fn not_as_expected(
+        kind: &Kind,
+        name: &str,
+        field: &str,
+        wanted: &str,
+        found: &str,
+    ) -> Self {
+        let rest = if field == "UID" {
+            "deleted and then recreated"
+        } else {
+            "modified"
+        };
         let why = format!(
             "the {field} in the precondition ({wanted}) does not match the {field} in record ({found}). The object might have been {rest}"
         );
@@ -221,7 +268,12 @@ impl Status {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if self.details.as_object().is_some_and(|details| !details.is_empty()) || matches!(self.code, 404 | 415 | 422) {
+        if self
+            .details
+            .as_object()
+            .is_some_and(|details| !details.is_empty())
+            || matches!(self.code, 404 | 415 | 422)
+        {
             object["details"] = self.details.clone();
         }
         object

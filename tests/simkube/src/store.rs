@@ -76,14 +76,19 @@ impl Store {
     }
 
     /// All objects of a kind.
-    pub(crate) fn all(&self, collection: &str) -> impl Iterator<Item = (&String, &Arc<Value>)> + use<'_> {
+    pub(crate) fn all(
+        &self,
+        collection: &str,
+    ) -> impl Iterator<Item = (&String, &Arc<Value>)> + use<'_> {
         self.objects.get(collection).into_iter().flatten()
     }
 
     /// All objects of all kinds: the kind, the key and the object.
     pub(crate) fn everything(&self) -> impl Iterator<Item = (&String, &String, &Arc<Value>)> {
         let kinds = self.objects.iter();
-        kinds.flat_map(|(kind, objects)| objects.iter().map(move |(key, object)| (kind, key, object)))
+        kinds.flat_map(|(kind, objects)| {
+            objects.iter().map(move |(key, object)| (kind, key, object))
+        })
     }
 
     /// Stores an object as it is at a new revision.
@@ -93,7 +98,14 @@ impl Store {
         let object = Arc::new(object);
         let objects = self.objects.entry(collection.to_owned()).or_default();
         let before = objects.insert(key.to_owned(), Arc::clone(&object));
-        self.record(collection, key, before, Arc::clone(&object), false);
+        self.record(Change {
+            revision: self.revision,
+            collection: collection.to_owned(),
+            key: key.to_owned(),
+            before,
+            object: Arc::clone(&object),
+            is_deletion: false,
+        });
         object
     }
 
@@ -104,31 +116,29 @@ impl Store {
     }
 
     /// The same, with another last state.
-    pub(crate) fn remove_as(&mut self, collection: &str, key: &str, mut last: Value) -> Option<Arc<Value>> {
+    pub(crate) fn remove_as(
+        &mut self,
+        collection: &str,
+        key: &str,
+        mut last: Value,
+    ) -> Option<Arc<Value>> {
         let before = self.objects.get_mut(collection)?.remove(key)?;
         self.revision += 1;
         last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let last = Arc::new(last);
-        self.record(collection, key, Some(before), Arc::clone(&last), true);
-        Some(last)
-    }
-
-    fn record(
-        &mut self,
-        collection: &str,
-        key: &str,
-        before: Option<Arc<Value>>,
-        object: Arc<Value>,
-        is_deletion: bool,
-    ) {
-        self.history.push_back(Change {
+        self.record(Change {
             revision: self.revision,
             collection: collection.to_owned(),
             key: key.to_owned(),
-            before,
-            object,
-            is_deletion,
+            before: Some(before),
+            object: Arc::clone(&last),
+            is_deletion: true,
         });
+        Some(last)
+    }
+
+    fn record(&mut self, change: Change) {
+        self.history.push_back(change);
         if self.history.len() > HISTORY {
             self.compact(self.revision - HISTORY as u64);
         }
@@ -137,7 +147,11 @@ impl Store {
     /// Forgets the changes up to a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision.min(self.revision));
-        while self.history.front().is_some_and(|change| change.revision <= self.compacted) {
+        while self
+            .history
+            .front()
+            .is_some_and(|change| change.revision <= self.compacted)
+        {
             self.history.pop_front();
         }
     }
@@ -145,9 +159,13 @@ impl Store {
     /// The changes after a revision, in order.
     pub(crate) fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, Expired> {
         if revision < self.compacted {
-            return Err(Expired { oldest: self.compacted });
+            return Err(Expired {
+                oldest: self.compacted,
+            });
         }
-        let first = self.history.partition_point(|change| change.revision <= revision);
+        let first = self
+            .history
+            .partition_point(|change| change.revision <= revision);
         Ok(self.history.range(first..))
     }
 
@@ -155,7 +173,11 @@ impl Store {
     pub(crate) fn at(&self, collection: &str, revision: u64) -> Result<Objects, Expired> {
         let mut objects = self.objects.get(collection).cloned().unwrap_or_default();
         let changes: Vec<&Change> = self.since(revision)?.collect();
-        for change in changes.into_iter().rev().filter(|change| change.collection == collection) {
+        for change in changes
+            .into_iter()
+            .rev()
+            .filter(|change| change.collection == collection)
+        {
             match &change.before {
                 Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
                 None => objects.remove(&change.key),
@@ -174,7 +196,11 @@ mod tests {
     /// Puts or removes one of few objects of two kinds.
     fn write() -> impl Strategy<Value = (bool, &'static str, String)> {
         let kind = prop_oneof![Just("pods"), Just("leases")];
-        (prop::bool::weighted(0.6), kind, (0..6_u8).prop_map(|n| format!("ns/{n}")))
+        (
+            prop::bool::weighted(0.6),
+            kind,
+            (0..6_u8).prop_map(|n| format!("ns/{n}")),
+        )
     }
 
     proptest! {

@@ -7,16 +7,10 @@ use futures::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::{
-    SimKube,
-    kinds::Kind,
-    request::Selection,
-    store::Change,
-};
+use crate::{SimKube, kinds::Kind, request::Selection, store::Change};
 
-/// How often a watch has a bookmark, and how long before its end it has the last.
+/// How often a watch has a bookmark. A real server does not send one before the end of a shorter watch.
 const BOOKMARK: Duration = Duration::from_mins(1);
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// How a watch is disturbed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +19,11 @@ pub(crate) struct Disturbance {
     pub(crate) lag: Duration,
     /// When it ends without a word.
     pub(crate) ends_after: Option<Duration>,
+}
+
+/// When the first bookmark of a watch that begins now is due.
+pub(crate) fn first_bookmark() -> Instant {
+    present() + BOOKMARK
 }
 
 /// A watch.
@@ -44,12 +43,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// When the next bookmark is due, of a watch that ends then.
-    pub(crate) fn bookmark_before(end: Instant) -> Option<Instant> {
-        let (now, last) = (Instant::now(), end.checked_sub(LAST_BOOKMARK)?);
-        (now < last).then(|| last.min(now + BOOKMARK))
-    }
-
     /// The lines that it sends.
     pub(crate) fn lines(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
         stream::unfold(self, async |mut watch| {
@@ -59,7 +52,11 @@ impl Watch {
     }
 
     async fn next(&mut self) -> Option<String> {
-        let first: String = self.first.drain(..).map(|object| line("ADDED", &object)).collect();
+        let first: String = self
+            .first
+            .drain(..)
+            .map(|object| line("ADDED", &object))
+            .collect();
         if !first.is_empty() {
             return Some(first);
         }
@@ -70,7 +67,9 @@ impl Watch {
             moved.as_mut().enable();
             match self.changes() {
                 Some(lines) if !lines.is_empty() => {
-                    sleep_until((Instant::now() + self.lag).min(self.end)).await;
+                    if !self.lag.is_zero() {
+                        sleep_until((present() + self.lag).min(self.end)).await;
+                    }
                     return Some(lines);
                 }
                 Some(_) => {}
@@ -81,7 +80,7 @@ impl Watch {
                 if wake == self.end {
                     return None;
                 }
-                self.next_bookmark = Self::bookmark_before(self.end);
+                self.next_bookmark = Some(present() + BOOKMARK);
                 return Some(self.bookmark());
             }
         }
@@ -116,7 +115,8 @@ impl Watch {
         if was && !is && !change.is_deletion {
             // It has left the selection: its last state in it, at the revision of the change.
             let mut last = change.before.as_deref().cloned()?;
-            last["metadata"]["resourceVersion"] = change.object["metadata"]["resourceVersion"].clone();
+            last["metadata"]["resourceVersion"] =
+                change.object["metadata"]["resourceVersion"].clone();
             return Some(line(kind, &last));
         }
         Some(line(kind, &change.object))
@@ -125,8 +125,20 @@ impl Watch {
     fn bookmark(&self) -> String {
         let metadata = json!({"resourceVersion": self.at.to_string(), "creationTimestamp": null});
         let (kind, version) = (&self.kind.kind, self.kind.api_version());
-        line("BOOKMARK", &json!({"kind": kind, "apiVersion": version, "metadata": metadata}))
+        line(
+            "BOOKMARK",
+            &json!({"kind": kind, "apiVersion": version, "metadata": metadata}),
+        )
     }
+}
+
+/// The present of the runtime.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waiting goes by the runtime, whose time tests pause"
+)]
+pub(crate) fn present() -> Instant {
+    Instant::now()
 }
 
 /// One event.

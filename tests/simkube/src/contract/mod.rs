@@ -13,8 +13,8 @@ use std::future::Future;
 use http::{Method, Request, header};
 use serde_json::{Value, json};
 
-pub use normal::differences;
 use normal::Normal;
+pub use normal::differences;
 
 /// A server that the script runs against.
 pub trait Peer {
@@ -43,7 +43,11 @@ pub struct Exchange {
 
 /// Runs the whole script.
 pub async fn run(peer: &impl Peer) -> Vec<Exchange> {
-    let mut script = Script { peer, exchanges: Vec::new(), normal: Normal::default() };
+    let mut script = Script {
+        peer,
+        exchanges: Vec::new(),
+        normal: Normal::default(),
+    };
     script::run(&mut script).await;
     script.exchanges
 }
@@ -55,6 +59,44 @@ struct Script<'a, P> {
     normal: Normal,
 }
 
+/// A request of the script.
+struct Sent<'a> {
+    /// Empty for an administrator.
+    user: &'a str,
+    method: Method,
+    path: &'a str,
+    content_type: &'a str,
+    /// Null for none.
+    body: Value,
+}
+
+impl<'a> Sent<'a> {
+    const fn get(path: &'a str) -> Self {
+        Self {
+            user: "",
+            method: Method::GET,
+            path,
+            content_type: "",
+            body: Value::Null,
+        }
+    }
+
+    const fn with_body(method: Method, path: &'a str, content_type: &'a str, body: Value) -> Self {
+        Self {
+            user: "",
+            method,
+            path,
+            content_type,
+            body,
+        }
+    }
+
+    /// The same request of another user.
+    fn by(self, user: &'a str) -> Self {
+        Self { user, ..self }
+    }
+}
+
 /// The patches.
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
@@ -62,7 +104,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 impl<P: Peer> Script<'_, P> {
     async fn get(&mut self, path: &str, code: u16) -> Value {
-        self.send(Method::GET, path, "", Value::Null, code).await
+        self.send(Sent::get(path), code).await
     }
 
     /// Compares only a part of the answer.
@@ -76,7 +118,10 @@ impl<P: Peer> Script<'_, P> {
     /// Compares only these fields of the last answer.
     fn only(&mut self, fields: &[&str]) {
         if let Some(last) = self.exchanges.last_mut() {
-            last.answer = fields.iter().map(|field| last.answer[*field].clone()).collect();
+            last.answer = fields
+                .iter()
+                .map(|field| last.answer[*field].clone())
+                .collect();
         }
     }
 
@@ -88,15 +133,27 @@ impl<P: Peer> Script<'_, P> {
     }
 
     async fn post(&mut self, path: &str, code: u16, body: Value) -> Value {
-        self.send(Method::POST, path, "application/json", body, code).await
+        self.send(
+            Sent::with_body(Method::POST, path, "application/json", body),
+            code,
+        )
+        .await
     }
 
     async fn put(&mut self, path: &str, code: u16, body: Value) -> Value {
-        self.send(Method::PUT, path, "application/json", body, code).await
+        self.send(
+            Sent::with_body(Method::PUT, path, "application/json", body),
+            code,
+        )
+        .await
     }
 
     async fn patch(&mut self, path: &str, code: u16, content_type: &str, body: Value) -> Value {
-        self.send(Method::PATCH, path, content_type, body, code).await
+        self.send(
+            Sent::with_body(Method::PATCH, path, content_type, body),
+            code,
+        )
+        .await
     }
 
     async fn merge(&mut self, path: &str, code: u16, body: Value) -> Value {
@@ -111,41 +168,56 @@ impl<P: Peer> Script<'_, P> {
     }
 
     async fn delete(&mut self, path: &str, code: u16, options: Value) -> Value {
-        self.send(Method::DELETE, path, "application/json", options, code).await
+        self.send(
+            Sent::with_body(Method::DELETE, path, "application/json", options),
+            code,
+        )
+        .await
     }
 
-    async fn send(&mut self, method: Method, path: &str, content_type: &str, body: Value, expected: u16) -> Value {
-        self.send_as("", method, path, content_type, body, expected).await
-    }
-
-    /// Sends a request as a user; without a name, as an administrator.
-    async fn send_as(&mut self, user: &str, method: Method, path: &str, content_type: &str, body: Value, expected: u16) -> Value {
-        let request = format!("{method} {path} {content_type} {body} {user}");
-        let (code, text) = self.exchange(user, method, path, content_type, &body).await;
-        let mut events = text.lines().map(serde_json::from_str::<Value>);
+    async fn send(&mut self, request: Sent<'_>, expected: u16) -> Value {
+        let Sent {
+            user,
+            method,
+            path,
+            content_type,
+            body,
+        } = &request;
+        let line = format!("{method} {path} {content_type} {body} {user}");
+        let (code, text) = self.exchange(&request).await;
         let answer = if path.contains("watch=true") && code == 200 {
-            Value::Array(events.by_ref().filter_map(Result::ok).collect())
+            let events = text.lines().map(serde_json::from_str);
+            Value::Array(events.filter_map(Result::ok).collect())
         } else {
             serde_json::from_str(&text).unwrap_or_else(|_| json!(text.trim()))
         };
-        self.exchanges.push(Exchange { request, expected, code, answer: self.normal.of(&answer) });
+        let normal = self.normal.of(&answer);
+        self.exchanges.push(Exchange {
+            request: line,
+            expected,
+            code,
+            answer: normal,
+        });
         answer
     }
 
-    async fn exchange(&self, user: &str, method: Method, path: &str, content_type: &str, body: &Value) -> (u16, String) {
+    async fn exchange(&self, sent: &Sent<'_>) -> (u16, String) {
         let mut request = Request::builder()
-            .method(method)
-            .uri(path)
+            .method(&sent.method)
+            .uri(sent.path)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "contract/1");
-        if !content_type.is_empty() {
-            request = request.header(header::CONTENT_TYPE, content_type);
+        if !sent.content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, sent.content_type);
         }
-        if !user.is_empty() {
-            request = request.header("Impersonate-User", user);
+        if !sent.user.is_empty() {
+            request = request.header("Impersonate-User", sent.user);
         }
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        match request.body(body) {
+        let body = Some(&sent.body).filter(|body| !body.is_null());
+        match request.body(
+            body.map(|body| body.to_string().into_bytes())
+                .unwrap_or_default(),
+        ) {
             Ok(request) => self.peer.send(request).await,
             Err(error) => (0, error.to_string()),
         }
@@ -154,7 +226,7 @@ impl<P: Peer> Script<'_, P> {
     /// Waits until an object has this code; then it is asked for once more, for the record.
     async fn until(&mut self, path: &str, code: u16) -> Value {
         for _ in 0..600 {
-            let (found, _) = self.exchange("", Method::GET, path, "", &Value::Null).await;
+            let (found, _) = self.exchange(&Sent::get(path)).await;
             if found == code {
                 break;
             }
@@ -177,7 +249,9 @@ mod tests {
         async fn send(&self, request: Request<Vec<u8>>) -> (u16, String) {
             let response = self.answer(request).await;
             let code = response.status().as_u16();
-            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let body = axum::body::to_bytes(response.into_body(), usize::MAX)
+                .await
+                .unwrap();
             (code, String::from_utf8(body.to_vec()).unwrap())
         }
 

@@ -29,7 +29,11 @@ pub fn differences(ours: &[Exchange], theirs: &[Exchange]) -> Vec<String> {
         }
     }
     if ours.len() != theirs.len() {
-        found.push(format!("{} exchanges here, {} there", ours.len(), theirs.len()));
+        found.push(format!(
+            "{} exchanges here, {} there",
+            ours.len(),
+            theirs.len()
+        ));
     }
     found
 }
@@ -39,7 +43,10 @@ fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
+                let (a, b) = (
+                    a.get(key).unwrap_or(&Value::Null),
+                    b.get(key).unwrap_or(&Value::Null),
+                );
                 compare(&format!("{path}.{key}"), a, b, found);
             }
         }
@@ -58,13 +65,18 @@ impl Normal {
     pub(super) fn of(&mut self, answer: &Value) -> Value {
         match answer {
             Value::Object(fields) => {
-                let is_list = fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+                let is_list = fields
+                    .get("kind")
+                    .and_then(Value::as_str)
+                    .is_some_and(|kind| kind.ends_with("List"));
                 let is_bookmark = fields.get("type").is_some_and(|kind| kind == "BOOKMARK");
                 let normal = fields.iter().map(|(name, value)| {
                     let value = match (&**name, value) {
                         ("metadata", metadata) if is_list => self.list_metadata(metadata),
                         ("object", object) if is_bookmark => json!(object["kind"]),
                         ("metadata", metadata) => self.metadata(metadata),
+                        // In no order.
+                        ("causes", causes) => sorted(self.of(causes)),
                         (_, value) => self.of(value),
                     };
                     (name.clone(), value)
@@ -85,7 +97,9 @@ impl Normal {
                 normal[field] = json!("some");
             }
         }
-        normal.as_object_mut().map(|fields| fields.retain(|_, value| !value.is_null()));
+        normal
+            .as_object_mut()
+            .map(|fields| fields.retain(|_, value| !value.is_null()));
         normal
     }
 
@@ -107,7 +121,11 @@ impl Normal {
                 ("resourceVersion", Value::String(version)) => json!(self.versions.get(version)),
                 ("creationTimestamp" | "deletionTimestamp", Value::String(_)) => json!("time"),
                 ("name", Value::String(_)) if generated.is_some() => json!("generated"),
-                ("managedFields", Value::Array(entries)) => self.of(&owners(entries)),
+                ("managedFields", Value::Array(entries)) => {
+                    let owners = self.of(&owners(entries));
+                    let owners = owners.as_array().into_iter().flatten();
+                    sorted(owners.cloned().map(sorted_leaves).collect())
+                }
                 (_, value) => self.of(value),
             };
             (name.clone(), value)
@@ -117,7 +135,8 @@ impl Normal {
 
     /// A text in which UIDs, times and revisions are replaced, word by word.
     fn text(&mut self, text: &str) -> String {
-        let words = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | ':'));
+        let words =
+            text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | ':'));
         let words = words.map(|word| {
             let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
             let end = &word[bare.len()..];
@@ -125,7 +144,10 @@ impl Normal {
                 format!("{known}{end}")
             } else if text.len() > bare.len() + 12 && bare.parse::<Timestamp>().is_ok() {
                 format!("time{end}")
-            } else if bare.len() >= 3 && bare.chars().all(|c| c.is_ascii_digit()) && text.contains("ersion") {
+            } else if bare.len() >= 3
+                && bare.chars().all(|c| c.is_ascii_digit())
+                && text.contains("ersion")
+            {
                 format!("N{end}")
             } else {
                 word.to_owned()
@@ -137,27 +159,49 @@ impl Normal {
 
 /// The word for a value: the prefix, and a number among the values with that prefix.
 fn word(prefix: &str, known: &mut BTreeMap<String, String>, value: &str) -> String {
-    let next = known.values().filter(|word| word.starts_with(prefix)).count() + 1;
-    known.entry(value.to_owned()).or_insert_with(|| format!("{prefix}{next}")).clone()
+    let next = known
+        .values()
+        .filter(|word| word.starts_with(prefix))
+        .count()
+        + 1;
+    known
+        .entry(value.to_owned())
+        .or_insert_with(|| format!("{prefix}{next}"))
+        .clone()
 }
 
-/// Who owns which leaves, in an order of their own.
+/// The items in the order of their text.
+fn sorted(mut items: Value) -> Value {
+    if let Some(items) = items.as_array_mut() {
+        items.sort_by_key(Value::to_string);
+    }
+    items
+}
+
+/// Who owns which leaves: manager, operation, subresource, version, and the paths.
 fn owners(entries: &[Value]) -> Value {
-    let mut owners: Vec<Value> = entries
-        .iter()
-        .map(|entry| {
-            let mut paths = Vec::new();
-            leaves(&entry["fieldsV1"], "", &mut paths);
-            let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
-            json!([text("manager"), text("operation"), text("subresource"), text("apiVersion"), paths])
-        })
-        .collect();
-    owners.sort_by_key(Value::to_string);
-    Value::Array(owners)
+    let owner = |entry: &Value| {
+        let mut paths = Vec::new();
+        leaves(&entry["fieldsV1"], "", &mut paths);
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        let [manager, operation] = ["manager", "operation"].map(text);
+        json!([manager, operation, text("subresource"), text("apiVersion"), paths])
+    };
+    entries.iter().map(owner).collect()
+}
+
+fn sorted_leaves(mut owner: Value) -> Value {
+    let paths = owner[4].take();
+    owner[4] = sorted(paths);
+    owner
 }
 
 fn leaves(tree: &Value, path: &str, paths: &mut Vec<String>) {
-    let children = tree.as_object().into_iter().flatten().filter(|(element, _)| *element != ".");
+    let children = tree
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(element, _)| *element != ".");
     let mut is_leaf = true;
     for (element, child) in children {
         is_leaf = false;
