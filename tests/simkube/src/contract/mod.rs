@@ -8,12 +8,15 @@
 mod normal;
 mod script;
 
-use std::future::Future;
+use std::{collections::BTreeMap, future::Future};
 
 use http::{Method, Request, header};
 use serde_json::{Value, json};
 
 use normal::Normal;
+
+/// How often a request is repeated until it has the expected code.
+const ATTEMPTS: usize = 600;
 pub use normal::differences;
 
 /// A server that the script runs against.
@@ -31,7 +34,7 @@ pub trait Peer {
 /// One request of the script and its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
-    /// Method and path.
+    /// The step of the script.
     pub request: String,
     /// The code that is expected.
     pub expected: u16,
@@ -47,6 +50,8 @@ pub async fn run(peer: &impl Peer) -> Vec<Exchange> {
         peer,
         exchanges: Vec::new(),
         normal: Normal::default(),
+        last: Value::Null,
+        kept: BTreeMap::new(),
     };
     script::run(&mut script).await;
     script.exchanges
@@ -57,6 +62,9 @@ struct Script<'a, P> {
     peer: &'a P,
     exchanges: Vec<Exchange>,
     normal: Normal,
+    /// The last answer, and those with names, as they were.
+    last: Value,
+    kept: BTreeMap<String, Value>,
 }
 
 /// A request of the script.
@@ -64,147 +72,34 @@ struct Sent<'a> {
     /// Empty for an administrator.
     user: &'a str,
     method: Method,
-    path: &'a str,
+    path: String,
     content_type: &'a str,
     /// Null for none.
     body: Value,
 }
 
-impl<'a> Sent<'a> {
-    const fn get(path: &'a str) -> Self {
-        Self {
-            user: "",
-            method: Method::GET,
-            path,
-            content_type: "",
-            body: Value::Null,
-        }
-    }
-
-    const fn with_body(method: Method, path: &'a str, content_type: &'a str, body: Value) -> Self {
-        Self {
-            user: "",
-            method,
-            path,
-            content_type,
-            body,
-        }
-    }
-
-    /// The same request of another user.
-    fn by(self, user: &'a str) -> Self {
-        Self { user, ..self }
-    }
-}
-
-/// The patches.
-const MERGE: &str = "application/merge-patch+json";
-const JSON: &str = "application/json-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
-
 impl<P: Peer> Script<'_, P> {
-    async fn get(&mut self, path: &str, code: u16) -> Value {
-        self.send(Sent::get(path), code).await
-    }
-
-    /// Compares only a part of the answer.
-    async fn get_part(&mut self, path: &str, code: u16, part: fn(&Value) -> Value) {
-        self.get(path, code).await;
-        if let Some(last) = self.exchanges.last_mut() {
-            last.answer = part(&last.answer);
-        }
-    }
-
-    /// Compares only these fields of the last answer.
-    fn only(&mut self, fields: &[&str]) {
-        if let Some(last) = self.exchanges.last_mut() {
-            last.answer = fields
-                .iter()
-                .map(|field| last.answer[*field].clone())
-                .collect();
-        }
-    }
-
-    /// Gives the last request a name; it contains what differs.
-    fn named(&mut self, name: &str) {
-        if let Some(last) = self.exchanges.last_mut() {
-            name.clone_into(&mut last.request);
-        }
-    }
-
-    async fn post(&mut self, path: &str, code: u16, body: Value) -> Value {
-        self.send(
-            Sent::with_body(Method::POST, path, "application/json", body),
-            code,
-        )
-        .await
-    }
-
-    async fn put(&mut self, path: &str, code: u16, body: Value) -> Value {
-        self.send(
-            Sent::with_body(Method::PUT, path, "application/json", body),
-            code,
-        )
-        .await
-    }
-
-    async fn patch(&mut self, path: &str, code: u16, content_type: &str, body: Value) -> Value {
-        self.send(
-            Sent::with_body(Method::PATCH, path, content_type, body),
-            code,
-        )
-        .await
-    }
-
-    async fn merge(&mut self, path: &str, code: u16, body: Value) -> Value {
-        self.patch(path, code, MERGE, body).await
-    }
-
-    /// Applies as this manager; `path` may have parameters.
-    async fn apply(&mut self, path: &str, manager: &str, code: u16, body: Value) -> Value {
-        let and = if path.contains('?') { '&' } else { '?' };
-        let path = format!("{path}{and}fieldManager={manager}");
-        self.patch(&path, code, APPLY, body).await
-    }
-
-    async fn delete(&mut self, path: &str, code: u16, options: Value) -> Value {
-        self.send(
-            Sent::with_body(Method::DELETE, path, "application/json", options),
-            code,
-        )
-        .await
-    }
-
-    async fn send(&mut self, request: Sent<'_>, expected: u16) -> Value {
-        let Sent {
-            user,
-            method,
-            path,
-            content_type,
-            body,
-        } = &request;
-        let line = format!("{method} {path} {content_type} {body} {user}");
-        let (code, text) = self.exchange(&request).await;
-        let answer = if path.contains("watch=true") && code == 200 {
+    async fn send(&mut self, request: String, sent: &Sent<'_>, expected: u16) {
+        let (code, text) = self.exchange(sent).await;
+        self.last = if sent.path.contains("watch=true") && code == 200 {
             let events = text.lines().map(serde_json::from_str);
             Value::Array(events.filter_map(Result::ok).collect())
         } else {
             serde_json::from_str(&text).unwrap_or_else(|_| json!(text.trim()))
         };
-        let normal = self.normal.of(&answer);
+        let answer = self.normal.of(&self.last);
         self.exchanges.push(Exchange {
-            request: line,
+            request,
             expected,
             code,
-            answer: normal,
+            answer,
         });
-        answer
     }
 
     async fn exchange(&self, sent: &Sent<'_>) -> (u16, String) {
         let mut request = Request::builder()
             .method(&sent.method)
-            .uri(sent.path)
+            .uri(&sent.path)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "contract/1");
         if !sent.content_type.is_empty() {
@@ -223,16 +118,14 @@ impl<P: Peer> Script<'_, P> {
         }
     }
 
-    /// Waits until an object has this code; then it is asked for once more, for the record.
-    async fn until(&mut self, path: &str, code: u16) -> Value {
-        for _ in 0..600 {
-            let (found, _) = self.exchange(&Sent::get(path)).await;
-            if found == code {
-                break;
+    /// Waits until a request is answered with this code.
+    async fn until(&self, sent: &Sent<'_>, code: u16) {
+        for _ in 0..ATTEMPTS {
+            if self.exchange(sent).await.0 == code {
+                return;
             }
             self.peer.settle().await;
         }
-        self.get(path, code).await
     }
 }
 

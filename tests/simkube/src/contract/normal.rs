@@ -61,6 +61,13 @@ fn compare(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
 }
 
 impl Normal {
+    /// The UID or the version that a word stands for.
+    pub(super) fn value_of(&self, word: &str) -> Option<&str> {
+        let mut all = self.uids.iter().chain(&self.versions);
+        all.find(|(_, known)| *known == word)
+            .map(|(value, _)| &**value)
+    }
+
     /// The normalized answer.
     pub(super) fn of(&mut self, answer: &Value) -> Value {
         match answer {
@@ -185,7 +192,13 @@ fn owners(entries: &[Value]) -> Value {
         leaves(&entry["fieldsV1"], "", &mut paths);
         let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         let [manager, operation] = ["manager", "operation"].map(text);
-        json!([manager, operation, text("subresource"), text("apiVersion"), paths])
+        json!([
+            manager,
+            operation,
+            text("subresource"),
+            text("apiVersion"),
+            paths
+        ])
     };
     entries.iter().map(owner).collect()
 }
