@@ -18,8 +18,9 @@ struct Simulated(SimKube);
 
 impl Peer for Real {
     async fn send(&self, request: Request<Vec<u8>>) -> (u16, String) {
-        let sent = self.0.client().send(request.map(Into::into));
-        text(sent.await.unwrap().map(Body::new)).await
+        let client = self.0.client();
+        let response = client.send(request.map(Into::into)).await.unwrap();
+        text(response.map(Body::new)).await
     }
 
     async fn forget(&self) {

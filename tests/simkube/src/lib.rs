@@ -11,6 +11,7 @@
 //! answers `tests/cluster` compares with those of a real API server.
 
 pub mod contract;
+mod deletion;
 pub mod faults;
 mod kinds;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod rights;
 mod serve;
 mod status;
 mod store;
+mod target;
 mod watch;
 
 use std::{
@@ -41,8 +43,9 @@ use tokio::sync::{Notify, futures::Notified};
 
 use request::{Call, Place, User};
 pub use rights::{Access, Grant};
-use serve::{State, Target};
+use serve::State;
 use status::Status;
+use target::Target;
 use watch::{Disturbance, Watch, first_bookmark, line, present};
 
 /// The time that a server goes by.

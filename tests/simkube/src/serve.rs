@@ -5,12 +5,12 @@
 //!            uid, version      spec or status                 of fields
 //! ```
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::Method;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     kinds::{Kind, Kinds, Trait},
@@ -20,10 +20,11 @@ use crate::{
     rights::{self, Access, Ledger},
     status::Status,
     store::{Objects, Store},
+    target::{Target, remove, specification, validate},
 };
 
-const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-const NAMESPACES: &str = "namespaces";
+pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(crate) const NAMESPACES: &str = "namespaces";
 const APPLY: &str = "application/apply-patch+yaml";
 /// The characters of a generated name, as upstream has them.
 const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -41,12 +42,6 @@ pub(crate) struct State {
 
 /// Code and body of an answer.
 pub(crate) type Answer = Result<(u16, Value), Status>;
-
-/// What a request is about.
-pub(crate) struct Target<'a> {
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) place: &'a Place,
-}
 
 impl State {
     /// A server with the namespaces that every cluster has.
@@ -133,7 +128,7 @@ impl State {
         }
     }
 
-    fn live(&self, target: &Target<'_>) -> Result<Arc<Value>, Status> {
+    pub(crate) fn live(&self, target: &Target<'_>) -> Result<Arc<Value>, Status> {
         let Target { kind, place } = target;
         let found = self.store.get(&kind.collection(), &place.key());
         found
@@ -487,155 +482,6 @@ impl State {
         stored
     }
 
-    fn delete(&mut self, call: &Call, target: &Target<'_>, now: Timestamp) -> Answer {
-        let Target { kind, place } = target;
-        let live = self.live(target)?;
-        let options = call.body()?;
-        for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            let (wanted, found) = (&options["preconditions"][field], &live["metadata"][field]);
-            if !wanted.is_null() && wanted != found {
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                return Err(Status::not_as_expected(
-                    kind,
-                    &place.name,
-                    what,
-                    &text(wanted),
-                    &text(found),
-                ));
-            }
-        }
-        // Options in a body are all that counts.
-        let is_dry_run = if options.is_null() {
-            call.is_dry_run()
-        } else {
-            options["dryRun"][0] == "All"
-        };
-        if is_dry_run {
-            return Ok((200, deleted(kind, &live)));
-        }
-        let asked = options["gracePeriodSeconds"].as_i64().or(call
-            .number("gracePeriodSeconds")?
-            .and_then(|n| n.try_into().ok()));
-        Ok((200, self.delete_object(kind, &live, asked, now)))
-    }
-
-    /// Removes an object, or marks it as deleted if something has to happen first: finalizers, the end of a pod, the
-    /// contents of a namespace.
-    fn delete_object(
-        &mut self,
-        kind: &Kind,
-        live: &Value,
-        grace: Option<i64>,
-        now: Timestamp,
-    ) -> Value {
-        let (collection, key) = (kind.collection(), key(live));
-        let is_running = kind.kind == "Pod" && live["spec"]["nodeName"].is_string();
-        let usual = live["spec"]["terminationGracePeriodSeconds"]
-            .as_i64()
-            .unwrap_or(30);
-        let grace = if is_running {
-            grace.unwrap_or(usual)
-        } else {
-            0
-        };
-        let is_free = live["metadata"]["finalizers"]
-            .as_array()
-            .is_none_or(Vec::is_empty);
-        let is_removed = is_free && grace == 0 && collection != NAMESPACES;
-        if is_removed && kind.kind != "Pod" {
-            self.remove(&collection, &key);
-            return deleted(kind, live);
-        }
-        let mut object = live.clone();
-        let metadata = &mut object["metadata"];
-        if metadata["deletionTimestamp"].is_null() {
-            metadata["deletionTimestamp"] =
-                json!(time(now + jiff::SignedDuration::from_secs(grace)));
-            if kind.kind != "Namespace" {
-                metadata["deletionGracePeriodSeconds"] = json!(grace);
-            }
-            if let Some(generation) = metadata["generation"].as_i64() {
-                metadata["generation"] = json!(generation + 1);
-            }
-        }
-        // The last state of a pod shows that it was deleted.
-        if is_removed {
-            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            let last = self.store.remove_as(&collection, &key, object);
-            return last.as_deref().cloned().unwrap_or_default();
-        }
-        if collection == NAMESPACES {
-            object["status"]["phase"] = json!("Terminating");
-        }
-        if object == *live {
-            return live.clone();
-        }
-        Value::clone(&self.store.put(&collection, &key, object))
-    }
-
-    fn remove(&mut self, collection: &str, key: &str) {
-        let removed = self.store.remove(collection, key);
-        if let Some(definition) = removed.filter(|_| collection == CRDS) {
-            let of = definition["metadata"]["name"].as_str().unwrap_or_default();
-            let keys: Vec<String> = self.store.all(of).map(|(key, _)| key.clone()).collect();
-            for key in keys {
-                self.store.remove(of, &key);
-            }
-            self.kinds.remove(of);
-        }
-    }
-
-    /// Deletes the objects of which every owner is gone, and those of namespaces that are deleted, as the controller
-    /// manager does; returns whether there were any.
-    pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> bool {
-        let before = self.store.revision();
-        let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
-        let uids: BTreeSet<String> = self
-            .store
-            .everything()
-            .filter_map(|(_, _, object)| uid(object))
-            .collect();
-        let is_orphan = |object: &Value| {
-            let owners = object["metadata"]["ownerReferences"].as_array();
-            let is_gone =
-                |owner: &Value| owner["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
-            owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(is_gone))
-        };
-        let ends: Vec<String> = self
-            .store
-            .all(NAMESPACES)
-            .filter(|(_, namespace)| !namespace["metadata"]["deletionTimestamp"].is_null())
-            .map(|(name, _)| name.clone())
-            .collect();
-        let is_in = |key: &str, namespace: &String| {
-            key.split_once('/')
-                .is_some_and(|(found, _)| found == namespace)
-        };
-        let garbage: Vec<(String, Arc<Value>)> = self
-            .store
-            .everything()
-            .filter(|(_, key, object)| {
-                is_orphan(object) || ends.iter().any(|namespace| is_in(key, namespace))
-            })
-            .map(|(collection, _, object)| (collection.clone(), Arc::clone(object)))
-            .collect();
-        for (collection, object) in garbage {
-            if let Some(kind) = self.kinds.of(&collection) {
-                self.delete_object(&kind, &object, Some(0), now);
-            }
-        }
-        for namespace in ends {
-            if !self
-                .store
-                .everything()
-                .any(|(_, key, _)| is_in(key, &namespace))
-            {
-                self.store.remove(NAMESPACES, &namespace);
-            }
-        }
-        self.store.revision() != before
-    }
-
     /// Answers a question about rights.
     fn review(&self, call: &Call, target: &Target<'_>, user: &User) -> Answer {
         let mut object = call.body()?;
@@ -680,163 +526,6 @@ impl State {
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
 
-// === impl Target ===
-
-impl Target<'_> {
-    /// The object as the subresource shows it.
-    pub(crate) fn view(&self, object: &Value) -> Value {
-        let Some(paths) = self
-            .kind
-            .scale
-            .as_ref()
-            .filter(|_| self.place.subresource == "scale")
-        else {
-            return object.clone();
-        };
-        let count = |pointer: &str| {
-            object
-                .pointer(pointer)
-                .and_then(Value::as_i64)
-                .unwrap_or_default()
-        };
-        let mut metadata = Map::new();
-        for field in [
-            "name",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-        ] {
-            metadata.insert(field.to_owned(), object["metadata"][field].clone());
-        }
-        // A count of zero is left out of the spec.
-        let spec = Some(count(&paths.spec)).filter(|count| *count != 0);
-        let mut status = json!({"replicas": count(&paths.status)});
-        let selector = paths
-            .selector
-            .as_ref()
-            .and_then(|pointer| object.pointer(pointer));
-        let selector = selector.map(selector_text).filter(|text| !text.is_empty());
-        if let Some(selector) = selector {
-            status["selector"] = json!(selector);
-        }
-        json!({
-            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-            "spec": spec.map_or_else(|| json!({}), |count| json!({"replicas": count})), "status": status,
-        })
-    }
-
-    /// A custom object without a count has no scale.
-    fn check_scale(&self, object: &Value) -> Result<(), Status> {
-        match &self.kind.scale {
-            Some(paths)
-                if self.place.subresource == "scale" && object.pointer(&paths.spec).is_none() =>
-            {
-                Err(Status::without_count(&paths.spec.replace('/', ".")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The object with the part of `wanted` that this request may change.
-    fn part(&self, live: &Value, mut wanted: Value) -> Value {
-        let mut object = live.clone();
-        match &*self.place.subresource {
-            "scale" => {
-                let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or_default();
-                if let Some(paths) = &self.kind.scale {
-                    set(&mut object, &paths.spec, json!(replicas));
-                }
-            }
-            "status" => {
-                object["status"] = wanted["status"].take();
-                object["metadata"]["managedFields"] = wanted["metadata"]["managedFields"].take();
-            }
-            _ => {
-                for field in [
-                    "uid",
-                    "creationTimestamp",
-                    "deletionTimestamp",
-                    "deletionGracePeriodSeconds",
-                    "generation",
-                    "resourceVersion",
-                    "namespace",
-                ] {
-                    wanted["metadata"][field] = live["metadata"][field].clone();
-                }
-                if self.kind.has(Trait::Status) {
-                    wanted["status"] = live["status"].clone();
-                }
-                object = wanted;
-            }
-        }
-        object
-    }
-
-    /// Fails if a body is not of this kind and place; writes into it what the URL says already.
-    fn check_body(&self, object: &mut Value) -> Result<(), Status> {
-        let Self { kind, place } = self;
-        let malformed = || Status::bad_request("the body is no object with metadata");
-        let fields = object.as_object_mut().ok_or_else(malformed)?;
-        let (api_version, name) = if place.subresource == "scale" {
-            ("autoscaling/v1".to_owned(), "Scale")
-        } else {
-            (kind.api_version(), &*kind.kind)
-        };
-        for (field, expected) in [("apiVersion", &*api_version), ("kind", name)] {
-            let found = fields.entry(field).or_insert_with(|| json!(expected));
-            if *found != expected {
-                return Err(Status::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {name}): found {field} {found}, expected {expected}"
-                )));
-            }
-        }
-        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-        let metadata = metadata.as_object_mut().ok_or_else(malformed)?;
-        if !place.name.is_empty() {
-            metadata.entry("name").or_insert_with(|| json!(place.name));
-        }
-        if kind.is_namespaced {
-            let namespace = metadata
-                .entry("namespace")
-                .or_insert_with(|| json!(place.namespace));
-            if *namespace != *place.namespace {
-                let message = "the namespace of the provided object does not match the namespace sent on the request";
-                return Err(Status::bad_request(message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Brings an object into the form in which it is stored.
-    fn complete(&self, object: &mut Value) {
-        let kind = &self.kind;
-        without_nulls(object);
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            let is_empty = |value: &Value| {
-                value.as_object().is_some_and(Map::is_empty)
-                    || value.as_array().is_some_and(Vec::is_empty)
-            };
-            metadata.retain(|_, value| !is_empty(value));
-        }
-        if !kind.is_custom && object["data"].as_object().is_some_and(Map::is_empty) {
-            remove(object, "data");
-        }
-        if kind.kind == "Secret" {
-            encode_texts(object);
-        }
-        if kind.kind == "Namespace" {
-            let name = object["metadata"]["name"].clone();
-            set(
-                object,
-                "/metadata/labels/kubernetes.io~1metadata.name",
-                name,
-            );
-        }
-        kind.set_defaults(object);
-    }
-}
-
 /// An object of a list; those of a built-in kind do not repeat the kind.
 fn list_item(kind: &Kind, object: &Value) -> Value {
     let mut item = object.clone();
@@ -845,63 +534,6 @@ fn list_item(kind: &Kind, object: &Value) -> Value {
         remove(&mut item, "kind");
     }
     item
-}
-
-/// The key of an object in the store.
-fn key(object: &Value) -> String {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    match text("namespace") {
-        "" => text("name").to_owned(),
-        namespace => format!("{namespace}/{}", text("name")),
-    }
-}
-
-/// How a deletion that took effect is answered.
-fn deleted(kind: &Kind, object: &Value) -> Value {
-    let metadata = &object["metadata"];
-    let mut details =
-        json!({"name": metadata["name"], "kind": kind.plural, "uid": metadata["uid"]});
-    if !kind.group.is_empty() {
-        details["group"] = json!(kind.group);
-    }
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
-}
-
-/// Everything of which a change is a new generation.
-fn specification<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'a String, &'a Value)> {
-    let fields = object.as_object().into_iter().flatten();
-    let counts = |field: &str| match field {
-        "metadata" => false,
-        "status" => !kind.has(Trait::Status),
-        field => kind.is_custom || field == "spec",
-    };
-    // Upstream's rule of Deployments.
-    let metadata = object["metadata"]
-        .as_object()
-        .filter(|_| kind.kind == "Deployment");
-    let annotations = metadata.and_then(|metadata| metadata.get_key_value("annotations"));
-    fields
-        .filter(|(field, _)| counts(field))
-        .chain(annotations)
-        .collect()
-}
-
-/// The rules of upstream's validation that our requests could break.
-fn validate(target: &Target<'_>, object: &Value) -> Result<(), Status> {
-    let Target { kind, place } = target;
-    let Some(paths) = &kind.scale else {
-        return Ok(());
-    };
-    match object.pointer(&paths.spec).and_then(Value::as_i64) {
-        Some(count @ ..=-1) => {
-            let problem = format!("Invalid value: {count}: must be greater than or equal to 0");
-            Err(match &*place.subresource {
-                "scale" => Status::invalid_scale(&place.name, &problem),
-                _ => Status::invalid(kind, &place.name, "spec.replicas", &problem),
-            })
-        }
-        _ => Ok(()),
-    }
 }
 
 fn check_fields(kind: &Kind, selection: &Selection) -> Result<(), Status> {
@@ -923,16 +555,6 @@ fn read_token(token: &str) -> Result<(u64, String), Status> {
     let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     let start = token["start"].as_str().ok_or_else(invalid)?;
     Ok((token["rv"].as_u64().ok_or_else(invalid)?, start.to_owned()))
-}
-
-/// A label selector as text.
-fn selector_text(selector: &Value) -> String {
-    if let Some(text) = selector.as_str() {
-        return text.to_owned();
-    }
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
-    labels.collect::<Vec<_>>().join(",")
 }
 
 /// The class of a pod. None of ours is guaranteed.
@@ -960,47 +582,7 @@ fn established(crd: &Value) -> Value {
     })
 }
 
-/// `stringData` of a Secret is written into its `data`.
-fn encode_texts(object: &mut Value) {
-    let texts = object
-        .as_object_mut()
-        .and_then(|fields| fields.remove("stringData"));
-    for (key, text) in texts.iter().filter_map(Value::as_object).flatten() {
-        let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
-        object["data"][key] = json!(encoded);
-    }
-}
-
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
-}
-
-/// Sets the value at a pointer, with the objects on the way to it.
-fn set(object: &mut Value, pointer: &str, value: Value) {
-    let mut place = object;
-    for part in pointer.split('/').skip(1) {
-        if !place.is_object() {
-            *place = json!({});
-        }
-        place = &mut place[part.replace("~1", "/")];
-    }
-    *place = value;
-}
-
-fn remove(object: &mut Value, field: &str) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove(field);
-    }
-}
-
 /// A time as metadata has it: whole seconds.
-fn time(at: Timestamp) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
     format!("{at:.0}")
 }
