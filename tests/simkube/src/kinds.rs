@@ -30,6 +30,10 @@ pub(crate) struct ScalePaths {
 
 /// One resource type.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the field is called so in every object"
+)]
 pub(crate) struct Kind {
     /// Empty for the core group.
     pub(crate) group: String,
@@ -342,7 +346,7 @@ fn schema_defaults(schema: &Value) -> Option<Value> {
             defaults.insert(format!("{name}[]"), items);
         }
     }
-    (!defaults.is_empty()).then(|| Value::Object(defaults))
+    (!defaults.is_empty()).then_some(Value::Object(defaults))
 }
 
 fn fill(object: &mut Value, defaults: &Value) {

@@ -256,75 +256,55 @@ fn garbage_is_what_has_no_owner_left() {
     assert_eq!(names(), ["b", "of-both"]);
 }
 
+/// The code of a request with a token.
+fn code_with(server: &SimKube, token: &str, path: &str) -> u16 {
+    let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+    let request = request.body(Vec::new()).unwrap();
+    let response = server.answer(request).now_or_never().unwrap();
+    response.status().as_u16()
+}
+
 #[test]
 fn what_roles_grant_is_counted_and_what_is_forbidden_is_kept() {
     let server = server();
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    let role = json!({"metadata": {"name": "r"}, "rules": [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["m.example"], "resources": ["*"], "verbs": ["list"]},
-    ]});
-    let binding = json!({
-        "metadata": {"name": "r"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "n", "name": "a"}],
-    });
+    let reads = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]});
+    let role = json!({"metadata": {"name": "r"}, "rules": [reads]});
+    let account = json!({"kind": "ServiceAccount", "namespace": "n", "name": "a"});
+    let reference = json!({"kind": "ClusterRole", "name": "r"});
+    let binding = json!({"metadata": {"name": "r"}, "roleRef": reference, "subjects": [account]});
     answer(&server, &format!("POST {rbac}/clusterroles"), "", &role);
-    answer(
-        &server,
-        &format!("POST {rbac}/clusterrolebindings"),
-        "",
-        &binding,
-    );
-    let service = json!({
-        "metadata": {"name": "v1.m.example"},
-        "spec": {"group": "m.example", "version": "v1", "service": {"name": "m", "namespace": "n"}},
-    });
+    let bindings = format!("POST {rbac}/clusterrolebindings");
+    answer(&server, &bindings, "", &binding);
     server.add_token("t", "system:serviceaccount:n:a");
-    let send = |path: &str, token: &str| {
-        let request = Request::get(path).header("authorization", format!("Bearer {token}"));
-        let response = server
-            .answer(request.body(Vec::new()).unwrap())
-            .now_or_never()
-            .unwrap();
-        response.status().as_u16()
-    };
-    assert_eq!(send(MAPS, "t"), 200);
-    assert_eq!(send(MAPS, "other"), 401);
-    assert_eq!(send(&format!("{MAPS}/a"), "t"), 403);
-    // An aggregated API is there with its registration, and works with its server.
-    let usage = "/apis/m.example/v1/namespaces/n/usage";
-    let backend = || {
-        server.aggregate(
-            "m.example/v1",
-            Arc::new(|_| Box::pin(async { http::Response::default() })),
-        )
-    };
-    assert_eq!(send(usage, "t"), 404);
-    answer(
-        &server,
-        "POST /apis/apiregistration.k8s.io/v1/apiservices",
-        "",
-        &service,
+    assert_eq!(code_with(&server, "t", MAPS), 200);
+    assert_eq!(code_with(&server, "other", MAPS), 401);
+    assert_eq!(code_with(&server, "t", &format!("{MAPS}/a")), 403);
+    let forbidden = server.forbidden();
+    let (user, Access { verb, name, .. }) = &forbidden[0];
+    assert_eq!((forbidden.len(), &**user), (1, "system:serviceaccount:n:a"));
+    assert_eq!((&**verb, &**name), ("get", "a"));
+    let unused = server.unused(&["r"]).into_iter();
+    assert_eq!(
+        unused.map(|grant| grant.verb).collect::<Vec<_>>(),
+        ["watch"]
     );
-    assert_eq!(send(usage, "t"), 503);
-    backend();
-    assert_eq!(send(usage, "t"), 200);
-    let access = Access {
-        verb: "get".to_owned(),
-        group: String::new(),
-        resource: "configmaps".to_owned(),
-        namespace: "default".to_owned(),
-        name: "a".to_owned(),
-    };
-    assert!(
-        server
-            .forbidden()
-            .contains(&("system:serviceaccount:n:a".to_owned(), access))
-    );
-    let unused: Vec<String> = server
-        .unused(&["r"])
-        .into_iter()
-        .map(|grant| grant.verb)
-        .collect();
-    assert_eq!(unused, ["watch"]);
+}
+
+#[test]
+fn an_aggregated_api_is_there_with_its_registration_and_works_with_its_server() {
+    let server = server();
+    let usage = "GET /apis/m.example/v1/namespaces/n/usage";
+    let code = || answer(&server, usage, "", &Value::Null).0;
+    assert_eq!(code(), 404);
+    let service = json!({"name": "m", "namespace": "n"});
+    let spec = json!({"group": "m.example", "version": "v1", "service": service});
+    let registration = json!({"metadata": {"name": "v1.m.example"}, "spec": spec});
+    let registrations = "POST /apis/apiregistration.k8s.io/v1/apiservices";
+    answer(&server, registrations, "", &registration);
+    assert_eq!(code(), 503);
+    let all = Arc::new(|_| Box::pin(async { http::Response::default() }) as _);
+    server.aggregate("m.example/v1", all);
+    assert_eq!(code(), 200);
+    assert!(get(&server, "/apis/m.example")["versions"][0]["version"] == "v1");
 }

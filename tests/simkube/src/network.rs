@@ -133,7 +133,6 @@ impl Network {
     }
 
     /// The plan of faults, with what has happened.
-    #[must_use]
     pub fn plan(&self) -> MutexGuard<'_, Plan> {
         lock(&self.0.plan)
     }
@@ -170,7 +169,7 @@ impl Network {
         state.cables.push(Arc::clone(&cable));
         drop(state);
         let (near, client) = tokio::io::duplex(BUFFER);
-        let (far, served) = tokio::io::duplex(BUFFER);
+        let (far, inner) = tokio::io::duplex(BUFFER);
         let runtime = &self.0.runtime;
         runtime.spawn(carry(Arc::clone(link), Arc::clone(&cable), near, far));
         let (network, link, of_requests) = (self.clone(), Arc::clone(link), Arc::clone(&cable));
@@ -185,7 +184,7 @@ impl Network {
             let answer = network.0.runtime.spawn(arrived.answer(request));
             async move { Ok::<_, Infallible>(answer.await.unwrap_or_default()) }
         });
-        let connection = http1::Builder::new().serve_connection(TokioIo::new(served), service);
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(inner), service);
         runtime.spawn(async move { drop(connection.await) });
         Socket {
             stream: client,
@@ -358,7 +357,9 @@ impl Link {
 
     fn end_cables(&self, fate: Fate) {
         let cables = lock(&self.state).cables.clone();
-        cables.iter().for_each(|cable| cable.end(fate));
+        for cable in cables {
+            cable.end(fate);
+        }
     }
 }
 
@@ -450,9 +451,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use futures::FutureExt as _;
     use jiff::Timestamp;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::watch::present;
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -491,7 +493,7 @@ mod tests {
     async fn an_answer_takes_the_latency_of_its_link() {
         let (network, server) = network(Plan::default());
         network.set("a", "hub", Way::Open(Duration::from_millis(10)));
-        let started = Instant::now();
+        let started = present();
         let answer = create(&network, "one").await.unwrap();
         assert!(
             answer.starts_with("HTTP/1.1 201")
@@ -612,20 +614,20 @@ mod tests {
             let (network, server) = network(Plan::default());
             create(&network, "one").await.unwrap();
             *network.plan() = Plan::new(seed, 1_000);
-            let started = Instant::now();
+            let started = present();
             let watch = format!("GET {MAPS}?watch=true&timeoutSeconds=30&resourceVersion=104");
             let answer = timeout(Duration::from_mins(1), send(&network, &watch, "")).await;
             let (_, fault) = network.plan().happened()[0].clone();
             let passed = started.elapsed();
             match (fault, answer) {
                 (Fault::Compaction, Ok(Ok(answer))) => {
-                    assert!(answer.contains("too old resource version: 104"))
+                    assert!(answer.contains("too old resource version: 104"));
                 }
                 (Fault::WatchLag(_), Ok(Ok(answer))) => {
-                    assert!(answer.contains("ADDED") && passed.as_secs() >= 30)
+                    assert!(answer.contains("ADDED") && passed.as_secs() >= 30);
                 }
                 (Fault::WatchDropped(after), Ok(Ok(_))) => {
-                    assert!(passed >= after && passed.as_secs() < 30)
+                    assert!(passed >= after && passed.as_secs() < 30);
                 }
                 (Fault::Refused(_), Ok(_)) | (Fault::Hang, Err(_)) => {}
                 (fault, answer) => panic!("{fault:?}: {answer:?}"),

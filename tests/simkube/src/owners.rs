@@ -345,7 +345,9 @@ fn remove(value: &mut Value, path: &[String]) {
         }
         (Value::Array(items), [first, rest @ ..]) => {
             let item = items.iter_mut().find(|item| is_at(item, first));
-            item.into_iter().for_each(|item| remove(item, rest));
+            if let Some(item) = item {
+                remove(item, rest);
+            }
         }
         _ => {}
     }
@@ -392,14 +394,15 @@ impl Owner {
     }
 
     fn described(&self) -> String {
-        let mut text = format!("\"{}\"", self.manager);
-        if !self.subresource.is_empty() {
-            text += &format!(" with subresource \"{}\"", self.subresource);
-        }
-        if self.operation == "Update" {
-            text += &format!(" using {}", self.api_version);
-        }
-        text
+        let subresource = match &*self.subresource {
+            "" => String::new(),
+            subresource => format!(" with subresource \"{subresource}\""),
+        };
+        let using = match &*self.operation {
+            "Update" => format!(" using {}", self.api_version),
+            _ => String::new(),
+        };
+        format!("\"{}\"{subresource}{using}", self.manager)
     }
 
     fn read(entry: &Value) -> Self {

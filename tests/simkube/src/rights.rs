@@ -139,7 +139,7 @@ fn is_subject(user: &User, subject: &Value) -> bool {
     }
 }
 
-fn grant_of(role: &str, rule: &Value, access: &Access) -> Option<Grant> {
+fn grant_of(name: &str, rule: &Value, access: &Access) -> Option<Grant> {
     let find = |field: &str, wanted: &str| {
         let allowed = texts(rule, field);
         allowed
@@ -158,7 +158,7 @@ fn grant_of(role: &str, rule: &Value, access: &Access) -> Option<Grant> {
     let names = texts(rule, "resourceNames");
     let is_named = names.is_empty() || names.contains(&&*access.name);
     is_named.then(|| Grant {
-        role: role.to_owned(),
+        role: name.to_owned(),
         verb: verb.to_owned(),
         group: group.to_owned(),
         resource: resource.to_owned(),
@@ -241,74 +241,77 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn roles_allow_what_their_rules_name_where_they_are_bound() {
+    const USER: &str = "system:serviceaccount:shop:web";
+
+    /// A store in which a cluster role is bound everywhere and a role in `shop`.
+    fn store() -> Store {
         let mut store = Store::default();
         let mut put = |collection: &str, key: &str, mut object: Value| {
             object["metadata"] = json!({});
             store.put(collection, key, object);
         };
-        let account = json!([{"kind": "ServiceAccount", "namespace": "shop", "name": "web"}]);
+        let rule = |group: &str, resources: Value, verbs: Value| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+        let mut named = rule("", json!(["namespaces"]), json!(["get"]));
+        named["resourceNames"] = json!(["kube-system"]);
+        let scaled = json!(["deployments", "deployments/scale"]);
+        let reads = rule("apps", scaled, json!(["get", "list"]));
+        let path = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
         put(
             CLUSTER_ROLES,
             "reader",
-            json!({"rules": [
-                {"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["get", "list"]},
-                {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
-                {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
-            ]}),
+            json!({"rules": [reads, named, path]}),
         );
-        put(
-            ROLES,
-            "shop/writer",
-            json!({"rules": [{"apiGroups": ["apps"], "resources": ["*"], "verbs": ["*"]}]}),
-        );
+        let all = rule("apps", json!(["*"]), json!(["*"]));
+        put(ROLES, "shop/writer", json!({"rules": [all]}));
+        let account = json!([{"kind": "ServiceAccount", "namespace": "shop", "name": "web"}]);
+        let reference = |kind: &str, name: &str| json!({"roleRef": {"kind": kind, "name": name}, "subjects": account});
         put(
             CLUSTER_BINDINGS,
             "reader",
-            json!({"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": account}),
+            reference("ClusterRole", "reader"),
         );
-        put(
-            BINDINGS,
-            "shop/writer",
-            json!({"roleRef": {"kind": "Role", "name": "writer"}, "subjects": account}),
-        );
-        let user = User::named("system:serviceaccount:shop:web");
+        put(BINDINGS, "shop/writer", reference("Role", "writer"));
+        store
+    }
+
+    #[test]
+    fn roles_allow_what_their_rules_name_where_they_are_bound() {
+        let store = store();
+        let reader = store.get(CLUSTER_ROLES, "reader").unwrap();
+        let all = grants("reader", reader);
         for (access, role) in [
-            (("get", "apps", "deployments", "other", "x"), Some("reader")),
+            (["get", "apps", "deployments", "other", "x"], Some("reader")),
             (
-                ("get", "apps", "deployments/scale", "other", "x"),
+                ["get", "apps", "deployments/scale", "other", "x"],
                 Some("reader"),
             ),
-            (("patch", "apps", "deployments", "other", "x"), None),
+            (["patch", "apps", "deployments", "other", "x"], None),
             (
-                ("patch", "apps", "deployments", "shop", "x"),
+                ["patch", "apps", "deployments", "shop", "x"],
                 Some("shop/writer"),
             ),
-            (("get", "", "namespaces", "", "kube-system"), Some("reader")),
-            (("get", "", "namespaces", "", "shop"), None),
-            (("get", "", "/metrics", "", ""), Some("reader")),
-            (("get", "", "/debug", "", ""), None),
+            (["get", "", "namespaces", "", "kube-system"], Some("reader")),
+            (["get", "", "namespaces", "", "shop"], None),
+            (["get", "", "/metrics", "", ""], Some("reader")),
+            (["get", "", "/debug", "", ""], None),
         ] {
-            let (verb, group, resource, namespace, name) = access;
+            let [verb, group, resource, namespace, name] = access.map(str::to_owned);
             let access = Access {
-                verb: verb.into(),
-                group: group.into(),
-                resource: resource.into(),
-                namespace: namespace.into(),
-                name: name.into(),
+                verb,
+                group,
+                resource,
+                namespace,
+                name,
             };
-            let granted = grant(&store, &user, &access);
+            let granted = grant(&store, &User::named(USER), &access);
             assert_eq!(
                 granted.as_ref().map(|grant| &*grant.role),
                 role,
                 "{access:?}"
             );
             assert_eq!(grant(&store, &User::named("other"), &access), None);
-            if let Some(granted) = granted.filter(|grant| grant.role == "reader") {
-                let reader = store.get(CLUSTER_ROLES, "reader").unwrap();
-                assert!(grants("reader", reader).contains(&granted), "{granted:?}");
-            }
+            let of_reader = granted.filter(|grant| grant.role == "reader");
+            assert!(of_reader.is_none_or(|grant| all.contains(&grant)));
         }
     }
 }

@@ -352,7 +352,7 @@ impl State {
             _ => return Err(Status::unsupported()),
         }
         target.check_body(&mut wanted)?;
-        self.check_preconditions(call, target, &live, &wanted)?;
+        check_preconditions(call, target, &live, &wanted)?;
         let mut object = target.part(&live, wanted);
         target.complete(&mut object);
         if !is_apply {
@@ -389,57 +389,6 @@ impl State {
         let mut object = applied.map_err(|conflicts| Status::owned_by_others(&conflicts))?;
         target.complete(&mut object);
         Ok((201, self.insert(target, object, call.is_dry_run(), now)?))
-    }
-
-    fn check_preconditions(
-        &self,
-        call: &Call,
-        target: &Target<'_>,
-        live: &Value,
-        wanted: &Value,
-    ) -> Result<(), Status> {
-        let Target { kind, place } = target;
-        let text = |object: &Value, field: &str| {
-            object["metadata"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        if text(wanted, "name") != place.name {
-            let (found, expected) = (text(wanted, "name"), &place.name);
-            let message = format!(
-                "the name of the object ({found}) does not match the name on the URL ({expected})"
-            );
-            return Err(Status::bad_request(message));
-        }
-        let (uid, version) = (text(wanted, "uid"), text(wanted, "resourceVersion"));
-        if !uid.is_empty() && uid != text(live, "uid") {
-            if place.subresource == "scale" {
-                return Err(Status::other_scale(
-                    kind,
-                    &place.name,
-                    &uid,
-                    &text(live, "uid"),
-                ));
-            }
-            if call.method == Method::PATCH {
-                return Err(Status::immutable_uid(kind, &place.name, &uid));
-            }
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                kind.plural,
-                place.key(),
-                text(live, "uid")
-            );
-            return Err(Status::conflict(kind, &place.name, &why));
-        }
-        if version.is_empty() && call.method == Method::PUT && kind.has(Trait::Conditional) {
-            return Err(Status::without_version(kind, &place.name));
-        }
-        if !version.is_empty() && version != text(live, "resourceVersion") {
-            return Err(Status::modified(kind, &place.name));
-        }
-        Ok(())
     }
 
     /// Stores an object in place of another, unless nothing differs; removes it if its last finalizer is gone.
@@ -525,6 +474,57 @@ impl State {
 }
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
+
+/// Fails if an object is not the one, or not the version, that a request is about.
+fn check_preconditions(
+    call: &Call,
+    target: &Target<'_>,
+    live: &Value,
+    wanted: &Value,
+) -> Result<(), Status> {
+    let Target { kind, place } = target;
+    let text = |object: &Value, field: &str| {
+        object["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    if text(wanted, "name") != place.name {
+        let (found, expected) = (text(wanted, "name"), &place.name);
+        let message = format!(
+            "the name of the object ({found}) does not match the name on the URL ({expected})"
+        );
+        return Err(Status::bad_request(message));
+    }
+    let (uid, version) = (text(wanted, "uid"), text(wanted, "resourceVersion"));
+    if !uid.is_empty() && uid != text(live, "uid") {
+        if place.subresource == "scale" {
+            return Err(Status::other_scale(
+                kind,
+                &place.name,
+                &uid,
+                &text(live, "uid"),
+            ));
+        }
+        if call.method == Method::PATCH {
+            return Err(Status::immutable_uid(kind, &place.name, &uid));
+        }
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            kind.plural,
+            place.key(),
+            text(live, "uid")
+        );
+        return Err(Status::conflict(kind, &place.name, &why));
+    }
+    if version.is_empty() && call.method == Method::PUT && kind.has(Trait::Conditional) {
+        return Err(Status::without_version(kind, &place.name));
+    }
+    if !version.is_empty() && version != text(live, "resourceVersion") {
+        return Err(Status::modified(kind, &place.name));
+    }
+    Ok(())
+}
 
 /// An object of a list; those of a built-in kind do not repeat the kind.
 fn list_item(kind: &Kind, object: &Value) -> Value {

@@ -92,7 +92,7 @@ impl Status {
             }
         }
         if !name.is_empty() {
-            what += &format!(" \"{name}\"");
+            what.extend([" \"", name, "\""]);
         }
         Self {
             details,

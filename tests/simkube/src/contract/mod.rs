@@ -1,4 +1,4 @@
-//! The contract: a script of requests with the codes that are expected, which SimKube and a real API server must answer
+//! The contract: a script of requests with the codes that are expected, which `SimKube` and a real API server must answer
 //! alike. Every verb, subresource, patch, precondition and selector that Foretide uses, or that its world needs, is in
 //! it.
 //!

@@ -79,7 +79,7 @@ impl Normal {
                 let is_bookmark = fields.get("type").is_some_and(|kind| kind == "BOOKMARK");
                 let normal = fields.iter().map(|(name, value)| {
                     let value = match (&**name, value) {
-                        ("metadata", metadata) if is_list => self.list_metadata(metadata),
+                        ("metadata", metadata) if is_list => list_metadata(metadata),
                         ("object", object) if is_bookmark => json!(object["kind"]),
                         ("metadata", metadata) => self.metadata(metadata),
                         // In no order.
@@ -94,20 +94,6 @@ impl Normal {
             Value::String(text) => json!(self.text(text)),
             other => other.clone(),
         }
-    }
-
-    /// The version of a list is that of the last write to anything.
-    fn list_metadata(&mut self, metadata: &Value) -> Value {
-        let mut normal = metadata.clone();
-        for field in ["resourceVersion", "continue"] {
-            if normal[field].as_str().is_some_and(|text| !text.is_empty()) {
-                normal[field] = json!("some");
-            }
-        }
-        normal
-            .as_object_mut()
-            .map(|fields| fields.retain(|_, value| !value.is_null()));
-        normal
     }
 
     fn metadata(&mut self, metadata: &Value) -> Value {
@@ -164,6 +150,22 @@ impl Normal {
     }
 }
 
+/// Without its version, which is that of the last write to anything.
+fn list_metadata(metadata: &Value) -> Value {
+    let fields = metadata.as_object().into_iter().flatten();
+    let present = fields.filter(|(_, value)| !value.is_null());
+    let normal = present.map(|(name, value)| {
+        let is_some = value.as_str().is_some_and(|text| !text.is_empty());
+        let value = if is_some {
+            json!("some")
+        } else {
+            value.clone()
+        };
+        (name.clone(), value)
+    });
+    Value::Object(normal.collect())
+}
+
 /// The word for a value: the prefix, and a number among the values with that prefix.
 fn word(prefix: &str, known: &mut BTreeMap<String, String>, value: &str) -> String {
     let next = known
@@ -178,7 +180,7 @@ fn word(prefix: &str, known: &mut BTreeMap<String, String>, value: &str) -> Stri
 }
 
 /// The items in the order of their text.
-fn sorted(mut items: Value) -> Value {
+pub(super) fn sorted(mut items: Value) -> Value {
     if let Some(items) = items.as_array_mut() {
         items.sort_by_key(Value::to_string);
     }

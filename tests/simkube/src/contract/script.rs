@@ -16,7 +16,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Peer, Script, Sent};
+use super::{Peer, Script, Sent, normal::sorted};
 use crate::patch::merge;
 
 const TEXT: &str = include_str!("script.txt");
@@ -59,7 +59,7 @@ fn steps() -> Vec<String> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
     {
         match (line.strip_prefix("    "), steps.last_mut()) {
-            (Some(more), Some(last)) => *last += &format!(" {more}"),
+            (Some(more), Some(last)) => last.extend([" ", more]),
             _ => steps.push(line.to_owned()),
         }
     }
@@ -159,43 +159,35 @@ impl<P: Peer> Script<'_, P> {
             return;
         };
         let names: Vec<&str> = rest.split(' ').collect();
-        let all = |field: &str| last.answer[field].as_array().cloned().unwrap_or_default();
-        let is_named = |one: &Value| names.iter().any(|name| one["name"] == *name);
+        let named = |field: &str| {
+            let all = last.answer[field].as_array().cloned().unwrap_or_default();
+            let is_named = |one: &Value| names.iter().any(|name| one["name"] == *name);
+            all.into_iter().filter(is_named).collect::<Vec<_>>()
+        };
         last.answer = match verb {
-            "resources" => all("resources")
-                .iter()
-                .filter(|one| is_named(one))
-                .map(resource)
-                .collect(),
-            "groups" => all("groups")
-                .iter()
-                .filter(|one| is_named(one))
-                .map(|one| one["name"].clone())
-                .collect(),
+            "resources" => sorted(named("resources").iter().map(resource).collect()),
+            "groups" => sorted(
+                named("groups")
+                    .iter()
+                    .map(|one| one["name"].clone())
+                    .collect(),
+            ),
             "owners" => {
                 let owners = last.answer["metadata"]["managedFields"].as_array();
-                let owns = |owner: &&Value| {
-                    owner[4]
-                        .as_array()
-                        .is_some_and(|paths| paths.contains(&json!(rest)))
-                };
+                let path = json!(rest);
+                let owns =
+                    |owner: &&Value| owner[4].as_array().is_some_and(|all| all.contains(&path));
+                let owners = owners.into_iter().flatten().filter(owns);
                 owners
-                    .into_iter()
-                    .flatten()
-                    .filter(owns)
                     .map(|owner| json!([owner[0], owner[1], owner[2]]))
                     .collect()
             }
             _ => {
-                let pointer = |name: &&str| format!("/{}", name.replace('.', "/"));
+                let pointer = |name: &str| format!("/{}", name.replace('.', "/"));
+                let field = |name: &&str| last.answer.pointer(&pointer(name)).cloned();
                 names
                     .iter()
-                    .map(|name| {
-                        last.answer
-                            .pointer(&pointer(name))
-                            .cloned()
-                            .unwrap_or_default()
-                    })
+                    .map(|name| field(name).unwrap_or_default())
                     .collect()
             }
         };
@@ -206,7 +198,7 @@ impl<P: Peer> Script<'_, P> {
 fn resource(resource: &Value) -> Value {
     let verbs = resource["verbs"].as_array().into_iter().flatten();
     let mut verbs: Vec<&Value> = verbs.filter(|verb| **verb != "deletecollection").collect();
-    verbs.sort_by_key(|verb| verb.to_string());
+    verbs.sort_by_key(ToString::to_string);
     let fields = [
         "name",
         "kind",
