@@ -159,15 +159,15 @@ impl<P: Peer> Script<'_, P> {
             return;
         };
         let names: Vec<&str> = rest.split(' ').collect();
-        let named = |field: &str| {
+        let of_list = |field: &str| {
             let all = last.answer[field].as_array().cloned().unwrap_or_default();
             let is_named = |one: &Value| names.iter().any(|name| one["name"] == *name);
             all.into_iter().filter(is_named).collect::<Vec<_>>()
         };
         last.answer = match verb {
-            "resources" => sorted(named("resources").iter().map(resource).collect()),
+            "resources" => sorted(of_list("resources").iter().map(resource).collect()),
             "groups" => sorted(
-                named("groups")
+                of_list("groups")
                     .iter()
                     .map(|one| one["name"].clone())
                     .collect(),
