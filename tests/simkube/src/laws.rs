@@ -306,5 +306,33 @@ fn an_aggregated_api_is_there_with_its_registration_and_works_with_its_server() 
     let all = Arc::new(|_| Box::pin(async { http::Response::default() }) as _);
     server.aggregate("m.example/v1", all);
     assert_eq!(code(), 200);
-    assert!(get(&server, "/apis/m.example")["versions"][0]["version"] == "v1");
+    assert_eq!(
+        get(&server, "/apis/m.example")["versions"][0]["version"],
+        "v1"
+    );
+}
+
+#[test]
+fn a_generation_is_a_change_of_the_spec() {
+    let server = server();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let generation = |object: &Value| object["metadata"]["generation"].as_u64();
+    let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1}});
+    let created = answer(&server, &format!("POST {path}"), "", &object).1;
+    assert_eq!(generation(&created), Some(1));
+    for (part, patch, expected) in [
+        ("", json!({"spec": {"replicas": 2}}), 2),
+        ("", json!({"spec": {"replicas": 2}}), 2),
+        ("", json!({"metadata": {"labels": {"a": "b"}}}), 2),
+        ("/status", json!({"status": {"replicas": 2}}), 2),
+        ("", json!({"metadata": {"finalizers": ["e/f"]}}), 2),
+        // Upstream counts the annotations of Deployments, and of no other kind.
+        ("", json!({"metadata": {"annotations": {"a": "b"}}}), 3),
+    ] {
+        let line = format!("PATCH {path}/web{part}");
+        let patched = answer(&server, &line, "application/merge-patch+json", &patch).1;
+        assert_eq!(generation(&patched), Some(expected), "{patch}");
+    }
+    let deleted = answer(&server, &format!("DELETE {path}/web"), "", &Value::Null).1;
+    assert_eq!(generation(&deleted), Some(4));
 }

@@ -41,7 +41,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, futures::Notified};
 
-use request::{Call, Place, User};
+use request::{Call, User};
 pub use rights::{Access, Grant};
 use serve::State;
 use status::Status;
@@ -103,9 +103,10 @@ impl SimKube {
 
     /// Answers a request; the body of a watch ends with it.
     pub async fn answer(&self, request: Request<Vec<u8>>) -> Response<Body> {
-        let answered = match self.route(&request) {
-            Ok(Routed::Backend(backend)) => return backend(request).await,
-            Ok(Routed::Here(user)) => self.answer_here(request, &user),
+        let call = Call::new(&request);
+        let answered = match self.route(&request, &call) {
+            Ok((_, Some(backend))) => return backend(request).await,
+            Ok((user, None)) => self.answer_here(&request, &call, &user),
             Err(status) => Err(status),
         };
         let (code, body) =
@@ -190,23 +191,23 @@ impl SimKube {
         self.0.moved.notified()
     }
 
-    /// Who sends a request, and what answers it.
-    fn route(&self, request: &Request<Vec<u8>>) -> Result<Routed, Status> {
+    /// Who sends a request, and what answers it if it is for an aggregated API.
+    fn route(
+        &self,
+        request: &Request<Vec<u8>>,
+        call: &Call,
+    ) -> Result<(User, Option<Backend>), Status> {
         let user = self.user(request)?;
-        let call = Call::new(request.clone());
-        let Some(place) = &call.place else {
-            return Ok(Routed::Here(user));
-        };
         let mut state = self.state();
-        if place.group.is_empty() || !state.is_aggregated(place) {
-            return Ok(Routed::Here(user));
+        let Some(api) = state.aggregated_api(&call.path) else {
+            return Ok((user, None));
+        };
+        if let Some(place) = &call.place {
+            state.authorize(&user, Access::new(call.verb(), place, &place.name))?;
         }
-        state.authorize(&user, Access::new(call.verb(), place, &place.name))?;
-        let backend = lock(&self.0.aggregated)
-            .get(&place.group_version())
-            .cloned();
+        let backend = lock(&self.0.aggregated).get(&api).cloned();
         let unavailable = || Status::new(503, "ServiceUnavailable", "service unavailable");
-        backend.map(Routed::Backend).ok_or_else(unavailable)
+        Ok((user, Some(backend.ok_or_else(unavailable)?)))
     }
 
     fn user(&self, request: &Request<Vec<u8>>) -> Result<User, Status> {
@@ -228,13 +229,12 @@ impl SimKube {
         user.ok_or_else(|| Status::new(401, "Unauthorized", "Unauthorized"))
     }
 
-    fn answer_here(&self, request: Request<Vec<u8>>, user: &User) -> Result<(u16, Body), Status> {
-        let disturbance = request
-            .extensions()
-            .get::<Disturbance>()
-            .copied()
-            .unwrap_or_default();
-        let call = Call::new(request);
+    fn answer_here(
+        &self,
+        request: &Request<Vec<u8>>,
+        call: &Call,
+        user: &User,
+    ) -> Result<(u16, Body), Status> {
         let Some(place) = &call.place else {
             return self.document(&call.path);
         };
@@ -248,12 +248,16 @@ impl SimKube {
         let target = state.target(place)?;
         if call.verb() == "watch" {
             drop(state);
-            return Ok((200, self.watch(&call, &target, disturbance)?));
+            let disturbance = request.extensions().get::<Disturbance>().copied();
+            return Ok((
+                200,
+                self.watch(call, &target, disturbance.unwrap_or_default())?,
+            ));
         }
         if call.path == "/apis/authentication.k8s.io/v1/tokenreviews" {
             return Ok((201, json_body(&self.review_token(call.body()?))));
         }
-        let answer = state.answer(&call, &target, user, (self.0.now)());
+        let answer = state.answer(call, &target, user, (self.0.now)());
         drop(state);
         self.0.moved.notify_waiters();
         answer.map(|(code, object)| (code, json_body(&object)))
@@ -347,12 +351,6 @@ impl SimKube {
     }
 }
 
-/// What answers a request.
-enum Routed {
-    Here(User),
-    Backend(Backend),
-}
-
 impl State {
     /// The APIs that other servers answer, as `group/version`.
     fn aggregated(&self) -> Vec<String> {
@@ -369,8 +367,14 @@ impl State {
         .collect()
     }
 
-    fn is_aggregated(&self, place: &Place) -> bool {
-        self.aggregated().contains(&place.group_version())
+    /// The one of them that a path belongs to.
+    fn aggregated_api(&self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix("/apis/")?;
+        let is_of = |api: &String| {
+            let after = rest.strip_prefix(&**api);
+            after.is_some_and(|after| after.is_empty() || after.starts_with('/'))
+        };
+        self.aggregated().into_iter().find(is_of)
     }
 }
 

@@ -87,11 +87,14 @@ impl User {
 // === impl Call ===
 
 impl Call {
-    pub(crate) fn new(request: Request<Vec<u8>>) -> Self {
-        let (head, body) = request.into_parts();
-        let query = head.uri.query().unwrap_or_default();
+    pub(crate) fn new(request: &Request<Vec<u8>>) -> Self {
+        let uri = request.uri();
+        let query = uri.query().unwrap_or_default();
         let header = |name: &str| {
-            let value = head.headers.get(name).and_then(|value| value.to_str().ok());
+            let value = request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok());
             value.unwrap_or_default()
         };
         let before =
@@ -102,10 +105,10 @@ impl Call {
             query: url::form_urlencoded::parse(query.as_bytes())
                 .into_owned()
                 .collect(),
-            path: head.uri.path().to_owned(),
-            place: Place::of(head.uri.path()),
-            method: head.method,
-            body,
+            path: uri.path().to_owned(),
+            place: Place::of(uri.path()),
+            method: request.method().clone(),
+            body: request.body().clone(),
         }
     }
 
@@ -206,11 +209,6 @@ impl Place {
             place.subresource = part().unwrap_or_default();
         }
         Some(place)
-    }
-
-    /// The API, such as `apps/v1`.
-    pub(crate) fn group_version(&self) -> String {
-        format!("{}/{}", self.group, self.version)
     }
 
     /// The resource as a rule of RBAC names it.
