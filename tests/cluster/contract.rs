@@ -1,4 +1,4 @@
-//! SimKube and the real API server answer the script of the contract alike.
+//! `SimKube` and the real API server answer the script of the contract alike.
 
 use std::{sync::Arc, time::Duration};
 
