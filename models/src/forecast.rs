@@ -108,8 +108,9 @@ pub struct Quality {
     /// One minus the ratio of its pinball loss to that of persistence (repeating the current level) with the same
     /// calibration: 0 is no better than persistence, 1 is perfect.
     pub skill: Option<f64>,
-    /// The share of the last day's outcomes that were learned from raw values ([`Series::raw`](crate::Series::raw)), in
-    /// `[0, 1]`; the others are those of the values of the history, which may be smoothed.
+    /// The share of the last day's outcomes that were learned from
+    /// [raw values](crate::Series::with_raw), in `[0, 1]`; the others are those of the values of the history, which may be
+    /// smoothed.
     pub raw: f64,
     /// The first sample that it learned from.
     pub learnt_from: Timestamp,
