@@ -103,7 +103,7 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
     let clock = machine.clock().clone();
-    let listener = bind(config.listen).await?;
+    let listener = bind(config.listen, &machine).await?;
     let connection = connect(&config.access, &machine).await?;
     let targets = Arc::new(target_rules(&config, &connection));
     let adapter = adapter_rules(&config, &connection).await;
@@ -130,7 +130,8 @@ pub async fn run_with(
     if !config.object_metrics {
         telemetry.hide_objects();
     }
-    let listen = listener.local_addr().unwrap_or(config.listen);
+    let port = listener.as_ref().map(TcpListener::local_addr);
+    let listen = port.and_then(Result::ok).unwrap_or(config.listen);
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
@@ -147,7 +148,9 @@ pub async fn run_with(
     );
     parts.spawn(page::compare(page, machine).map(|()| "comparison with a plain HPA"));
     spawn_watches(&mut parts, clusters, &telemetry, &clock);
-    parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
+    if let Some(listener) = listener {
+        parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
+    }
     tracing::info!(%listen, "controller started");
     if let Some(campaign) = campaign {
         let stopped = stop.election(campaign.leadership().clone());
@@ -336,9 +339,15 @@ fn page_site(page: Arc<Page>, config: &Config, connection: &Connection, clock: &
     site.guarded(PageAccess::new(reviewer, clock.clone()))
 }
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, AppError> {
+/// The HTTP port; a host of a simulation has none.
+async fn bind(addr: SocketAddr, machine: &Machine) -> Result<Option<TcpListener>, AppError> {
+    if machine.is_simulated() {
+        return Ok(None);
+    }
     let bound = TcpListener::bind(addr).await;
-    bound.map_err(|source| AppError::Listen { addr, source })
+    bound
+        .map(Some)
+        .map_err(|source| AppError::Listen { addr, source })
 }
 
 async fn connect(access: &KubeAccess, machine: &Machine) -> Result<Connection, ConnectError> {

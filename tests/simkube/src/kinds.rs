@@ -75,21 +75,119 @@ const BUILT_IN: &[Row] = &[
     ("", "v1", "ResourceQuota", "resourcequotas", true, &[Status]),
     ("", "v1", "Secret", "secrets", true, &[]),
     ("", "v1", "ServiceAccount", "serviceaccounts", true, &[]),
-    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, &[Status, Generation, Conditional]),
-    ("apiregistration.k8s.io", "v1", "APIService", "apiservices", false, &[Status, Conditional]),
-    ("apps", "v1", "Deployment", "deployments", true, &[Status, Generation]),
-    ("apps", "v1", "ReplicaSet", "replicasets", true, &[Status, Generation]),
-    ("apps", "v1", "StatefulSet", "statefulsets", true, &[Status, Generation]),
-    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false, &[Review]),
-    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false, &[Review]),
-    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false, &[Review]),
-    ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, &[Status]),
-    ("coordination.k8s.io", "v1", "Lease", "leases", true, &[Conditional]),
+    (
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        false,
+        &[Status, Generation, Conditional],
+    ),
+    (
+        "apiregistration.k8s.io",
+        "v1",
+        "APIService",
+        "apiservices",
+        false,
+        &[Status, Conditional],
+    ),
+    (
+        "apps",
+        "v1",
+        "Deployment",
+        "deployments",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "apps",
+        "v1",
+        "ReplicaSet",
+        "replicasets",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "apps",
+        "v1",
+        "StatefulSet",
+        "statefulsets",
+        true,
+        &[Status, Generation],
+    ),
+    (
+        "authentication.k8s.io",
+        "v1",
+        "TokenReview",
+        "tokenreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "authorization.k8s.io",
+        "v1",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "authorization.k8s.io",
+        "v1",
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        false,
+        &[Review],
+    ),
+    (
+        "autoscaling",
+        "v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        true,
+        &[Status],
+    ),
+    (
+        "coordination.k8s.io",
+        "v1",
+        "Lease",
+        "leases",
+        true,
+        &[Conditional],
+    ),
     ("events.k8s.io", "v1", "Event", "events", true, &[]),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false, &[]),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false, &[]),
-    ("rbac.authorization.k8s.io", "v1", "Role", "roles", true, &[]),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true, &[]),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "ClusterRole",
+        "clusterroles",
+        false,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        false,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "Role",
+        "roles",
+        true,
+        &[],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "RoleBinding",
+        "rolebindings",
+        true,
+        &[],
+    ),
 ];
 
 /// The built-in kinds with a scale subresource.
@@ -108,6 +206,17 @@ impl Kind {
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+
+    /// The path of its collection in a namespace, which matters only to kinds with namespaces.
+    pub(crate) fn path(&self, namespace: &str) -> String {
+        let api = if self.group.is_empty() { "api" } else { "apis" };
+        let namespace = if self.is_namespaced {
+            format!("namespaces/{namespace}/")
+        } else {
+            String::new()
+        };
+        format!("/{api}/{}/{namespace}{}", self.api_version(), self.plural)
     }
 
     /// The name of its collection, such as `deployments.apps`.
@@ -243,6 +352,14 @@ impl Kinds {
             kind.group == group && kind.version == version && kind.plural == plural
         };
         self.0.iter().find(matches).cloned()
+    }
+
+    /// The kind of objects with this `apiVersion` and `kind`.
+    pub(crate) fn named(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.0
+            .iter()
+            .find(|known| known.api_version() == api_version && known.kind == kind)
+            .cloned()
     }
 
     /// Whether any kind is in this group.

@@ -3,16 +3,20 @@
 //!
 //! ```text
 //! Network ── link, faults ──► SimKube::answer ──► request ──► rights ──► serve, watch ──► store
-//!                                                                          │ kinds, patch, owners
+//!                    ▲                                                     │ kinds, patch, owners
+//! host: processes on hosts in one virtual time                       audit: who asked for what
+//! world: the controllers of workloads, the scheduler, kubelets, metrics
 //! ```
 //!
 //! The time is given, chance comes only from a plan of faults, and nothing but watches and links waits. So the same
 //! requests in the same order have the same answers. What keeps it honest is [`contract`]: a script of requests whose
 //! answers `tests/cluster` compares with those of a real API server.
 
+mod audit;
 pub mod contract;
 mod deletion;
 pub mod faults;
+pub mod host;
 mod kinds;
 #[cfg(test)]
 mod laws;
@@ -26,6 +30,7 @@ mod status;
 mod store;
 mod target;
 mod watch;
+pub mod world;
 
 use std::{
     collections::BTreeMap,
@@ -41,6 +46,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, futures::Notified};
 
+use audit::Client;
+pub use audit::Entry;
 use request::{Call, User};
 pub use rights::{Access, Grant};
 use serve::State;
@@ -142,6 +149,68 @@ impl SimKube {
         state.store.compact(now);
         drop(state);
         self.0.moved.notify_waiters();
+    }
+
+    /// Answers a request of a controller of the cluster itself, which may do everything: code and object. A patch is a
+    /// merge patch; a body that is null is none.
+    pub fn ask(&self, controller: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("user-agent", controller);
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let request = request
+            .header(header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(body);
+        let answered = request
+            .map_err(|error| Status::bad_request(error.to_string()))
+            .and_then(|request| {
+                let call = Call::new(&request);
+                let place = call.place.as_ref().ok_or_else(Status::no_such_page)?;
+                let mut state = self.state();
+                let target = state.target(place)?;
+                let answer = state.answer(&call, &target, &User::admin(), (self.0.now)());
+                let sender = (controller, &User::admin());
+                state.audit.record((self.0.now)(), sender, &call, &answer);
+                answer
+            });
+        self.0.moved.notify_waiters();
+        answered.unwrap_or_else(|status| (status.code, status.object()))
+    }
+
+    /// Creates an object of any kind that is served, as `kubectl` does for an administrator: code and object.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn create(&self, object: &Value) -> (u16, Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let kind = self
+            .state()
+            .kinds
+            .named(&text(&object["apiVersion"]), &text(&object["kind"]));
+        match kind {
+            Some(kind) => self.ask(
+                "kubectl",
+                "POST",
+                &kind.path(&text(&object["metadata"]["namespace"])),
+                object,
+            ),
+            None => (404, Status::no_such_page().object()),
+        }
+    }
+
+    /// What was asked until now, without watches and aggregated APIs.
+    #[must_use]
+    pub fn audit(&self) -> Vec<Entry> {
+        self.audit_since(0)
+    }
+
+    /// What was asked after so many requests.
+    #[must_use]
+    pub fn audit_since(&self, asked: usize) -> Vec<Entry> {
+        self.state().audit.since(asked).to_vec()
     }
 
     /// The objects of a collection such as `deployments.apps`, without a request.
@@ -257,7 +326,14 @@ impl SimKube {
         if call.path == "/apis/authentication.k8s.io/v1/tokenreviews" {
             return Ok((201, json_body(&self.review_token(call.body()?))));
         }
+        let client = request
+            .extensions()
+            .get::<Client>()
+            .cloned()
+            .unwrap_or_default();
         let answer = state.answer(call, &target, user, (self.0.now)());
+        let sender = (&*client.0, user);
+        state.audit.record((self.0.now)(), sender, call, &answer);
         drop(state);
         self.0.moved.notify_waiters();
         answer.map(|(code, object)| (code, json_body(&object)))

@@ -14,7 +14,10 @@ use std::{
     convert::Infallible,
     fmt, io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -32,6 +35,7 @@ use tokio::{
 
 use crate::{
     SimKube,
+    audit::Client,
     faults::{Fault, Plan},
     watch::Disturbance,
 };
@@ -62,6 +66,8 @@ struct Inner {
     /// By client and host, as `client host`.
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     plan: Mutex<Plan>,
+    /// How often data was carried.
+    carried: AtomicU64,
 }
 
 struct Link {
@@ -107,6 +113,7 @@ impl Network {
             servers: Mutex::default(),
             links: Mutex::default(),
             plan: Mutex::new(plan),
+            carried: AtomicU64::new(0),
         }))
     }
 
@@ -130,6 +137,12 @@ impl Network {
     /// Resets the connections between a client and a host.
     pub fn reset(&self, client: &str, host: &str) {
         self.link(client, host).end_cables(Fate::Reset);
+    }
+
+    /// How often data was carried until now: what does not change while nothing is on its way.
+    #[must_use]
+    pub fn carried(&self) -> u64 {
+        self.0.carried.load(Ordering::Relaxed)
     }
 
     /// The plan of faults, with what has happened.
@@ -171,7 +184,13 @@ impl Network {
         let (near, client) = tokio::io::duplex(BUFFER);
         let (far, inner) = tokio::io::duplex(BUFFER);
         let runtime = &self.0.runtime;
-        runtime.spawn(carry(Arc::clone(link), Arc::clone(&cable), near, far));
+        runtime.spawn(carry(
+            self.clone(),
+            Arc::clone(link),
+            Arc::clone(&cable),
+            near,
+            far,
+        ));
         let (network, link, of_requests) = (self.clone(), Arc::clone(link), Arc::clone(&cable));
         let service = service_fn(move |request| {
             let arrived = Arrived {
@@ -233,6 +252,9 @@ impl Arrived {
             return refusal(400);
         };
         let mut request = Request::from_parts(head, body.to_vec());
+        request
+            .extensions_mut()
+            .insert(Client(self.link.client().to_owned()));
         let is_watch = request
             .uri()
             .query()
@@ -289,13 +311,20 @@ fn refusal(code: u16) -> Response<Body> {
 }
 
 /// Carries data in both directions until an end is closed or the connection is reset.
-async fn carry(link: Arc<Link>, cable: Arc<Cable>, near: DuplexStream, far: DuplexStream) {
+async fn carry(
+    network: Network,
+    link: Arc<Link>,
+    cable: Arc<Cable>,
+    near: DuplexStream,
+    far: DuplexStream,
+) {
     let (near_in, near_out) = tokio::io::split(near);
     let (far_in, far_out) = tokio::io::split(far);
     let both = async {
+        let carried = &network.0.carried;
         tokio::join!(
-            carry_to(&link, &cable, near_in, far_out),
-            carry_to(&link, &cable, far_in, near_out)
+            carry_to(carried, &link, &cable, near_in, far_out),
+            carry_to(carried, &link, &cable, far_in, near_out),
         );
     };
     tokio::select! {
@@ -306,6 +335,7 @@ async fn carry(link: Arc<Link>, cable: Arc<Cable>, near: DuplexStream, far: Dupl
 }
 
 async fn carry_to(
+    carried: &AtomicU64,
     link: &Link,
     cable: &Cable,
     mut from: impl AsyncRead + Unpin,
@@ -314,6 +344,7 @@ async fn carry_to(
     let mut buffer = vec![0; BUFFER];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or_default();
+        carried.fetch_add(1, Ordering::Relaxed);
         link.pass().await;
         if cable.fate() == Fate::Stranded {
             return pending().await;
@@ -347,6 +378,11 @@ impl Link {
                 Way::Open(_) | Way::Refused => return,
             }
         }
+    }
+
+    /// The client.
+    fn client(&self) -> &str {
+        self.name.split(' ').next().unwrap_or_default()
     }
 
     fn next_request(&self) -> u64 {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
+    audit::Audit,
     kinds::{Kind, Kinds, Trait},
     owners::{self, Writer},
     patch,
@@ -35,6 +36,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
     pub(crate) ledger: Ledger,
+    pub(crate) audit: Audit,
     /// Distinguishes the UIDs of this server from those of others.
     id: u32,
     created: u64,
@@ -50,6 +52,7 @@ impl State {
             store: Store::default(),
             kinds: Kinds::default(),
             ledger: Ledger::default(),
+            audit: Audit::default(),
             id,
             created: 0,
         };
