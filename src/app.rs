@@ -27,7 +27,7 @@ use crate::{
         prometheus::{MatchersError, RulesCache},
     },
     api::validation::TargetRules,
-    clock::{Clock, Contact},
+    clock::Clock,
     config::{Config, Election, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
     forecaster::{Forecaster, ForecasterSetup, forecasts::Forecasts},
@@ -36,6 +36,7 @@ use crate::{
         page::{PageAccess, PageSite},
     },
     leadership::{self, Campaign, Leadership},
+    machine::Machine,
     page::{DecisionLog, Page},
     ports::{Fleet, MemberView},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
@@ -85,10 +86,10 @@ pub enum AppError {
 /// [`AppError`] when it cannot start, or when a part of it dies.
 pub async fn run(
     config: Config,
-    clock: Clock,
+    machine: Machine,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    run_with(config, clock, Arc::new(Telemetry::default()), shutdown).await
+    run_with(config, machine, Arc::new(Telemetry::default()), shutdown).await
 }
 
 /// As [`run`], with metrics that the caller reads as well.
@@ -97,22 +98,22 @@ pub async fn run(
 /// As [`run`].
 pub async fn run_with(
     config: Config,
-    clock: Clock,
+    machine: Machine,
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    let listener = bind(config.listen).await?;
-    let connection = connect(&config.access).await?;
+    let clock = machine.clock().clone();
+    let listener = bind(config.listen, &machine).await?;
+    let connection = connect(&config.access, &machine).await?;
     let targets = Arc::new(target_rules(&config, &connection));
     let adapter = adapter_rules(&config, &connection).await;
     let election = config.election.as_ref();
-    let campaign = election.map(|election| candidate(election, &connection, &clock, &telemetry));
+    let campaign = election.map(|election| candidate(election, &connection, &machine, &telemetry));
     let access = metrics_access(&config.metrics_auth, &connection, &clock);
     let clusters = clusters(
         &config,
         connection.clone(),
         campaign.as_ref().map(Campaign::leadership),
-        &clock,
     );
     let page = Arc::new(clusters.page(&config, &connection, &clock, &telemetry));
     let site = page_site(Arc::clone(&page), &config, &connection, &clock);
@@ -121,15 +122,16 @@ pub async fn run_with(
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&clusters.hub),
-        history(&config, adapter.rules.clone())?,
+        history(&config, adapter.rules.clone(), &machine)?,
         Arc::clone(&forecasts),
-        forecaster_setup(&config, &clock, &targets, &telemetry),
+        forecaster_setup(&config, &machine, &targets, &telemetry),
     )
     .led_by(clusters.leadership.clone());
     if !config.object_metrics {
         telemetry.hide_objects();
     }
-    let listen = listener.local_addr().unwrap_or(config.listen);
+    let port = listener.as_ref().map(TcpListener::local_addr);
+    let listen = port.and_then(Result::ok).unwrap_or(config.listen);
     let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
@@ -144,9 +146,11 @@ pub async fn run_with(
             .reload_periodically(clock.clone())
             .map(|()| "prometheus-adapter rules"),
     );
-    parts.spawn(page::compare(page, clock.clone()).map(|()| "comparison with a plain HPA"));
+    parts.spawn(page::compare(page, machine).map(|()| "comparison with a plain HPA"));
     spawn_watches(&mut parts, clusters, &telemetry, &clock);
-    parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
+    if let Some(listener) = listener {
+        parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
+    }
     tracing::info!(%listen, "controller started");
     if let Some(campaign) = campaign {
         let stopped = stop.election(campaign.leadership().clone());
@@ -157,12 +161,12 @@ pub async fn run_with(
 
 fn forecaster_setup(
     config: &Config,
-    clock: &Clock,
+    machine: &Machine,
     targets: &Arc<TargetRules>,
     telemetry: &Arc<Telemetry>,
 ) -> ForecasterSetup {
     ForecasterSetup {
-        clock: clock.clone(),
+        machine: machine.clone(),
         local_zone: config.local_zone.clone(),
         targets: Arc::clone(targets),
         cost_limits: config.cost_limits.clone(),
@@ -220,20 +224,20 @@ fn spawn_controllers(
 fn candidate(
     election: &Election,
     connection: &Connection,
-    clock: &Clock,
+    machine: &Machine,
     telemetry: &Arc<Telemetry>,
 ) -> Campaign<KubeLease> {
     let timing = election.timing;
     let namespace = election.namespace.as_deref();
     let namespace = namespace.unwrap_or_else(|| connection.namespace());
     let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
-    let identity = leadership::identity();
+    let identity = leadership::identity(machine);
     tracing::info!(%identity, %namespace, lease = LEASE, "taking part in the leader election");
     Campaign::new(
         lease,
         identity,
         timing,
-        clock.clone(),
+        machine.clock().clone(),
         Arc::clone(telemetry),
     )
 }
@@ -265,7 +269,7 @@ impl Clusters {
             leadership: self.leadership.clone(),
             hub: Arc::clone(&self.hub),
             members: Arc::clone(&self.members),
-            started: Contact::now(),
+            started: connection.clock().contact(),
             namespace: own_namespace(config, connection),
         };
         let log = DecisionLog::new(config.page_memory);
@@ -280,21 +284,11 @@ impl Clusters {
 }
 
 /// The clusters; all writes to them pass one gate.
-fn clusters(
-    config: &Config,
-    connection: Connection,
-    leadership: Option<&Leadership>,
-    clock: &Clock,
-) -> Clusters {
+fn clusters(config: &Config, connection: Connection, leadership: Option<&Leadership>) -> Clusters {
     let leadership = leadership.cloned().unwrap_or_default();
     let gate = WriteGate::of(leadership.clone());
-    let hub = KubeCluster::new(
-        connection.clone(),
-        &config.namespaces,
-        gate.clone(),
-        clock.clone(),
-    );
-    let members = members(config, connection, gate, clock);
+    let hub = KubeCluster::new(connection.clone(), &config.namespaces, gate.clone());
+    let members = members(config, connection, gate);
     Clusters {
         hub: Arc::new(hub),
         members: Arc::new(Fleets { members }),
@@ -345,16 +339,22 @@ fn page_site(page: Arc<Page>, config: &Config, connection: &Connection, clock: &
     site.guarded(PageAccess::new(reviewer, clock.clone()))
 }
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, AppError> {
+/// The HTTP port; a host of a simulation has none.
+async fn bind(addr: SocketAddr, machine: &Machine) -> Result<Option<TcpListener>, AppError> {
+    if machine.is_simulated() {
+        return Ok(None);
+    }
     let bound = TcpListener::bind(addr).await;
-    bound.map_err(|source| AppError::Listen { addr, source })
+    bound
+        .map(Some)
+        .map_err(|source| AppError::Listen { addr, source })
 }
 
-async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
+async fn connect(access: &KubeAccess, machine: &Machine) -> Result<Connection, ConnectError> {
     match access {
-        KubeAccess::InCluster => Connection::in_cluster(),
+        KubeAccess::InCluster => Connection::in_cluster(machine),
         KubeAccess::Kubeconfig { path, context } => {
-            Connection::from_kubeconfig(path.as_deref(), context.as_deref()).await
+            Connection::from_kubeconfig(path.as_deref(), context.as_deref(), machine).await
         }
     }
 }
@@ -376,12 +376,7 @@ fn own_namespace(config: &Config, connection: &Connection) -> Option<String> {
 }
 
 /// The members, if it is known where their Secrets are.
-fn members(
-    config: &Config,
-    connection: Connection,
-    gate: WriteGate,
-    clock: &Clock,
-) -> Option<MemberRegistry> {
+fn members(config: &Config, connection: Connection, gate: WriteGate) -> Option<MemberRegistry> {
     let asked = &config.members;
     let own = || own_namespace(config, &connection);
     let settings = MemberSettings {
@@ -392,12 +387,7 @@ fn members(
         namespaces: config.namespaces.clone(),
         timeouts: Timeouts::new(asked.lost_after),
     };
-    Some(MemberRegistry::new(
-        connection,
-        settings,
-        gate,
-        clock.clone(),
-    ))
+    Some(MemberRegistry::new(connection, settings, gate))
 }
 
 /// The member clusters; none where the namespace of their Secrets is not configured.
@@ -443,7 +433,7 @@ impl Fleet for Fleets {
 }
 
 async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
-    let started = Contact::now();
+    let started = clock.of_network().contact();
     let mut before = clock.reading();
     loop {
         let now = clock.reading();
@@ -453,7 +443,7 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
             telemetry.watched(
                 watch.kind,
                 WatchHealth {
-                    age_seconds: watch.silent_since(started).age().as_secs_f64(),
+                    age_seconds: watch.silent_since(&started).age().as_secs_f64(),
                     errors: watch.errors,
                     unreadable: watch.unreadable,
                 },

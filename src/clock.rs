@@ -1,23 +1,24 @@
 //! The controller's clock: the only place that reads the wall clock and the monotonic clocks.
 //!
-//! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate, also while it runs,
-//! so that a test runs through a day in a minute against real servers. Times that come from other machines are
-//! wall-clock times: [`Clock::from_wall`] converts them by their age.
+//! The shipped binary runs on [`Clock::system`], and a host of a simulation on [`Clock::simulated`], whose time is that of
+//! tokio, which tests pause. Another clock may be set to any instant and rate, also while it runs, so that a test runs
+//! through a day in a minute against real servers. Times that come from other machines are then wall-clock times:
+//! [`Clock::from_wall`] converts them by their age, and [`Clock::of_network`] measures what happens between the machines.
 //!
 //! A clock has two readings. [`Clock::now`] is the time of day, which may step. [`Clock::monotonic`] never steps and only
 //! measures spans within this process: a lease is judged by it, because the wall clocks of two machines need not agree.
 //!
 //! A [`ClockReading`] has both; from two of them follows whether the wall clock was stepped in between. A [`Contact`] is a
-//! time at which another machine was heard, with both readings.
+//! time at which another machine was heard, with both readings of the clock that it was read on.
 
 use std::{
     ops::Add,
     sync::{Arc, LazyLock, PoisonError, RwLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 /// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -33,11 +34,11 @@ pub struct ClockReading {
     monotonic: Monotonic,
 }
 
-/// A time at which another machine was heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A time at which another machine was heard, on the clock that its age is measured by.
+#[derive(Debug, Clone)]
 pub struct Contact {
-    at: Timestamp,
-    monotonic: Monotonic,
+    heard: ClockReading,
+    clock: Clock,
 }
 
 /// The wall clock, or one that can be set; clones share the setting.
@@ -48,13 +49,15 @@ pub struct Clock(Option<Arc<Settable>>);
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
+    /// Whether the machines around show the same time, and not that of the wall.
+    is_simulated: bool,
 }
 
 /// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
-    /// When it was set, by the clocks of the system.
-    since: ClockReading,
+    /// When it was set, by the time of tokio, which tests can pause.
+    since: Instant,
     /// What it showed then.
     shown: Timestamp,
     /// Its monotonic reading then.
@@ -134,59 +137,52 @@ impl ClockReading {
         let passed = self.passed_since(earlier);
         self.wall.saturating_sub(passed).unwrap_or(self.wall)
     }
-
-    fn of_system() -> Self {
-        Self::new(wall_now(), monotonic_now())
-    }
 }
 
 // === impl Contact ===
 
 impl Contact {
-    /// Heard now.
-    #[must_use]
-    pub fn now() -> Self {
-        Self {
-            at: wall_now(),
-            monotonic: monotonic_now(),
-        }
-    }
-
     /// When it was, by the wall clock of then: for people.
     #[must_use]
     pub fn at(&self) -> Timestamp {
-        self.at
+        self.heard.wall
     }
 
-    /// The monotonic reading of the system's clock at it.
+    /// The monotonic reading of its clock at it.
     #[must_use]
     pub fn monotonic(&self) -> Monotonic {
-        self.monotonic
+        self.heard.monotonic
     }
 
     /// How long ago it was, whatever the wall clock did since.
     #[must_use]
     pub fn age(&self) -> SignedDuration {
-        let age = monotonic_now().since(self.monotonic);
-        SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX)
+        self.clock.reading().passed_since(self.heard)
     }
 
-    /// Heard at this time of the wall clock and at this reading.
+    /// Heard at this time of the wall clock and at this reading of the system.
     #[cfg(test)]
     pub(crate) fn of(at: Timestamp, monotonic: Monotonic) -> Self {
-        Self { at, monotonic }
+        let (heard, clock) = (ClockReading::new(at, monotonic), Clock::system());
+        Self { heard, clock }
     }
 
-    /// Heard `span` ago.
+    /// Heard `span` ago, by the clock of the system.
     #[cfg(test)]
     pub(crate) fn ago(span: Duration) -> Self {
-        let now = Self::now();
-        Self {
-            at: now.at - span,
-            monotonic: Monotonic(now.monotonic.0.saturating_sub(span)),
-        }
+        let now = Clock::system().reading();
+        let then = Monotonic(now.monotonic.0.saturating_sub(span));
+        Self::of(now.wall - span, then)
     }
 }
+
+impl PartialEq for Contact {
+    fn eq(&self, other: &Self) -> bool {
+        self.heard == other.heard
+    }
+}
+
+impl Eq for Contact {}
 
 // === impl Clock ===
 
@@ -204,10 +200,21 @@ impl Clock {
     /// as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
-        let setting = RwLock::new(Setting::new(start, Monotonic::default(), rate));
+        Self::settable(start, rate, false)
+    }
+
+    /// The clock of a host in a simulation: it reads `start` now, and runs as the time of tokio. The other hosts show
+    /// about the same time, so nothing is converted.
+    #[must_use]
+    pub fn simulated(start: Timestamp) -> Self {
+        Self::settable(start, 1.0, true)
+    }
+
+    fn settable(start: Timestamp, rate: f64, is_simulated: bool) -> Self {
         Self(Some(Arc::new(Settable {
-            setting,
+            setting: RwLock::new(Setting::new(start, Monotonic::default(), rate)),
             set: Notify::new(),
+            is_simulated,
         })))
     }
 
@@ -228,13 +235,13 @@ impl Clock {
         });
     }
 
-    fn change(&self, to: impl FnOnce(Setting, ClockReading) -> Setting) {
+    fn change(&self, to: impl FnOnce(Setting, Instant) -> Setting) {
         if let Some(settable) = &self.0 {
             let mut setting = settable
                 .setting
                 .write()
                 .unwrap_or_else(PoisonError::into_inner);
-            *setting = to(*setting, ClockReading::of_system());
+            *setting = to(*setting, tokio_now());
             settable.set.notify_waiters();
         }
     }
@@ -244,7 +251,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self.setting() {
             None => wall_now(),
-            Some(setting) => setting.at(ClockReading::of_system()),
+            Some(setting) => setting.at(tokio_now()),
         }
     }
 
@@ -258,40 +265,59 @@ impl Clock {
     pub fn monotonic(&self) -> Monotonic {
         match self.setting() {
             None => monotonic_now(),
-            Some(setting) => setting.monotonic_at(ClockReading::of_system()),
+            Some(setting) => setting.monotonic_at(tokio_now()),
         }
     }
 
     /// Both readings of this clock.
     #[must_use]
     pub fn reading(&self) -> ClockReading {
-        let now = ClockReading::of_system();
         match self.setting() {
-            None => now,
-            Some(setting) => ClockReading::new(setting.at(now), setting.monotonic_at(now)),
+            None => ClockReading::new(wall_now(), monotonic_now()),
+            Some(setting) => {
+                let now = tokio_now();
+                ClockReading::new(setting.at(now), setting.monotonic_at(now))
+            }
         }
     }
 
-    /// Whether this is the wall clock, on which times of other machines need no conversion.
+    /// A machine is heard now.
+    #[must_use]
+    pub fn contact(&self) -> Contact {
+        Contact {
+            heard: self.reading(),
+            clock: self.clone(),
+        }
+    }
+
+    /// The clock that spans between this machine and others are measured by: this one, unless a test has set it against
+    /// real servers, which do not follow it.
+    #[must_use]
+    pub fn of_network(&self) -> Self {
+        if self.is_wall() {
+            self.clone()
+        } else {
+            Self::system()
+        }
+    }
+
+    /// Whether other machines show the time of this clock, so that their times need no conversion.
     #[must_use]
     pub fn is_wall(&self) -> bool {
-        self.0.is_none()
+        self.0.as_ref().is_none_or(|settable| settable.is_simulated)
     }
 
     /// A wall-clock time of another machine, converted to this clock by its age.
     ///
     /// # Guarantees
-    /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
+    /// The identity for [`Clock::system`] and [`Clock::simulated`]; an age of a minute is a minute on every clock.
     #[must_use]
     pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
-        let Some(setting) = self.setting() else {
+        if self.is_wall() {
             return foreign;
-        };
-        let now = ClockReading::of_system();
-        setting
-            .at(now)
-            .checked_sub(now.wall.duration_since(foreign))
-            .unwrap_or(foreign)
+        }
+        let age = wall_now().duration_since(foreign);
+        self.now().checked_sub(age).unwrap_or(foreign)
     }
 
     /// Waits for `span` of this clock, or until it is set.
@@ -302,6 +328,7 @@ impl Clock {
         match &self.0 {
             None => wait.await,
             Some(settable) => tokio::select! {
+                biased;
                 () = wait => {}
                 () = settable.set.notified() => {}
             },
@@ -329,27 +356,27 @@ impl Setting {
             1.0
         };
         Self {
-            since: ClockReading::of_system(),
+            since: tokio_now(),
             shown,
             elapsed,
             rate,
         }
     }
 
-    fn at(&self, now: ClockReading) -> Timestamp {
+    fn at(&self, now: Instant) -> Timestamp {
         let passed = SignedDuration::try_from(self.passed(now));
         self.shown
             .saturating_add(passed.unwrap_or(SignedDuration::MAX))
             .unwrap_or(self.shown)
     }
 
-    fn monotonic_at(&self, now: ClockReading) -> Monotonic {
+    fn monotonic_at(&self, now: Instant) -> Monotonic {
         self.elapsed + self.passed(now)
     }
 
     /// The time that passed on this clock since it was set.
-    fn passed(&self, now: ClockReading) -> Duration {
-        let passed = now.monotonic.since(self.since.monotonic).as_secs_f64() * self.rate;
+    fn passed(&self, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.since).as_secs_f64() * self.rate;
         Duration::try_from_secs_f64(passed).unwrap_or(Duration::MAX)
     }
 }
@@ -368,20 +395,31 @@ const ORIGIN_READING: Monotonic =
 
 /// The larger progress of two clocks since the first reading of this process: the one that `Instant` reads stands still
 /// while the machine is suspended, and the time since boot does not.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one reading of the monotonic clocks"
-)]
 fn monotonic_now() -> Monotonic {
-    static ORIGIN: LazyLock<(Instant, Option<Duration>)> =
-        LazyLock::new(|| (Instant::now(), since_boot()));
+    static ORIGIN: LazyLock<(std::time::Instant, Option<Duration>)> =
+        LazyLock::new(|| (instant_now(), since_boot()));
     let (origin, boot) = *ORIGIN;
     // This one first: if the process is stopped meanwhile, the other clock shows it.
     let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
-    // That of tokio, which tests can pause.
-    let now = tokio::time::Instant::now().into_std();
-    let awake = now.saturating_duration_since(origin);
+    let awake = tokio_now().into_std().saturating_duration_since(origin);
     ORIGIN_READING + awake.max(total.unwrap_or_default())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of the monotonic clock of the system"
+)]
+fn instant_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// The monotonic clock of tokio, which tests can pause.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of the monotonic clock of tokio"
+)]
+fn tokio_now() -> Instant {
+    Instant::now()
 }
 
 /// `CLOCK_BOOTTIME`; absent on other systems. No file is opened for it, because a process that has no descriptor left
@@ -408,19 +446,11 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    /// The clocks of the system `seconds` after another reading.
-    fn later(than: ClockReading, seconds: u64) -> ClockReading {
-        ClockReading {
-            wall: than.wall + Duration::from_secs(seconds),
-            monotonic: than.monotonic + Duration::from_secs(seconds),
-        }
-    }
-
     #[test]
     fn a_fast_clock_runs_by_its_rate() {
         let setting = Setting::new(at(5_000), Monotonic(HOUR), 60.0);
         assert_eq!(setting.at(setting.since), at(5_000));
-        let now = later(setting.since, 10);
+        let now = setting.since + Duration::from_secs(10);
         assert_eq!(setting.at(now), at(5_600));
         let passed = Duration::from_mins(10);
         assert_eq!(setting.monotonic_at(now), Monotonic(HOUR + passed));
@@ -429,25 +459,27 @@ mod tests {
     #[test]
     fn a_clock_without_a_rate_stands_still() {
         let setting = Setting::new(at(5_000), Monotonic(HOUR), 0.0);
-        let now = later(setting.since, 3_600);
+        let now = setting.since + HOUR;
         assert_eq!(setting.at(now), at(5_000));
         assert_eq!(setting.monotonic_at(now), Monotonic(HOUR));
     }
 
-    #[test]
-    fn a_step_of_the_wall_clock_does_not_move_a_settable_clock() {
-        let setting = Setting::new(at(5_000), Monotonic(HOUR), 2.0);
-        for step in [-3_600, 3_600] {
-            let mut now = later(setting.since, 10);
-            now.wall += SignedDuration::from_secs(step);
-            let (wall, passed) = (at(5_020), Duration::from_secs(20));
-            assert_eq!(setting.at(now), wall, "{step}");
-            assert_eq!(
-                setting.monotonic_at(now),
-                Monotonic(HOUR + passed),
-                "{step}"
-            );
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_clock_runs_exactly_as_the_time_of_tokio() {
+        let clock = Clock::simulated(at(0));
+        let start = clock.monotonic();
+        for milliseconds in [1, 21, 999, 86_400_123] {
+            let (before, span) = (clock.reading(), Duration::from_millis(milliseconds));
+            tokio::time::sleep(span).await;
+            assert_eq!(clock.now(), before.wall + span);
+            assert_eq!(clock.monotonic(), before.monotonic + span);
         }
+        let other = at(-90);
+        assert_eq!(clock.from_wall(other), other);
+        assert_eq!(
+            clock.of_network().monotonic().since(start),
+            clock.monotonic().since(start)
+        );
     }
 
     #[test]
@@ -493,9 +525,13 @@ mod tests {
 
     #[test]
     fn a_contact_has_an_age_whatever_the_wall_clock_does() {
-        let mut contact = Contact::ago(Duration::from_secs(50));
-        contact.at += HOUR;
-        assert_eq!(contact.age().as_secs(), 50);
+        let clock = Clock::starting_at(at(10_000), 0.0);
+        let contact = clock.contact();
+        clock.advance(Duration::from_secs(50));
+        for step in [-3_600, 3_600] {
+            clock.set(at(10_000 + step), 0.0);
+            assert_eq!(contact.age().as_secs(), 50, "{step}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -516,14 +552,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "compares the two monotonic clocks"
-    )]
     fn the_time_since_boot_never_goes_back_and_advances_like_instant() {
-        let outer = Instant::now();
+        let outer = instant_now();
         let mut readings = vec![since_boot().unwrap()];
-        let inner = Instant::now();
+        let inner = instant_now();
         while inner.elapsed() < TOLERANCE * 5 {
             readings.push(since_boot().unwrap());
         }

@@ -25,6 +25,7 @@ pub mod forecaster;
 mod html;
 pub mod http;
 pub mod leadership;
+pub mod machine;
 mod open_files;
 pub mod page;
 pub mod ports;

@@ -1,8 +1,7 @@
 //! A bounded map of shared values, for keys that come from objects that users write.
 
 use std::{
-    collections::HashMap,
-    hash::Hash,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,12 +13,12 @@ use std::{
 pub(crate) struct SharedMap<K, V> {
     limit: usize,
     is_like_new: fn(&V) -> bool,
-    values: Mutex<HashMap<K, Arc<V>>>,
+    values: Mutex<BTreeMap<K, Arc<V>>>,
 }
 
 // === impl SharedMap ===
 
-impl<K: Eq + Hash, V> SharedMap<K, V> {
+impl<K: Ord, V> SharedMap<K, V> {
     /// An empty map that evicts values that are not held elsewhere when it reaches this size.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
@@ -65,7 +64,7 @@ impl<K: Eq + Hash, V> SharedMap<K, V> {
         self.lock().values().map(Arc::clone).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<V>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Arc<V>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@
 //! namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not keep the circuit open
 //! for the others.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     adapters::breaker::{Breaker, FAILURES},
@@ -42,7 +42,7 @@ pub(super) struct Circuits {
     /// The last timeout of a request during which no other was answered; absent after an answer.
     timed_out: Option<Monotonic>,
     /// The namespaces whose last request timed out.
-    namespaces: HashMap<String, Unanswered>,
+    namespaces: BTreeMap<String, Unanswered>,
 }
 
 /// The circuit of a namespace whose last request timed out.

@@ -13,8 +13,9 @@ use tokio::{sync::Mutex, time::timeout};
 
 use super::api_server::{CallError, Calls, Connection, Limits, WriteGate, query, segment};
 use crate::{
-    clock::{Clock, Monotonic},
+    clock::Monotonic,
     error::chain,
+    machine::Machine,
     ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings},
 };
 
@@ -31,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(8);
 pub struct HttpsUpstream {
     settings: UpstreamSettings,
     name: String,
-    clock: Clock,
+    machine: Machine,
     current: Mutex<Option<Current>>,
 }
 
@@ -53,11 +54,11 @@ struct Clients {
 impl HttpsUpstream {
     /// A client; nothing is read or sent yet.
     #[must_use]
-    pub fn new(settings: UpstreamSettings, clock: Clock) -> Self {
+    pub fn new(settings: UpstreamSettings, machine: Machine) -> Self {
         Self {
             name: settings.url.as_str().trim_end_matches('/').to_owned(),
             settings,
-            clock,
+            machine,
             current: Mutex::default(),
         }
     }
@@ -65,7 +66,7 @@ impl HttpsUpstream {
     /// The client for the certificates that the file holds now. A file that cannot be used leaves the last client.
     async fn clients(&self) -> Result<Arc<Clients>, String> {
         let mut current = self.current.lock().await;
-        let now = self.clock.monotonic();
+        let now = self.machine.clock().monotonic();
         if let Some(current) = current.as_ref()
             && now.since(current.read_at) < READ_PERIOD
         {
@@ -96,7 +97,7 @@ impl HttpsUpstream {
                 clients: Arc::clone(&last.clients),
             });
         }
-        let connection = Connection::new(self.config(&authorities)?);
+        let connection = Connection::new(self.config(&authorities)?, &self.machine);
         let connection = connection.map_err(|error| chain(&error))?;
         Ok(Current {
             authorities,
@@ -222,6 +223,7 @@ mod tests {
         api_server::fake::{FakeServer, Reply},
         breaker,
     };
+    use crate::clock::Clock;
 
     fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
         UpstreamRequest {
@@ -238,7 +240,10 @@ mod tests {
             ca_file: ca_file.to_owned(),
             token_file: None,
         };
-        HttpsUpstream::new(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0))
+        HttpsUpstream::new(
+            settings,
+            Machine::system().with_clock(Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)),
+        )
     }
 
     #[tokio::test]
@@ -277,17 +282,17 @@ mod tests {
         let first = upstream.clients().await.unwrap();
         for broken in ["", "no certificate"] {
             folder.write("ca.crt", broken).unwrap();
-            upstream.clock.advance(READ_PERIOD);
+            upstream.machine.clock().advance(READ_PERIOD);
             let kept = upstream.clients().await.unwrap();
             assert!(Arc::ptr_eq(&kept, &first), "{broken:?}");
         }
         folder.write("ca.crt", &new).unwrap();
         let early = upstream.clients().await.unwrap();
         assert!(Arc::ptr_eq(&early, &first), "read again too early");
-        upstream.clock.advance(READ_PERIOD);
+        upstream.machine.clock().advance(READ_PERIOD);
         let changed = upstream.clients().await.unwrap();
         assert!(!Arc::ptr_eq(&changed, &first));
-        upstream.clock.advance(READ_PERIOD);
+        upstream.machine.clock().advance(READ_PERIOD);
         let same = upstream.clients().await.unwrap();
         assert!(Arc::ptr_eq(&same, &changed), "connections are kept");
     }

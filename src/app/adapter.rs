@@ -24,12 +24,13 @@ use crate::{
         },
         upstream::HttpsUpstream,
     },
-    clock::{Clock, Contact},
+    clock::Contact,
     config::{AdapterConfig, MetricApiArg},
     http::{
         self, AccessControl,
         metrics_api::{MetricApi, MetricSources},
     },
+    machine::Machine,
     ports::{CertificateSource, ClientCertificates, SelfManaged},
 };
 
@@ -66,7 +67,7 @@ struct Adapter {
     registrations: Arc<ApiServices>,
     certificates: Arc<Certificates>,
     apis: Vec<MetricApi>,
-    clock: Clock,
+    machine: Machine,
 }
 
 /// Runs one metric adapter until `shutdown` completes.
@@ -75,20 +76,21 @@ struct Adapter {
 /// [`AdapterError`] when it cannot start, or when a part of it dies.
 pub async fn run(
     config: AdapterConfig,
-    clock: Clock,
+    machine: Machine,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AdapterError> {
     let Opened {
         listener,
         probe_listener,
         connection,
-    } = open(config.listen, config.probe_listen, &config.access).await?;
-    let adapter = Adapter::new(&config, connection, clock)?;
+    } = open(config.listen, config.probe_listen, &config.access, &machine).await?;
+    let adapter = Adapter::new(&config, connection, machine)?;
     let mut server = MetricServer::with_probes(probe_listener, adapter.unready());
     let mut shutdown = std::pin::pin!(shutdown);
     tokio::select! {
-        checked = adapter.registrations.check(&adapter.clock) => checked?,
+        biased;
         () = shutdown.as_mut() => return Ok(()),
+        checked = adapter.registrations.check(adapter.machine.clock()) => checked?,
     }
     adapter.serve(&config, listener, &mut server);
     Ok(server.until(shutdown).await?)
@@ -100,7 +102,7 @@ impl Adapter {
     fn new(
         config: &AdapterConfig,
         connection: Connection,
-        clock: Clock,
+        machine: Machine,
     ) -> Result<Self, AdapterError> {
         let own = || connection.namespace().to_owned();
         let service = ServiceName {
@@ -121,8 +123,12 @@ impl Adapter {
                 lifetimes: config.lifetimes,
             }),
         };
-        let certificates =
-            Certificates::new(&connection, source, ClientCertificates::Any, clock.clone());
+        let certificates = Certificates::new(
+            &connection,
+            source,
+            ClientCertificates::Any,
+            machine.clock().clone(),
+        );
         let registered: Vec<String> = apis.iter().flat_map(|api| group_versions(*api)).collect();
         let registered: Vec<&str> = registered.iter().map(String::as_str).collect();
         Ok(Self {
@@ -132,23 +138,22 @@ impl Adapter {
             certificates: Arc::new(certificates),
             connection,
             apis,
-            clock,
+            machine,
         })
     }
 
     /// The APIs, as only those may read them who are allowed to.
     fn router(&self, config: &AdapterConfig) -> axum::Router {
-        let upstream = config.upstream.clone();
+        let (upstream, clock) = (config.upstream.clone(), self.machine.clock());
         let sources = MetricSources {
             apis: self.apis.clone(),
             autoscalers: Arc::clone(&self.autoscalers),
             pods: KubePodLister::new(&self.connection),
-            upstream: upstream.map(|settings| HttpsUpstream::new(settings, self.clock.clone())),
-            clock: self.clock.clone(),
+            upstream: upstream.map(|settings| HttpsUpstream::new(settings, self.machine.clone())),
+            clock: clock.clone(),
         };
         let reviewer = KubeAccessReviewer::new(&self.connection, None);
-        let control =
-            AccessControl::new(reviewer, self.authorities.authorities(), self.clock.clone());
+        let control = AccessControl::new(reviewer, self.authorities.authorities(), clock.clone());
         let router = http::metrics_api::router(sources);
         http::metrics_api::protected(router, Arc::new(control))
     }
@@ -159,13 +164,13 @@ impl Adapter {
         let authorities = Arc::clone(&self.authorities);
         let registrations = Arc::clone(&self.registrations);
         let configs = self.certificates.configs();
-        let started = Contact::now();
+        let started = self.connection.clock().contact();
         move || {
             registrations
                 .awaited()
-                .or_else(|| unready_watch(&autoscalers, started))
+                .or_else(|| unready_watch(&autoscalers, &started))
                 .or_else(|| unready_certificate(&configs))
-                .or_else(|| unready_authorities(&authorities, started))
+                .or_else(|| unready_authorities(&authorities, &started))
         }
     }
 
@@ -202,7 +207,7 @@ impl Adapter {
     }
 }
 
-fn unready_authorities(authorities: &KubeClientAuthorities, started: Contact) -> Option<String> {
+fn unready_authorities(authorities: &KubeClientAuthorities, started: &Contact) -> Option<String> {
     if authorities.authorities().borrow().is_none() {
         return Some(format!("waiting for {AUTHORITIES}"));
     }

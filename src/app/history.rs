@@ -15,6 +15,7 @@ use crate::{
     config::{AdapterConfigSource, Config, ScopeArg},
     error::chain,
     forecaster::HistorySource,
+    machine::Machine,
     ports::{DemandQueries, HistoryReader},
 };
 
@@ -30,6 +31,7 @@ const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 pub async fn of_command(
     config: &Config,
     connection: Option<Connection>,
+    machine: &Machine,
 ) -> Result<
     (
         Option<HistorySource<impl HistoryReader, impl DemandQueries>>,
@@ -50,24 +52,25 @@ pub async fn of_command(
         }
         None => None,
     };
-    Ok((history(config, adapter.rules)?, problem))
+    Ok((history(config, adapter.rules, machine)?, problem))
 }
 
 /// The history of the servers in a configuration; absent if it names none.
 pub(super) fn history(
     config: &Config,
     adapter: RulesCache,
+    machine: &Machine,
 ) -> Result<Option<HistorySource<Endpoints, QueryRules>>, AppError> {
     if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
     }
+    let client = |server| Prometheus::new(server, machine);
     let mut reader = Endpoints {
-        hub: config.prometheus.as_ref().map(Prometheus::new),
+        hub: config.prometheus.as_ref().map(client),
         ..Endpoints::default()
     };
     for (name, server) in &config.prometheus_endpoints {
-        let client = Prometheus::new(server);
-        reader.named.insert(name.as_str().into(), client);
+        reader.named.insert(name.as_str().into(), client(server));
     }
     let scope = match config.promql_scope {
         ScopeArg::Namespace => PromqlScope::Namespace,

@@ -23,6 +23,7 @@ use crate::{
     clock::{Clock, Contact},
     config::KedaScalerConfig,
     http,
+    machine::Machine,
     ports::{Autoscalers, ClientCertificates},
 };
 
@@ -32,20 +33,24 @@ use crate::{
 /// [`MetricServerError`] when it cannot start, or when a part of it dies.
 pub async fn run(
     config: KedaScalerConfig,
-    clock: Clock,
+    machine: Machine,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), MetricServerError> {
     let Opened {
         listener,
         probe_listener,
         connection,
-    } = open(config.listen, config.probe_listen, &config.access).await?;
+    } = open(config.listen, config.probe_listen, &config.access, &machine).await?;
     let autoscalers = Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces));
-    let certificates = certificates(&config, &connection, &clock);
-    let unready = unready(&autoscalers, certificates.as_deref());
+    let certificates = certificates(&config, &connection, machine.clock());
+    let unready = unready(
+        &autoscalers,
+        certificates.as_deref(),
+        connection.clock().contact(),
+    );
     let mut server = MetricServer::with_probes(probe_listener, unready);
     let statuses = Arc::clone(&autoscalers) as Arc<dyn Autoscalers>;
-    let (router, updates) = http::keda::service(statuses, clock);
+    let (router, updates) = http::keda::service(statuses, machine.clock().clone());
     server.serve(|stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
@@ -80,12 +85,12 @@ fn certificates(
 fn unready(
     autoscalers: &Arc<KubeAutoscalers>,
     certificates: Option<&Certificates>,
+    started: Contact,
 ) -> impl Fn() -> Option<String> + Send + Sync + 'static {
     let autoscalers = Arc::clone(autoscalers);
     let configs = certificates.map(Certificates::configs);
-    let started = Contact::now();
     move || {
-        unready_watch(&autoscalers, started)
+        unready_watch(&autoscalers, &started)
             .or_else(|| configs.as_ref().and_then(unready_certificate))
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     clock::Contact,
     config::KubeAccess,
     http::{self, TlsConfigs},
+    machine::Machine,
     ports::Autoscalers as _,
 };
 
@@ -75,11 +76,12 @@ pub(super) async fn open(
     listen: SocketAddr,
     probe_listen: SocketAddr,
     access: &KubeAccess,
+    machine: &Machine,
 ) -> Result<Opened, MetricServerError> {
     Ok(Opened {
         probe_listener: bind(probe_listen, "--probe-listen").await?,
         listener: bind(listen, "--listen").await?,
-        connection: connect(access).await?,
+        connection: connect(access, machine).await?,
     })
 }
 
@@ -131,6 +133,7 @@ impl MetricServer {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), MetricServerError> {
         tokio::select! {
+            biased;
             () = shutdown => {
                 drop(self.stop);
                 // In time or not: the process ends.
@@ -146,7 +149,7 @@ impl MetricServer {
 }
 
 /// What is wrong with the watch of the autoscalers in a process that has `started`, if something is.
-pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> Option<String> {
+pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: &Contact) -> Option<String> {
     if !autoscalers.is_synced() {
         return Some(format!("waiting for the first list of {AUTOSCALERS}"));
     }
@@ -154,7 +157,7 @@ pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: Contact) -> 
 }
 
 /// Says that a watch of these objects has delivered nothing for too long, if it has.
-pub(super) fn silent(watch: &WatchReport, objects: &str, started: Contact) -> Option<String> {
+pub(super) fn silent(watch: &WatchReport, objects: &str, started: &Contact) -> Option<String> {
     let silence = watch.silent_since(started).age();
     (silence > MAX_STALENESS).then(|| {
         let seconds = silence.as_secs();

@@ -12,6 +12,7 @@ use crate::{
     },
     clock::{Clock, Contact},
     leadership::Leadership,
+    machine::Machine,
     page::{Health, Host, MemberState, Page, api::SourceHealth},
     ports::ServerHealth,
     telemetry::Telemetry,
@@ -80,7 +81,7 @@ impl Host for PageHost {
 
 impl PageHost {
     fn watch(&self, watch: &WatchReport) -> SourceHealth {
-        let age = watch.silent_since(self.started).age().as_secs_f64();
+        let age = watch.silent_since(&self.started).age().as_secs_f64();
         let silent = age > WATCH_SILENCE;
         let problem = match &watch.failing {
             Some(failure) => failure.clone(),
@@ -123,16 +124,16 @@ fn member(report: MemberReport) -> MemberState {
 }
 
 /// Keeps what the page says about all autoscalers beside a plain HPA at most an hour old.
-pub(super) async fn compare(page: Arc<Page>, clock: Clock) {
+pub(super) async fn compare(page: Arc<Page>, machine: Machine) {
     loop {
         let next = Arc::clone(&page);
         // Simulates days, off the threads on which syncs run.
-        let found = tokio::task::spawn_blocking(move || next.refresh_worth()).await;
+        let found = machine.run_blocking(move || next.refresh_worth()).await;
         let pause = if found.unwrap_or(false) {
             BETWEEN
         } else {
             IDLE
         };
-        clock.sleep(pause).await;
+        machine.clock().sleep(pause).await;
     }
 }

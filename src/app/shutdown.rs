@@ -64,6 +64,7 @@ impl Stop {
         mut parts: Parts,
     ) -> Result<(), AppError> {
         tokio::select! {
+            biased;
             () = shutdown => {
                 self.shut_down(&mut parts).await;
                 Ok(())

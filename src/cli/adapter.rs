@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use super::service::{self, Logging, shutdown_signal};
 use crate::{
     app,
-    clock::Clock,
     config::{AdapterArgs, AdapterConfig},
+    machine::Machine,
 };
 
 /// Runs the metric adapter until it is stopped or fails.
@@ -16,6 +16,6 @@ pub(super) fn run(args: AdapterArgs) -> ExitCode {
         is_json: args.server.log_json,
     };
     service::run(&logging, AdapterConfig::try_from(args), |config| {
-        app::adapter::run(config, Clock::system(), shutdown_signal())
+        app::adapter::run(config, Machine::system(), shutdown_signal())
     })
 }

@@ -9,6 +9,7 @@ use super::{manifest::Document, output::Failure};
 use crate::{
     adapters::kube::{ConnectError, Connection},
     error::chain,
+    machine::Machine,
     ports::ClusterError,
 };
 
@@ -53,8 +54,8 @@ impl ClusterArgs {
     /// # Errors
     /// The kubeconfig cannot be used.
     pub(super) fn open<'a>(&self, runtime: &'a Runtime) -> Result<ReadCluster<'a>, Failure> {
-        let file = self.kubeconfig.as_deref();
-        let connection = Connection::from_kubeconfig(file, self.context.as_deref());
+        let (file, machine) = (self.kubeconfig.as_deref(), Machine::system());
+        let connection = Connection::from_kubeconfig(file, self.context.as_deref(), &machine);
         let connection = runtime.block_on(connection);
         Ok(ReadCluster {
             runtime,

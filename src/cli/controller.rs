@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{
     app,
-    clock::Clock,
     config::{Config, ControllerArgs, FileError},
     error::chain,
+    machine::Machine,
 };
 
 /// Runs the controller until it is stopped or fails.
@@ -25,6 +25,6 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
         is_json: args.log_json,
     };
     service::run(&logging, Config::try_from(args), |config| {
-        app::run(config, Clock::system(), shutdown_signal())
+        app::run(config, Machine::system(), shutdown_signal())
     })
 }

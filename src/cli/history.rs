@@ -19,6 +19,7 @@ use crate::{
     config::{Config, ConfigFile, ScopeArg},
     error::chain,
     forecaster::{HistorySource, minutes_are_usable},
+    machine::Machine,
     ports::{
         Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
         HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
@@ -164,7 +165,8 @@ impl HistoryArgs {
         let server = server(&config)?;
         let connection = access.cluster.map(ReadCluster::connection);
         access.runtime.block_on(async {
-            let source = app::history::of_command(&config, connection).await;
+            let machine = Machine::system();
+            let source = app::history::of_command(&config, connection, &machine).await;
             let (source, problem) = source.map_err(|error| Failure::usage(chain(&error)))?;
             let source = source.ok_or_else(no_server)?;
             let mut found = Found {
@@ -212,7 +214,8 @@ impl HistoryArgs {
         let config = self.config()?;
         server(&config)?;
         runtime.block_on(async {
-            let source = app::history::of_command(&config, None).await;
+            let machine = Machine::system();
+            let source = app::history::of_command(&config, None, &machine).await;
             let (source, _) = source.map_err(|error| Failure::usage(chain(&error)))?;
             let source = source.ok_or_else(no_server)?;
             let query = HistoryQuery {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use super::service::{self, Logging, shutdown_signal};
 use crate::{
     app,
-    clock::Clock,
     config::{KedaScalerArgs, KedaScalerConfig},
+    machine::Machine,
 };
 
 /// Runs the KEDA scaler until it is stopped or fails.
@@ -16,6 +16,6 @@ pub(super) fn run(args: KedaScalerArgs) -> ExitCode {
         is_json: args.server.log_json,
     };
     service::run(&logging, KedaScalerConfig::try_from(args), |config| {
-        app::keda_scaler::run(config, Clock::system(), shutdown_signal())
+        app::keda_scaler::run(config, Machine::system(), shutdown_signal())
     })
 }

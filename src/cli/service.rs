@@ -57,6 +57,7 @@ pub(super) async fn shutdown_signal() {
         None => std::future::pending().await,
     };
     tokio::select! {
+        biased;
         () = on(&mut interrupt) => {}
         () = on(&mut terminate) => {}
     }

@@ -80,9 +80,10 @@ impl Terminal for FrameTimer {
         let (interrupt, terminate) = (&mut self.interrupt, &mut self.terminate);
         self.ended_by = self.runtime.block_on(async {
             tokio::select! {
-                () = tokio::time::sleep(span) => None,
+                biased;
                 _ = interrupt.recv() => Some(SignalKind::interrupt()),
                 _ = terminate.recv() => Some(SignalKind::terminate()),
+                () = tokio::time::sleep(span) => None,
             }
         });
         match self.ended_by {

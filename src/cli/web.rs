@@ -72,6 +72,7 @@ pub(super) async fn serve(
     let line = format!("http://{address}/\nPress Ctrl-C to stop.\n");
     output::print(Ok(CommandOutput::text(line)), screen);
     tokio::select! {
+        biased;
         () = http::serve(listener, router) => {}
         _ended = tokio::spawn(drive) => {}
         () = shutdown_signal() => {}

@@ -150,10 +150,12 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 FIRST_LOOK
             };
             tokio::select! {
+                biased;
                 () = &mut stop => break,
-                () = context.clock.sleep(wait) => {}
-                changed = context.kind.changed() => self.requeue(&changed),
+                // First, so that changes that never cease do not keep syncs from their end.
                 () = self.finish_until_due() => {}
+                changed = context.kind.changed() => self.requeue(&changed),
+                () = context.clock.sleep(wait) => {}
             }
         }
         self.release().await;

@@ -4,7 +4,7 @@
 //! missing holds scale-down for a while. Nothing here is a source of truth about the cluster.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]
-pub(super) struct StateStore<S, O>(HashMap<String, StateCell<S, O>>);
+pub(super) struct StateStore<S, O>(BTreeMap<String, StateCell<S, O>>);
 
 /// The state of one object, which its sync changes step by step; clones share it.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(super) struct InForce<S> {
 
 impl<S, O> Default for StateStore<S, O> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(BTreeMap::new())
     }
 }
 
@@ -138,7 +138,7 @@ impl<S, O> StateStore<S, O> {
 
     /// Forgets the objects that are gone; returns their states.
     pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<StateCell<S, O>> {
-        let gone = self.0.extract_if(|uid, _| !exists(uid));
+        let gone = self.0.extract_if(.., |uid, _| !exists(uid));
         gone.map(|(_, state)| state).collect()
     }
 }

@@ -59,9 +59,10 @@ use crate::{
         autoscaler::Autoscaler,
         validation::{self, CostLimits, TargetRules},
     },
-    clock::{Clock, ClockReading, Monotonic},
+    clock::{ClockReading, Monotonic},
     error::chain,
     leadership::Leadership,
+    machine::Machine,
     ports::{Cluster, DemandQueries, HistoryReader},
     telemetry::Telemetry,
 };
@@ -83,8 +84,8 @@ pub struct HistorySource<H, Q> {
 /// What the forecaster takes from its process.
 #[derive(Debug)]
 pub struct ForecasterSetup {
-    /// The clock of all passes.
-    pub clock: Clock,
+    /// The clock of all passes, and the threads that forecasts are computed on.
+    pub machine: Machine,
     /// The zone that `timezone: Local` names.
     pub local_zone: Zone,
     /// Which targets are scaled; the demand of others is not forecast.
@@ -103,12 +104,12 @@ pub struct Forecaster<C, H, Q> {
     setup: ForecasterSetup,
     forecasts: Arc<Forecasts>,
     /// The autoscalers with predictions, by UID.
-    sources: HashMap<String, Arc<ForecastSource>>,
+    sources: BTreeMap<String, Arc<ForecastSource>>,
     /// When each series was first asked for.
     first_seen: HashMap<SeriesKey, Monotonic>,
     /// What the request of each series was last built from, also where it was refused.
     inputs: HashMap<SeriesKey, RequestInputs>,
-    refreshes: HashMap<SeriesKey, SeriesRefresh>,
+    refreshes: BTreeMap<SeriesKey, SeriesRefresh>,
     budgets: Budgets,
     publisher: Publisher<C>,
     /// The clocks at the last pass.
@@ -128,20 +129,20 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         forecasts: Arc<Forecasts>,
         setup: ForecasterSetup,
     ) -> Self {
-        let workers = Workers::new(source, setup.clock.clone(), Arc::clone(&forecasts));
+        let workers = Workers::new(source, setup.machine.clone(), Arc::clone(&forecasts));
         let leadership = Leadership::default();
         Self {
             publisher: publisher(&cluster, &forecasts, &leadership, &setup),
             cluster,
             workers: Arc::new(workers),
-            clocks: setup.clock.reading(),
+            clocks: setup.machine.clock().reading(),
             budgets: Budgets::new(setup.cost_limits.clone()),
             setup,
             forecasts,
-            sources: HashMap::new(),
+            sources: BTreeMap::new(),
             first_seen: HashMap::new(),
             inputs: HashMap::new(),
-            refreshes: HashMap::new(),
+            refreshes: BTreeMap::new(),
             running: JoinSet::new(),
             leadership,
         }
@@ -160,7 +161,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// Runs passes until the task is dropped.
     pub async fn run(mut self) {
-        let clock = self.setup.clock.clone();
+        let clock = self.setup.machine.clock().clone();
         loop {
             // From start to start, however long a pass waits for results.
             if self.cluster.is_synced() {
@@ -174,7 +175,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and has them published.
     /// It waits for no write; [`delivered`](Self::delivered) does.
     pub async fn pass(&mut self) {
-        let now = self.setup.clock.reading();
+        let now = self.setup.machine.clock().reading();
         let before = std::mem::replace(&mut self.clocks, now);
         if !now.step_since(before).is_zero() {
             let refreshes = self.refreshes.values_mut();
@@ -376,21 +377,24 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     fn publish_servers(&self) {
         let source = self.workers.source.as_ref();
+        // Certificates expire by the time of the servers.
+        let now = self.setup.machine.clock().of_network().now();
         let servers = source.map(|source| source.reader.servers());
         self.setup
             .telemetry
-            .set_servers(&servers.unwrap_or_default(), Clock::system().now());
+            .set_servers(&servers.unwrap_or_default(), now);
         let slow = self.workers.slow_namespaces();
         self.setup.telemetry.set_slow_namespaces(&slow);
     }
 
     /// Records results as they come, until there are no more or the next pass is due.
     async fn record_results(&mut self) {
-        let clock = self.setup.clock.clone();
+        let clock = self.setup.machine.clock().clone();
         let next_pass = clock.sleep(PASS_PERIOD);
         tokio::pin!(next_pass);
         loop {
             let joined = tokio::select! {
+                biased;
                 joined = self.running.join_next_with_id() => joined,
                 () = &mut next_pass => None,
             };
@@ -414,7 +418,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         for rejection in result.rejected {
             self.setup.telemetry.rejected(rejection.as_str());
         }
-        refresh.schedule_next(&result.outcome, self.setup.clock.monotonic());
+        refresh.schedule_next(&result.outcome, self.setup.machine.clock().monotonic());
         let lead_time = refresh.lead_time();
         if let Some(refresher) = result.refresher {
             refresh.set_idle(refresher);

@@ -21,6 +21,7 @@ use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     error::chain,
+    machine::Machine,
     ports::{HistoryError, HistoryReader},
 };
 
@@ -249,6 +250,7 @@ impl Refresher {
     pub(super) async fn finish(
         mut self: Box<Self>,
         samples: Result<SeriesSamples, HistoryError>,
+        machine: &Machine,
         slot: Slot,
         now: Timestamp,
     ) -> RefreshResult {
@@ -265,7 +267,7 @@ impl Refresher {
         // A forecast is pure computation and would block the other tasks; a panic ends this task only.
         let slot = Arc::new(slot);
         let held = Arc::clone(&slot);
-        let work = tokio::task::spawn_blocking(move || {
+        let work = machine.run_blocking(move || {
             let _held = held;
             let (outcome, rejected) = self.forecast(samples, now);
             RefreshResult {

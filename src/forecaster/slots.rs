@@ -30,7 +30,10 @@ pub(super) const PROMPT: Duration = Duration::from_secs(2);
 
 /// Slots of two lanes, shared by namespaces; clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct FairSlots(Arc<Mutex<Lanes<oneshot::Sender<Slot>>>>);
+pub(super) struct FairSlots {
+    lanes: Arc<Mutex<Lanes<oneshot::Sender<Slot>>>>,
+    clock: Clock,
+}
 
 /// The right to work, until it is dropped.
 #[derive(Debug)]
@@ -42,9 +45,12 @@ pub(super) struct Slot {
 // === impl FairSlots ===
 
 impl FairSlots {
-    /// This many slots in each lane; at least two, because one is reserved.
-    pub(super) fn new(slots: usize) -> Self {
-        Self(Arc::new(Mutex::new(Lanes::new(slots))))
+    /// This many slots in each lane; at least two, because one is reserved. The clock measures the work.
+    pub(super) fn new(slots: usize, clock: Clock) -> Self {
+        Self {
+            lanes: Arc::new(Mutex::new(Lanes::new(slots))),
+            clock,
+        }
     }
 
     /// Waits for a slot. Dropping the future removes it from the queue.
@@ -62,13 +68,15 @@ impl FairSlots {
 
     /// The namespaces whose work is slow.
     pub(super) fn slow_namespaces(&self) -> Vec<Arc<str>> {
-        self.lanes().slow_namespaces(now())
+        self.lanes().slow_namespaces(self.now())
     }
 
     /// Assigns the free slots to waiting work.
     fn start_waiting(&self) {
         loop {
-            let started = self.lanes().start_next(now(), oneshot::Sender::is_closed);
+            let started = self
+                .lanes()
+                .start_next(self.now(), oneshot::Sender::is_closed);
             let Some((hold, waiting)) = started else {
                 return;
             };
@@ -78,9 +86,13 @@ impl FairSlots {
         }
     }
 
+    fn now(&self) -> Monotonic {
+        self.clock.monotonic()
+    }
+
     /// A poisoned lock is still usable, because no holder of it can leave the lanes in an inconsistent state.
     fn lanes(&self) -> MutexGuard<'_, Lanes<oneshot::Sender<Slot>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,7 +103,7 @@ impl Slot {
     pub(super) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(result) = timeout(PROMPT, &mut work).await {
-            self.slots.lanes().was_prompt(self.hold, now());
+            self.slots.lanes().was_prompt(self.hold, self.slots.now());
             return result;
         }
         self.is_slow();
@@ -101,20 +113,16 @@ impl Slot {
     }
 
     fn is_slow(&self) {
-        self.slots.lanes().is_slow(self.hold, now());
+        self.slots.lanes().is_slow(self.hold, self.slots.now());
         self.slots.start_waiting();
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.lanes().release(self.hold, now());
+        self.slots.lanes().release(self.hold, self.slots.now());
         self.slots.start_waiting();
     }
-}
-
-fn now() -> Monotonic {
-    Clock::system().monotonic()
 }
 
 #[cfg(test)]

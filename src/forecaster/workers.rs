@@ -15,7 +15,7 @@ use super::{
     series_key::SeriesKey,
     slots::{FairSlots, PROMPT},
 };
-use crate::{clock::Clock, ports::HistoryReader, shared_map::SharedMap};
+use crate::{machine::Machine, ports::HistoryReader, shared_map::SharedMap};
 
 /// How many series query the same servers at once, and as many more whose queries are slow: four of one namespace, and
 /// one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its slot until its
@@ -32,7 +32,7 @@ pub(super) struct Workers<H, Q> {
     pub(super) source: Option<HistorySource<H, Q>>,
     pub(super) forecasts: Arc<Forecasts>,
     pub(super) history: HistoryCache,
-    clock: Clock,
+    machine: Machine,
     queries: SharedMap<Servers, FairSlots>,
     computations: FairSlots,
 }
@@ -42,16 +42,16 @@ pub(super) struct Workers<H, Q> {
 impl<H, Q> Workers<H, Q> {
     pub(super) fn new(
         source: Option<HistorySource<H, Q>>,
-        clock: Clock,
+        machine: Machine,
         forecasts: Arc<Forecasts>,
     ) -> Self {
         Self {
             source,
             forecasts,
             history: HistoryCache::default(),
-            clock,
             queries: SharedMap::new(MAX_KNOWN),
-            computations: FairSlots::new(CONCURRENT_COMPUTATIONS),
+            computations: FairSlots::new(CONCURRENT_COMPUTATIONS, machine.clock().of_network()),
+            machine,
         }
     }
 
@@ -75,27 +75,36 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
         {
             let computation = self.computations.acquire(&namespace).await;
-            let (now, history) = (self.clock.now(), &self.history);
+            let (now, history) = (self.machine.clock().now(), &self.history);
             if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
-                return Some(refresher.finish(Ok(samples), computation, now).await);
+                return Some(
+                    refresher
+                        .finish(Ok(samples), &self.machine, computation, now)
+                        .await,
+                );
             }
         }
-        let new = || FairSlots::new(CONCURRENT_QUERIES);
+        let clock = self.machine.clock().of_network();
+        let new = || FairSlots::new(CONCURRENT_QUERIES, clock.clone());
         let queries = self.queries.get_or_insert_with(refresher.servers(), new);
         let query = queries.acquire(&namespace).await;
-        let now = self.clock.now();
+        let now = self.machine.clock().now();
         let live = minutes(now);
-        let began = Clock::system().monotonic();
+        let began = clock.monotonic();
         let read = query.run(refresher.read(reader, &self.history, &live.values, now));
         let read = read.await;
         if read.is_ok() && refresher.needs_raw(now) {
             // The forecast does not wait longer for raw values than for the values.
-            let limit = Clock::system().monotonic().since(began).max(PROMPT);
+            let limit = clock.monotonic().since(began).max(PROMPT);
             let raw = refresher.query_raw(reader, &self.history, now);
             let _timed_out = query.run(timeout(limit, raw)).await;
         }
         let read = read.map(|values| refresher.with_raw(&values, &self.history, &live, now));
         let computation = self.computations.acquire(&namespace).await;
-        Some(refresher.finish(read, computation, now).await)
+        Some(
+            refresher
+                .finish(read, &self.machine, computation, now)
+                .await,
+        )
     }
 }

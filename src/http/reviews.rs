@@ -28,7 +28,7 @@ const RESULT_LASTS: Duration = Duration::from_secs(10);
 pub(super) const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
 
 /// SHA-256 of what is reviewed, so that no token is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Digest([u8; 32]);
 
 /// Reviews of one kind, and their last results.

@@ -236,6 +236,7 @@ impl Connection {
         let mut served = std::pin::pin!(served);
         let stop = async { drop(stopped.wait_for(|stopped| *stopped).await) };
         let ended = tokio::select! {
+            biased;
             ended = served.as_mut() => ended,
             () = stop => {
                 served.as_mut().graceful_shutdown();

@@ -91,6 +91,7 @@ impl<L: LeaseStore> Campaign<L> {
     /// No write passes the gate after the lease was offered to others.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Ended {
         let ended = tokio::select! {
+            biased;
             () = stop => Ended::Stopped,
             () = self.hold() => Ended::Lost,
         };
@@ -138,6 +139,7 @@ impl<L: LeaseStore> Campaign<L> {
             }
         };
         tokio::select! {
+            biased;
             () = self.attempt() => {}
             () = ended => {}
         }

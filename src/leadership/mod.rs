@@ -15,8 +15,6 @@ mod campaign;
 mod elector;
 
 use std::{
-    fs,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -27,7 +25,7 @@ pub use self::{
 };
 use tokio::{runtime::Handle, sync::watch};
 
-use crate::clock::Clock;
+use crate::{clock::Clock, machine::Machine};
 
 /// The longest that one write to a cluster may take. A write starts only if the token lasts at least that long.
 pub const WRITE_TIME: Duration = Duration::from_secs(5);
@@ -35,10 +33,8 @@ pub const WRITE_TIME: Duration = Duration::from_secs(5);
 /// An identity that no other process has: the name of this host, which is the pod's, and a random number, because a
 /// container that was started again is another process.
 #[must_use]
-pub fn identity() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    // A fresh `RandomState` is seeded by the operating system's randomness.
-    let random = RandomState::new().build_hasher().finish();
+pub fn identity(machine: &Machine) -> String {
+    let (host, random) = (machine.name(), machine.random());
     match host.trim() {
         "" => format!("foretide_{random:016x}"),
         host => format!("{host}_{random:016x}"),
@@ -53,7 +49,8 @@ pub struct Leadership {
     leader: Arc<RwLock<Option<String>>>,
     /// How many writes are in flight.
     writes: watch::Sender<usize>,
-    clock: Clock,
+    /// What tokens are judged by; absent without an election.
+    clock: Option<Clock>,
 }
 
 /// A write that is in flight. One that is dropped before its end may still arrive, so it counts for [`WRITE_TIME`].
@@ -83,7 +80,7 @@ impl Default for Leadership {
             right: Arc::new(RwLock::new(Right::Unlimited)),
             leader: Arc::default(),
             writes: watch::Sender::new(0),
-            clock: Clock::system(),
+            clock: None,
         }
     }
 }
@@ -96,7 +93,7 @@ impl Leadership {
             right: Arc::new(RwLock::new(Right::Elected(None))),
             leader: Arc::default(),
             writes: watch::Sender::new(0),
-            clock,
+            clock: Some(clock),
         }
     }
 
@@ -153,7 +150,8 @@ impl Leadership {
             Right::Unlimited => Some(Duration::MAX),
             Right::Elected(None) | Right::Closed => None,
             Right::Elected(Some(token)) => {
-                let left = token.valid_until.since(self.clock.monotonic());
+                let now = self.clock.as_ref()?.monotonic();
+                let left = token.valid_until.since(now);
                 (!left.is_zero()).then_some(left)
             }
         }

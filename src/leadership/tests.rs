@@ -19,6 +19,7 @@ use tokio::{
 use super::*;
 use crate::{
     clock::Monotonic,
+    machine::Machine,
     ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease},
     telemetry::Telemetry,
 };
@@ -304,7 +305,8 @@ fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
 
 #[test]
 fn two_processes_of_one_host_have_different_identities() {
-    assert_ne!(identity(), identity());
+    let machine = Machine::system();
+    assert_ne!(identity(&machine), identity(&machine));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use std::{
 use foretide::{
     adapters::prometheus::{Endpoints, Prometheus as Reader},
     clock::Clock,
+    machine::Machine,
     ports::{
         Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
         HistoryReader as _, HistoryServer, ServerHealth, Setting,
@@ -110,7 +111,9 @@ async fn up(reader: &Reader, now: Timestamp) -> Result<Vec<Sample>, HistoryError
 
 /// The reason and the message of the error that a server gives.
 async fn refusal(server: HistoryServer, now: Timestamp) -> (&'static str, String) {
-    let error = up(&Reader::new(&server), now).await.unwrap_err();
+    let error = up(&Reader::new(&server, &Machine::system()), now)
+        .await
+        .unwrap_err();
     (error.reason(), error.to_string())
 }
 
@@ -156,7 +159,7 @@ async fn a_prometheus_with_tls_a_password_and_client_certificates_is_read_and_fa
     let server = |credentials: &CredentialFiles| {
         HistoryServer::new(&prometheus.url(), credentials.clone()).unwrap()
     };
-    let reader = Reader::new(&server(&credentials));
+    let reader = Reader::new(&server(&credentials), &Machine::system());
     assert!(up(&reader, now).await.unwrap().len() >= 30);
 
     let wrong = CredentialFiles {
@@ -272,7 +275,7 @@ async fn a_proxy_with_tenants_is_read_by_token_and_header_and_a_new_token_is_fol
     let ca = folder.write("ca.crt", pki.ca_pem());
     let server =
         |tenant: &str| HistoryServer::new(&proxy.url(), of_tenant(&token, &ca, tenant)).unwrap();
-    let reader = Reader::new(&server("us"));
+    let reader = Reader::new(&server("us"), &Machine::system());
     assert!(up(&reader, now).await.unwrap().len() >= 30);
     assert_eq!(refusal(server("nobody"), now).await.0, "NoData");
 

@@ -12,6 +12,7 @@ use foretide::{
     app,
     clock::Clock,
     config::{KedaScalerConfig, KedaScalerTls, KubeAccess},
+    machine::Machine,
     ports::{CertificateFiles, CertificateLifetimes, ClientCertificates},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -71,7 +72,7 @@ impl Scaler {
             probe_listen,
             tls,
         };
-        let run = app::keda_scaler::run(config, Clock::system(), std::future::pending());
+        let run = app::keda_scaler::run(config, Machine::system(), std::future::pending());
         let task = tokio::spawn(async move {
             let outcome = run.await;
             panic!("the scaler exited: {outcome:?}");

@@ -13,6 +13,7 @@
 
 mod admission;
 mod conformance;
+mod contract;
 mod credentials;
 mod cron;
 mod faults;

@@ -19,6 +19,7 @@ use foretide::{
         Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
         forecasts::Forecasts,
     },
+    machine::Machine,
     ports::HistoryServer,
 };
 use foretide_domain::cron::Zone;
@@ -73,13 +74,13 @@ impl Started {
         let server = HistoryServer::at(&prometheus.url()).unwrap();
         let source = HistorySource {
             reader: Endpoints {
-                hub: Some(prometheus::Prometheus::new(&server)),
+                hub: Some(prometheus::Prometheus::new(&server, &Machine::system())),
                 ..Endpoints::default()
             },
             queries: QueryRules::default(),
         };
         let setup = ForecasterSetup {
-            clock: clock.clone(),
+            machine: Machine::system().with_clock(clock.clone()),
             local_zone: Zone::utc(),
             targets: Arc::new(TargetRules::default()),
             cost_limits: CostLimits::default(),
@@ -138,9 +139,10 @@ pub(crate) async fn are_covered(world: &World, prometheus: &Prometheus) {
               metrics: [{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 200m}}}]}}",
         )
         .await;
-    let connection = Connection::from_kubeconfig(Some(world.kubeconfig()), None);
+    let machine = Machine::system();
+    let connection = Connection::from_kubeconfig(Some(world.kubeconfig()), None, &machine);
     let connection = connection.await.unwrap();
-    let cluster = KubeCluster::new(connection, &[], WriteGate::default(), Clock::system());
+    let cluster = KubeCluster::new(connection, &[], WriteGate::default());
     let cluster = Arc::new(cluster);
     let watched = Arc::clone(&cluster);
     let task = tokio::spawn(async move { watched.run().await });

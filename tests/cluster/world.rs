@@ -15,6 +15,7 @@ use foretide::{
     app,
     clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
+    machine::Machine,
     telemetry::{Telemetry, start_logging},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -70,7 +71,8 @@ impl Controller {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
         let task = tokio::spawn(async move {
-            let outcome = app::run_with(config, clock, seen, std::future::pending()).await;
+            let machine = Machine::system().with_clock(clock);
+            let outcome = app::run_with(config, machine, seen, std::future::pending()).await;
             panic!("the controller exited: {outcome:?}");
         });
         Self { telemetry, task }

@@ -239,6 +239,39 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// What differs from run to run; tests may use it.
+const CHANCE: Rule = Rule {
+    places: &["src"],
+    except: &[
+        "src/clock.rs",
+        "src/machine.rs",
+        // Commands of a person, and where the machine of a service is made.
+        "src/cli",
+        // Pages are for people.
+        "src/http/page/routes.rs",
+    ],
+    modules: &[],
+    text: &[
+        "Clock::system",
+        "Machine::system",
+        "RandomState",
+        "spawn_blocking",
+        "thread::spawn",
+    ],
+    reason: "time, chance and threads come from the `Machine` that is passed, so that a simulation repeats",
+};
+
+/// What differs even there: which branch of a `select!` is polled first.
+const ORDER: Rule = Rule {
+    places: &["src"],
+    except: &[],
+    modules: &[],
+    text: &[UNBIASED],
+    reason: "the branches of a `select!` are polled in the order in which they are written",
+};
+
+const UNBIASED: &str = "select! without biased";
+
 /// One violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
@@ -282,6 +315,32 @@ impl Rule {
         files.sort();
         files
     }
+}
+
+/// The same lines without comments and items for tests. A `select!` whose first line is not `biased;` says so.
+fn product_code(source: &str) -> String {
+    let mut code = String::new();
+    let mut test: Option<String> = None;
+    let mut lines = source.lines().map(without_comment).peekable();
+    while let Some(line) = lines.next() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        match &test {
+            Some(of) => {
+                let ends = indent == of && (line.ends_with('}') || line.ends_with(';'));
+                test = test.filter(|_| !ends);
+            }
+            None if line.trim() == "#[cfg(test)]" => test = Some(indent.to_owned()),
+            None => code.push_str(line),
+        }
+        let is_select = test.is_none() && line.contains("select! {");
+        let first = lines.peek().map_or("", |next| next.trim());
+        if is_select && !line.contains("biased;") && first != "biased;" {
+            code.push(' ');
+            code.push_str(UNBIASED);
+        }
+        code.push('\n');
+    }
+    code
 }
 
 /// A line up to its comment; the slashes of a URL do not start one.
@@ -371,6 +430,63 @@ fn no_source_file_breaks_the_dependency_rule() {
         "the dependency rule is broken:\n{}",
         report.join("\n")
     );
+}
+
+#[test]
+fn time_and_chance_come_from_the_machine() {
+    let is_test = |file: &PathBuf| {
+        let mut parts = file
+            .components()
+            .map(|part| part.as_os_str().to_string_lossy());
+        parts.any(|part| ["tests", "tests.rs", "fake.rs", "laws.rs"].contains(&&*part))
+    };
+    let mut report = Vec::new();
+    for rule in [CHANCE, ORDER] {
+        for file in rule.files().iter().filter(|file| !is_test(file)) {
+            let source = fs::read_to_string(file).expect("a readable source");
+            for Violation { line, name } in rule.violations(&product_code(&source)) {
+                report.push(format!(
+                    "{}:{line}: {name} ({})",
+                    file.display(),
+                    rule.reason
+                ));
+            }
+        }
+    }
+    assert!(report.is_empty(), "{}", report.join("\n"));
+}
+
+#[test]
+fn planted_chance_is_found_outside_of_tests() {
+    let planted = "\
+async fn run() {
+    tokio::select! {
+        biased;
+        () = one => {}
+    }
+    tokio::select! {
+        () = two => Clock::system(),
+    }
+    let order = RandomState::new(); // RandomState
+}
+#[cfg(test)]
+mod tests {
+    fn now() { Clock::system() }
+}
+#[cfg(test)]
+mod laws;
+fn after() { spawn_blocking(work) }
+";
+    let found = [ORDER, CHANCE].map(|rule| rule.violations(&product_code(planted)));
+    let found = found.iter().flatten();
+    let found: Vec<_> = found.map(|one| (one.line, &*one.name)).collect();
+    let want = [
+        (6, UNBIASED),
+        (7, "Clock::system"),
+        (9, "RandomState"),
+        (17, "spawn_blocking"),
+    ];
+    assert_eq!(found, want);
 }
 
 #[test]

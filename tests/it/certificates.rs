@@ -9,6 +9,7 @@ use std::{
 use foretide::{
     adapters::{certificates::Certificates, kube::Connection},
     clock::Clock,
+    machine::Machine,
     ports::{CertificateFiles, CertificateSource, ClientCertificates},
 };
 use rig::{Identity, Pki};
@@ -67,7 +68,8 @@ impl Files {
     /// The certificates of a server that reads the files many times in a second.
     async fn certificates(&self, clients: ClientCertificates) -> Certificates {
         let kubeconfig = self.path("kubeconfig");
-        let connection = Connection::from_kubeconfig(Some(&kubeconfig), None).await;
+        let connection =
+            Connection::from_kubeconfig(Some(&kubeconfig), None, &Machine::system()).await;
         let source = CertificateSource::Files(CertificateFiles {
             certificate: self.path("tls.crt"),
             key: self.path("tls.key"),

@@ -11,6 +11,7 @@ use std::{
 use axum::{Router, routing::post};
 use foretide::{
     adapters::prometheus::{Endpoints, Prometheus},
+    machine::Machine,
     ports::{
         Authorization, CredentialFiles, CustomHeader, HistoryError, HistoryQuery, HistoryReader,
         HistoryServer, Setting,
@@ -83,7 +84,7 @@ impl World {
         };
         let server = HistoryServer::new(&self.proxy.url(), credentials).unwrap();
         Endpoints {
-            hub: Some(Prometheus::new(&server)),
+            hub: Some(Prometheus::new(&server, &Machine::system())),
             ..Endpoints::default()
         }
     }
@@ -231,7 +232,7 @@ async fn plain_http_at_an_https_url_is_told() {
     };
     let server = HistoryServer::new(&url, credentials).unwrap();
     let reader = Endpoints {
-        hub: Some(Prometheus::new(&server)),
+        hub: Some(Prometheus::new(&server, &Machine::system())),
         ..Endpoints::default()
     };
     let error = read(&reader).await.unwrap_err();

@@ -38,7 +38,7 @@ const MAX_PENALTY: Duration = Duration::from_secs(10);
 const MAX_KNOWN: usize = 256;
 
 /// The API group that answers a request, separately for reads and writes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Dependency {
     /// API group; empty for the core group.
     group: String,
@@ -51,6 +51,7 @@ pub(super) struct Budgets {
     /// The slots of each group.
     slots: usize,
     groups: SharedMap<Dependency, Budget>,
+    clock: Clock,
 }
 
 /// The slots of one API group.
@@ -60,6 +61,7 @@ struct Budget {
     /// Only for reads of a metrics API.
     circuits: Option<Mutex<Circuits>>,
     namespaces: SharedMap<String, NamespaceBudget>,
+    clock: Clock,
 }
 
 /// The slots of a group that one namespace may use.
@@ -138,10 +140,11 @@ impl Dependency {
 // === impl Budgets ===
 
 impl Budgets {
-    /// Budgets with this many slots for each group.
-    pub(super) fn new(slots: usize) -> Self {
+    /// Budgets with this many slots for each group; the clock measures the answers.
+    pub(super) fn new(slots: usize, clock: Clock) -> Self {
         Self {
             slots,
+            clock,
             groups: SharedMap::new(MAX_KNOWN).evicting_first(Budget::is_like_new),
         }
     }
@@ -183,7 +186,7 @@ impl Budgets {
         Ok(Slot {
             budget: Arc::clone(&budget),
             namespace: slot,
-            since: Some(Clock::system().monotonic()),
+            since: Some(self.clock.monotonic()),
             _permit: permit,
         })
     }
@@ -204,6 +207,7 @@ impl Budgets {
                 slots: Arc::new(Semaphore::new(self.slots)),
                 circuits: dependency.has_circuit().then(Mutex::default),
                 namespaces: SharedMap::new(MAX_KNOWN).evicting_first(NamespaceBudget::is_like_new),
+                clock: self.clock.clone(),
             })
     }
 }
@@ -222,7 +226,7 @@ impl Budget {
     fn circuits<T>(&self, run: impl FnOnce(&mut Circuits, Monotonic) -> T) -> Option<T> {
         let circuits = self.circuits.as_ref()?;
         let mut circuits = circuits.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(run(&mut circuits, Clock::system().monotonic()))
+        Some(run(&mut circuits, self.clock.monotonic()))
     }
 
     fn is_like_new(&self) -> bool {
@@ -298,7 +302,7 @@ impl NamespaceSlot {
 impl Slot {
     /// Records the outcome of the request.
     pub(super) fn record<T>(mut self, outcome: &Result<T, CallError>) {
-        let now = Clock::system().monotonic();
+        let now = self.budget.clock.monotonic();
         let sent = self.since.take().unwrap_or(now);
         self.record_answer(!matches!(outcome, Err(CallError::Timeout(_))), sent);
     }
@@ -307,11 +311,11 @@ impl Slot {
     pub(super) async fn pause(&mut self, pause: Duration) {
         self.since = None;
         sleep(pause).await;
-        self.since = Some(Clock::system().monotonic());
+        self.since = Some(self.budget.clock.monotonic());
     }
 
     fn record_answer(&mut self, answered: bool, sent: Monotonic) {
-        let now = Clock::system().monotonic();
+        let now = self.budget.clock.monotonic();
         if let Some(namespace) = &mut self.namespace {
             namespace.record(answered, now.since(sent), &self.budget);
         }
@@ -333,7 +337,7 @@ impl Drop for Slot {
         let Some(sent) = self.since.take() else {
             return;
         };
-        if Clock::system().monotonic().since(sent) >= COUNTS_AS_TIMEOUT_AFTER {
+        if self.budget.clock.monotonic().since(sent) >= COUNTS_AS_TIMEOUT_AFTER {
             self.record_answer(false, sent);
         }
     }
@@ -369,7 +373,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_group_without_free_slots_delays_no_other_group_and_no_write() {
-        let budgets = Budgets::new(2);
+        let budgets = Budgets::new(2, Clock::system());
         let slot = |path: &'static str, writes| budgets.slot(path, writes, QUEUE);
         let apps = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
         let _held = [
@@ -387,7 +391,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_whose_requests_time_out_has_one_slot_until_one_is_answered() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         let shop = format!("{METRICS}/shop/pods/*/queue");
         let bank = format!("{METRICS}/bank/pods/*/queue");
         let slot = |path| budgets.slot(path, false, QUEUE);
@@ -409,7 +413,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_reads_of_a_metrics_api_that_hangs_fail_at_once() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         for n in 0..5 {
             let path = format!("{METRICS}/team-{n}/pods/*/queue");
             let slot = budgets.slot(&path, false, QUEUE).await.unwrap();
@@ -441,7 +445,7 @@ mod tests {
         let path = format!("{METRICS}/shop/pods/*/queue");
         let long_ago = Monotonic::after_origin(Duration::ZERO);
         for (since, is_open) in [(None, false), (Some(long_ago), true)] {
-            let budgets = Budgets::new(32);
+            let budgets = Budgets::new(32, Clock::system());
             for _request in 0..breaker::FAILURES {
                 let mut canceled = budgets.slot(&path, false, QUEUE).await.unwrap();
                 canceled.since = since.or(canceled.since);
@@ -452,7 +456,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_metrics_api_that_answers_again_is_read_again() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         let path = format!("{METRICS}/shop/pods/*/queue");
         let slot = || budgets.slot(&path, false, QUEUE);
         for _request in 0..breaker::FAILURES {
@@ -494,7 +498,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn simultaneous_timeouts_of_one_namespace_fail_no_read_of_another() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         let shop = format!("{METRICS}/shop/pods/*/queue");
         time_out(waiting(&budgets, &shop).await);
         let error = budgets.slot(&shop, false, QUEUE).await.unwrap_err();
@@ -511,7 +515,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_does_not_end_the_penalties_of_timeouts() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         time_out(waiting(&budgets, SCALE).await);
         let answered = budgets.slot(SCALE, false, QUEUE).await.unwrap();
         answered.record(&Ok(()));
@@ -528,7 +532,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn namespaces_and_groups_that_time_out_are_evicted_last() {
-        let budgets = Budgets::new(32);
+        let budgets = Budgets::new(32, Clock::system());
         let shop = format!("{METRICS}/shop/pods/*/queue");
         for path in [&*shop, SCALE] {
             for _request in 0..breaker::FAILURES {
@@ -553,7 +557,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn groups_that_users_invent_are_evicted() {
-        let budgets = Budgets::new(2);
+        let budgets = Budgets::new(2, Clock::system());
         for n in 0..3 * MAX_KNOWN {
             let path = format!("/apis/made-up-{n}/v1");
             drop(budgets.slot(&path, false, QUEUE).await.unwrap());

@@ -4,12 +4,7 @@
 //! are silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for a slot of
 //! what answers it, and is retried only if it is a read.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, header};
 use jiff::SignedDuration;
@@ -24,13 +19,16 @@ use super::{
     budgets::{self, Budgets, Slot},
     error::CallError,
     gated_client::{SharedGate, gated_client},
+    http_client::client,
     pages::{PageTurns, Pages},
     resource::ObjectPath,
     response,
     skew::ClockSkew,
     write_gate::WriteGate,
 };
-use crate::{adapters::redact::Redactor, clock::Clock, leadership, ports::ClusterError};
+use crate::{
+    adapters::redact::Redactor, clock::Clock, leadership, machine::Machine, ports::ClusterError,
+};
 
 /// How long the server keeps one watch open before it must be renewed. A kind without changes sends nothing but the end
 /// of its watch, so this is half of the age at which a store counts as stale.
@@ -44,9 +42,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clients of one API server: one for single requests, one for watches, and one for the writes of a process that takes
-/// part in an election.
+/// part in an election. What measures the server, or speaks with it, takes its [`Machine`] from here.
 #[derive(Clone)]
 pub struct Connection {
+    pub(in crate::adapters) machine: Machine,
     unary: Client,
     pub(in crate::adapters) watch: Client,
     gated: Client,
@@ -105,6 +104,7 @@ pub(in crate::adapters) struct Calls {
     limits: Limits,
     gate: WriteGate,
     redactor: Redactor,
+    machine: Machine,
 }
 
 /// How long one request may take, and how often it is repeated in this time.
@@ -127,8 +127,9 @@ impl Connection {
     pub async fn from_kubeconfig(
         file: Option<&Path>,
         context: Option<&str>,
+        machine: &Machine,
     ) -> Result<Self, ConnectError> {
-        Self::new(Self::config(file, context).await?)
+        Self::new(Self::config(file, context).await?, machine)
     }
 
     /// The client configuration of a context of a kubeconfig file.
@@ -165,29 +166,31 @@ impl Connection {
     ///
     /// # Errors
     /// When this is not a pod with a service account.
-    pub fn in_cluster() -> Result<Self, ConnectError> {
-        Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
+    pub fn in_cluster(machine: &Machine) -> Result<Self, ConnectError> {
+        let config = Config::incluster();
+        let config = config.map_err(|error| ConnectError::NotInCluster(Box::new(error)))?;
+        Self::new(config, machine)
     }
 
     /// Connects with a client configuration; its timeouts are replaced.
     ///
     /// # Errors
     /// When its certificates, keys or addresses are malformed.
-    pub(in crate::adapters) fn new(config: Config) -> Result<Self, ConnectError> {
+    pub fn new(config: Config, machine: &Machine) -> Result<Self, ConnectError> {
         // Only the first installation takes effect; later ones return an error and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
             .is_ok();
-        let client =
-            |config| Client::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)));
+        let malformed = |error| ConnectError::Client(Box::new(error));
         let (unary, watch) = with_timeouts(config);
         let gate = SharedGate::default();
-        let gated = gated_client(&unary, Arc::clone(&gate));
+        let gated = gated_client(&unary, machine, Arc::clone(&gate));
         Ok(Self {
-            gated: gated.map_err(|e| ConnectError::Client(Box::new(e)))?,
+            machine: machine.clone(),
+            gated: gated.map_err(malformed)?,
             gate,
-            unary: client(unary)?,
-            watch: client(watch)?,
+            unary: client(unary, machine).map_err(malformed)?,
+            watch: client(watch, machine).map_err(malformed)?,
             skew: Arc::default(),
             page_turns: PageTurns::default(),
             redactor: Redactor::default(),
@@ -224,12 +227,19 @@ impl Connection {
         Calls {
             client: self.unary.clone(),
             writer: writer.clone(),
-            budgets: Budgets::new(limits.slots),
+            budgets: Budgets::new(limits.slots, self.clock()),
             skew: Arc::clone(&self.skew),
             limits,
             gate,
             redactor: self.redactor.clone(),
+            machine: self.machine.clone(),
         }
+    }
+
+    /// The clock that spans between this process and the server are measured by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.machine.clock().of_network()
     }
 
     /// The namespace of the configuration: in a pod, the pod's own.
@@ -242,6 +252,7 @@ impl Connection {
     #[cfg(test)]
     pub(in crate::adapters) fn over(client: Client) -> Self {
         Self {
+            machine: Machine::system(),
             unary: client.clone(),
             watch: client.clone(),
             gated: client,
@@ -298,7 +309,7 @@ impl Calls {
     #[cfg(test)]
     pub(in crate::adapters) fn date(&self, date: &'static str) {
         let headers = http::HeaderMap::from_iter([(header::DATE, HeaderValue::from_static(date))]);
-        self.skew.observe(&headers, Clock::system().reading());
+        self.skew.observe(&headers, self.clock().reading());
     }
 
     /// The metrics APIs that hang: their reads fail at once.
@@ -308,7 +319,12 @@ impl Calls {
 
     /// How far the server's clock is ahead of ours, in whole seconds.
     pub(in crate::adapters) fn clock_skew(&self) -> SignedDuration {
-        self.skew.at(Clock::system().reading())
+        self.skew.at(self.clock().reading())
+    }
+
+    /// The clock that spans between this process and the server are measured by.
+    pub(in crate::adapters) fn clock(&self) -> Clock {
+        self.machine.clock().of_network()
     }
 
     /// Gets one object.
@@ -436,7 +452,8 @@ impl Calls {
             retries,
             max_bytes,
         } = attempts;
-        let started = Clock::system().monotonic();
+        let clock = self.clock();
+        let started = clock.monotonic();
         let mut left = retries;
         let mut backoff = self.limits.backoff;
         loop {
@@ -444,7 +461,7 @@ impl Calls {
                 Ok((headers, text)) => {
                     // The API server forwards the headers of aggregated APIs, which run on other machines.
                     if !budgets::is_aggregated(request.uri().path()) {
-                        self.skew.observe(&headers, Clock::system().reading());
+                        self.skew.observe(&headers, clock.reading());
                     }
                     return Ok(text);
                 }
@@ -454,8 +471,10 @@ impl Calls {
                 return Err(error);
             }
             let asked = error.retry_after().unwrap_or_default();
-            let pause = asked.max(backoff).saturating_add(jitter(backoff));
-            let spent = Clock::system().monotonic().since(started);
+            let pause = asked
+                .max(backoff)
+                .saturating_add(self.machine.jitter(backoff));
+            let spent = clock.monotonic().since(started);
             if spent.saturating_add(pause) >= deadline {
                 return Err(error.beyond(deadline));
             }
@@ -539,14 +558,6 @@ fn with_timeouts(mut config: Config) -> (Config, Config) {
     (config, watch)
 }
 
-/// A random duration below `bound`, so that clients that failed together do not retry together.
-pub(in crate::adapters) fn jitter(bound: Duration) -> Duration {
-    // A fresh `RandomState` is seeded by the operating system's randomness.
-    let random = RandomState::new().build_hasher().finish();
-    let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(random.checked_rem(millis).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -563,18 +574,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn jitter_stays_below_its_bound() {
-        assert_eq!(jitter(Duration::ZERO), Duration::ZERO);
-        for _again in 0..100 {
-            assert!(jitter(Duration::from_millis(7)) < Duration::from_millis(7));
-        }
-    }
-
     #[tokio::test]
     async fn an_unusable_kubeconfig_is_named_in_the_error() {
         let file = Path::new("/nowhere/kubeconfig");
-        let error = Connection::from_kubeconfig(Some(file), None)
+        let error = Connection::from_kubeconfig(Some(file), None, &Machine::system())
             .await
             .unwrap_err();
         assert_eq!(

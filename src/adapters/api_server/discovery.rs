@@ -15,10 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
 use super::{client::Calls, error::CallError, resource};
-use crate::{
-    clock::{Clock, Monotonic},
-    ports::ClusterError,
-};
+use crate::{clock::Monotonic, ports::ClusterError};
 
 /// How long a list is used for a kind that it has.
 const MAX_AGE: Duration = Duration::from_mins(10);
@@ -127,7 +124,7 @@ impl Discovery {
     ) -> Result<Option<ApiKind>, CallError> {
         let list = self.list(api_version);
         let mut list = list.lock().await;
-        let now = Clock::system().monotonic();
+        let now = self.calls.clock().monotonic();
         if let Some(cached) = list.as_ref().filter(|cached| cached.is_current(kind, now)) {
             return cached.find(kind);
         }

@@ -13,17 +13,12 @@ use std::{
 };
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::{
-    client::legacy::{
-        Builder,
-        connect::{Connected, Connection, HttpConnector},
-    },
-    rt::TokioExecutor,
-};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use kube::{Client, Config, client::ConfigExt as _};
-use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower::ServiceExt as _;
 
-use super::write_gate::WriteGate;
+use super::{http_client, write_gate::WriteGate};
+use crate::machine::Machine;
 
 /// The gate of a client's connections, which is set after the client is made; open until then.
 pub(super) type SharedGate = Arc<OnceLock<WriteGate>>;
@@ -33,22 +28,18 @@ pub(super) type SharedGate = Arc<OnceLock<WriteGate>>;
 ///
 /// # Errors
 /// When the certificates or credentials of the configuration are malformed.
-pub(super) fn gated_client(config: &Config, gate: SharedGate) -> kube::Result<Client> {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_connect_timeout(config.connect_timeout);
+pub(super) fn gated_client(
+    config: &Config,
+    machine: &Machine,
+    gate: SharedGate,
+) -> kube::Result<Client> {
+    let connector = machine.connector(config.connect_timeout);
     let connector = connector.map_response(move |stream| GatedStream {
         stream,
         gate: Arc::clone(&gate),
     });
     let connector = config.rustls_https_connector_with_connector(connector)?;
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(Builder::new(TokioExecutor::new()).build(connector));
-    Ok(Client::new(service, config.default_namespace.clone()))
+    http_client::over(connector, config, machine)
 }
 
 /// A connection that sends only while its gate is open.
@@ -156,7 +147,7 @@ mod tests {
         }));
         let gate = SharedGate::default();
         let config = Config::new(url.parse().unwrap());
-        let client = gated_client(&config, Arc::clone(&gate)).unwrap();
+        let client = gated_client(&config, &Machine::system(), Arc::clone(&gate)).unwrap();
         gate.set(WriteGate::of(leadership.clone())).unwrap();
         let patch = || {
             let request = Request::builder().method("PATCH").uri("/status");

@@ -20,6 +20,7 @@ mod client;
 mod discovery;
 mod error;
 mod gated_client;
+mod http_client;
 mod pages;
 mod resource;
 pub(super) mod response;
@@ -32,7 +33,7 @@ pub(super) mod fake;
 mod tests;
 
 pub(super) use self::{
-    client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
+    client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT},
     discovery::Discovery,
     error::CallError,
     pages::{PageTurn, PageTurns, Pages},

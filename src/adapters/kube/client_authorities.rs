@@ -72,6 +72,7 @@ impl KubeClientAuthorities {
             }
         };
         tokio::select! {
+            biased;
             () = pass_on => {}
             ended = tasks.join_next() => if let Some(Err(error)) = ended {
                 tracing::error!(%error, "watch task exited unexpectedly");

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     adapters::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate},
-    clock::Clock,
     ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, StaleCopy, Workloads},
 };
 
@@ -27,18 +26,12 @@ impl KubeCluster<Hub> {
     /// The hub, watched in these namespaces; none means all. Writes to it go through `gate`. The stores are empty until
     /// [`KubeCluster::run`].
     #[must_use]
-    pub fn new(
-        connection: Connection,
-        namespaces: &[String],
-        gate: WriteGate,
-        clock: Clock,
-    ) -> Self {
+    pub fn new(connection: Connection, namespaces: &[String], gate: WriteGate) -> Self {
         let options = Options {
             namespaces,
             limits: Limits::default(),
             timeouts: WatchTimeouts::default(),
             gate,
-            clock,
         };
         Self::hub(connection, options)
     }

@@ -69,10 +69,10 @@ impl KubeMember {
     fn knows_capacity(&self) -> bool {
         let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
         // All time counts, also that of a pause: the objects may have changed in it.
-        let is_fresh = |contact: Contact| contact.age() <= self.timeouts.max_staleness;
+        let is_fresh = |contact: &Contact| contact.age() <= self.timeouts.max_staleness;
         let is_known = |store: &dyn Watched| {
             let report = store.report();
-            report.synced && report.last_contact.is_some_and(is_fresh)
+            report.synced && report.last_contact.as_ref().is_some_and(is_fresh)
         };
         self.stores.pods.scopes().contains(&None) && needed.into_iter().all(is_known)
     }
@@ -114,7 +114,8 @@ impl Member for KubeMember {
         let quotas = self.role.quotas.in_namespace(&target.namespace);
         let quotas = quotas.iter().map(|quota| (**quota).clone()).collect();
         let (nodes, pods) = (&self.role.nodes, &self.stores.pods);
-        let snapshot = self.role.free_capacity.snapshot(nodes, pods);
+        let now = self.calls.clock().monotonic();
+        let snapshot = self.role.free_capacity.snapshot(now, nodes, pods);
         let own = snapshot.own(&target.namespace, selector);
         Some(snapshot.supply(shape, &own, quotas).capacity(shape))
     }

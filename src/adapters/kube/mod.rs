@@ -80,6 +80,7 @@ pub struct KubeCluster<R = Hub> {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
     metrics: MetricsApi,
+    /// The clock that times are converted to.
     clock: Clock,
     stores: Stores,
     own_scales: OwnScales,
@@ -97,8 +98,6 @@ pub(super) struct Options<'a> {
     pub(super) timeouts: WatchTimeouts,
     /// The gate of all writes.
     pub(super) gate: WriteGate,
-    /// The clock that times are converted to.
-    pub(super) clock: Clock,
 }
 
 /// The stores of every cluster.
@@ -114,15 +113,16 @@ impl<R: Role> KubeCluster<R> {
     fn with_role(connection: Connection, role: R, options: Options<'_>) -> Self {
         let calls = Arc::new(connection.calls_within(options.limits, options.gate));
         let discovery = Arc::new(Discovery::new(calls.clone()));
-        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), options.clock.clone());
+        let clock = connection.machine.clock().clone();
+        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock.clone());
         Self {
+            own_scales: OwnScales::new(connection.clock()),
             connection,
             calls,
             discovery,
             metrics,
-            clock: options.clock,
+            clock,
             stores: Stores::new(options.namespaces),
-            own_scales: OwnScales::default(),
             role,
             timeouts: options.timeouts,
         }

@@ -11,11 +11,17 @@ use std::{
 use foretide_domain::ScaleTarget;
 
 use super::{MAX_STALENESS, watch::is_older};
-use crate::{clock::Contact, ports::ScaleView};
+use crate::{
+    clock::{Clock, Contact},
+    ports::ScaleView,
+};
 
 /// The scale of each target as it was stored by our last write.
-#[derive(Debug, Default)]
-pub(super) struct OwnScales(Mutex<HashMap<ScaleTarget, Written>>);
+#[derive(Debug)]
+pub(super) struct OwnScales {
+    written: Mutex<HashMap<ScaleTarget, Written>>,
+    clock: Clock,
+}
 
 #[derive(Debug)]
 struct Written {
@@ -26,11 +32,19 @@ struct Written {
 // === impl OwnScales ===
 
 impl OwnScales {
+    /// None yet; their age is measured by this clock.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            written: Mutex::default(),
+            clock,
+        }
+    }
+
     /// Remembers a scale that was written.
     pub(super) fn wrote(&self, target: &ScaleTarget, scale: &ScaleView) {
         let written = Written {
             scale: scale.clone(),
-            at: Contact::now(),
+            at: self.clock.contact(),
         };
         let mut all = self.all();
         all.retain(|_, written| written.at.age() <= MAX_STALENESS);
@@ -63,6 +77,6 @@ impl OwnScales {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<ScaleTarget, Written>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

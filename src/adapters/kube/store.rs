@@ -157,8 +157,8 @@ pub(super) struct NamespaceIndex<V> {
 impl WatchReport {
     /// Since when its most silent watch has received nothing, where watches run since `started`.
     #[must_use]
-    pub fn silent_since(&self, started: Contact) -> Contact {
-        self.last_contact.unwrap_or(started)
+    pub fn silent_since<'a>(&'a self, started: &'a Contact) -> &'a Contact {
+        self.last_contact.as_ref().unwrap_or(started)
     }
 }
 
@@ -413,27 +413,27 @@ impl<V: Stored> Store<V> {
         let covers =
             |scope: Option<&str>| namespace.is_none_or(|it| scope.is_none_or(|of| of == it));
         let of_namespace = scopes.filter(|(scope, _)| covers(scope.as_deref()));
-        let stale = of_namespace.map(|(_, contact)| *contact);
+        let stale = of_namespace.map(|(_, contact)| contact.as_ref());
         let stale = stale.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
         // Absent is older than any.
-        let oldest = stale.min_by_key(|contact| contact.map(|contact| contact.monotonic()))?;
+        let oldest = stale.min_by_key(|contact| contact.map(Contact::monotonic))?;
         Some(StaleCopy {
             kind: self.resource.kind,
-            since: oldest.map(|contact| contact.at()),
+            since: oldest.map(Contact::at),
         })
     }
 
     /// Records that the copies of a scope are up to date.
-    pub(super) fn contacted(&self, scope: Option<&str>, contact: Contact) {
+    pub(super) fn contacted(&self, scope: Option<&str>, contact: &Contact) {
         let mut contacts = self.contacts();
         let contacts = self.scopes.iter().zip(&mut *contacts);
         let of_scope = contacts.filter(|(of, _)| of.as_deref() == scope);
-        of_scope.for_each(|(_, last)| *last = Some(contact));
+        of_scope.for_each(|(_, last)| *last = Some(contact.clone()));
     }
 
     /// Of the scope that has been silent longest.
     fn last_contact(&self) -> Option<Contact> {
-        let contacts: Option<Vec<Contact>> = self.contacts().iter().copied().collect();
+        let contacts: Option<Vec<Contact>> = self.contacts().iter().cloned().collect();
         contacts?.into_iter().min_by_key(Contact::monotonic)
     }
 

@@ -35,11 +35,12 @@ use crate::{
     adapters::{
         api_server::{
             CallError, Connection, PageTurn, PageTurns, Pages, Resource, WATCH_MARGIN,
-            WATCH_TIMEOUT, jitter, query, response,
+            WATCH_TIMEOUT, query, response,
         },
         redact::Redactor,
     },
-    clock::Contact,
+    clock::Clock,
+    machine::Machine,
     ports::StaleCopy,
 };
 
@@ -105,6 +106,7 @@ impl<V: Stored> Watched for Store<V> {
     ) {
         for scope in self.scopes() {
             let watch = Watch {
+                machine: connection.machine.clone(),
                 client: connection.watch.clone(),
                 redactor: connection.redactor.clone(),
                 turns: connection.page_turns.clone(),
@@ -120,6 +122,7 @@ impl<V: Stored> Watched for Store<V> {
 
 /// One watch of one kind in one scope.
 pub(super) struct Watch<V> {
+    pub(super) machine: Machine,
     pub(super) client: Client,
     pub(super) redactor: Redactor,
     pub(super) turns: PageTurns,
@@ -188,7 +191,7 @@ impl<V: Stored> Watch<V> {
     /// Fetches a complete list, replaces the objects of the scope, and returns the version of the list.
     async fn relist(&self) -> Result<String, CallError> {
         // All pages show the state of the first.
-        let started = Contact::now();
+        let started = self.clock().contact();
         let mut pages = Pages::default();
         let mut fresh = Vec::new();
         let version = loop {
@@ -202,7 +205,7 @@ impl<V: Stored> Watch<V> {
         };
         self.store.replace(self.scope.as_deref(), fresh);
         self.store.counts.relisted();
-        self.store.contacted(self.scope.as_deref(), started);
+        self.store.contacted(self.scope.as_deref(), &started);
         Ok(version)
     }
 
@@ -341,9 +344,14 @@ impl<V: Stored> Watch<V> {
             .map_err(|error| CallError::Request(error.to_string()))
     }
 
+    fn clock(&self) -> Clock {
+        self.machine.clock().of_network()
+    }
+
     /// The copies are up to date.
     fn delivered(&self, outage: &mut Outage) {
-        self.store.contacted(self.scope.as_deref(), Contact::now());
+        self.store
+            .contacted(self.scope.as_deref(), &self.clock().contact());
         if outage.failures > 0 {
             tracing::info!(kind = self.store.resource.kind, "watch recovered");
         }
@@ -400,7 +408,7 @@ impl<V: Stored> Watch<V> {
         // Limited so that the power does not overflow; `max_backoff` is reached earlier.
         let doublings = (outage.failures - 1).min(16);
         let base = (self.timeouts.backoff * 2_u32.pow(doublings)).min(self.timeouts.max_backoff);
-        tokio::time::sleep(base.max(outage.retry_after) + jitter(base / 2)).await;
+        tokio::time::sleep(base.max(outage.retry_after) + self.machine.jitter(base / 2)).await;
     }
 }
 

@@ -11,6 +11,7 @@
 
 use foretide_domain::{Replicas, observation::Scale};
 use http::Method;
+use jiff::Timestamp;
 use k8s_openapi::{
     api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 
 use crate::{
     adapters::api_server::{Body, CallError, Calls, ObjectPath, Resource, query},
-    clock::Clock,
     ports::{ClusterError, EventNote, ScaleView},
 };
 
@@ -229,7 +229,7 @@ pub(super) async fn emit(
 ) -> Result<(), ClusterError> {
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let name = about.name.as_deref().unwrap_or_default();
-    let body = event_body(resource, about, event);
+    let body = event_body(resource, about, event, calls.clock().now());
     let created = async {
         let path = Resource::EVENT.collection(Some(namespace))?;
         let body = Body::json(&body);
@@ -241,7 +241,7 @@ pub(super) async fn emit(
     })
 }
 
-fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
+fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote, now: Timestamp) -> Value {
     let name = about.name.as_deref().unwrap_or_default();
     json!({
         "apiVersion": Resource::EVENT.api_version,
@@ -252,7 +252,7 @@ fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote) -> Valu
             "generateName": format!("{}-", truncate(name, 200)),
         },
         // A MicroTime has six decimals.
-        "eventTime": format!("{:.6}", Clock::system().now()),
+        "eventTime": format!("{now:.6}"),
         "reportingController": MANAGER,
         "reportingInstance": MANAGER,
         "type": if event.warning { "Warning" } else { "Normal" },

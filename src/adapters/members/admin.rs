@@ -27,6 +27,7 @@ use crate::{
         },
         kube::Changes,
     },
+    machine::Machine,
     ports::ClusterError,
 };
 
@@ -121,8 +122,12 @@ impl AdminClient {
     ///
     /// # Errors
     /// The file cannot be read, or has no such context.
-    pub async fn open(file: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
-        let connection = Connection::from_kubeconfig(file, context).await?;
+    pub async fn open(
+        file: Option<&Path>,
+        context: Option<&str>,
+        machine: &Machine,
+    ) -> Result<Self, ConnectError> {
+        let connection = Connection::from_kubeconfig(file, context, machine).await?;
         Ok(Self::new(connection))
     }
 
@@ -130,8 +135,8 @@ impl AdminClient {
     ///
     /// # Errors
     /// The certificates or keys cannot be used.
-    pub fn for_member(access: &Access) -> Result<Self, ConnectError> {
-        connect(access).map(Self::new)
+    pub fn for_member(access: &Access, machine: &Machine) -> Result<Self, ConnectError> {
+        connect(access, machine).map(Self::new)
     }
 
     pub(super) fn new(connection: Connection) -> Self {

@@ -7,16 +7,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::config::AuthInfo;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::{
-    api_server::{ConnectError, Connection},
-    redact::Redactor,
+use crate::{
+    adapters::{
+        api_server::{ConnectError, Connection},
+        redact::Redactor,
+    },
+    machine::Machine,
 };
 
 /// Prepares a connection.
 ///
 /// # Errors
 /// rustls does not accept the certificates or keys.
-pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
+pub(super) fn connect(access: &Access, machine: &Machine) -> Result<Connection, ConnectError> {
     // A parsed URL has only characters that a URI accepts; otherwise the default URI makes every request fail.
     let server = access.server.as_str().parse().unwrap_or_default();
     let mut config = kube::Config::new(server);
@@ -33,7 +36,7 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
             ..AuthInfo::default()
         },
     };
-    Ok(Connection::new(config)?.with_redactor(secrets_of(&access.credentials)))
+    Ok(Connection::new(config, machine)?.with_redactor(secrets_of(&access.credentials)))
 }
 
 /// The redactor of these credentials.

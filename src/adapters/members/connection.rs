@@ -76,6 +76,8 @@ struct WatchState {
 struct HealthProbe {
     state: Mutex<ProbeState>,
     awake: Mutex<AwakeTime>,
+    /// The clock that the member's silence is measured by.
+    clock: Clock,
 }
 
 /// The results of the probe.
@@ -132,7 +134,7 @@ impl MemberConnection {
         Self {
             access,
             cluster,
-            probe: Arc::new(HealthProbe::new()),
+            probe: Arc::new(HealthProbe::new(clock.of_network())),
             timeouts,
             clock,
             tasks: JoinSet::new(),
@@ -150,8 +152,9 @@ impl MemberConnection {
         let period = self.timeouts.probe_period;
         let probes = move || probe.clone().run(cluster.clone(), period);
         let span = || tracing::info_span!("member", name);
-        let watches = keep_running("watches", restarts.clone(), watches);
-        let probes = keep_running("health probe", restarts.clone(), probes);
+        let clock = &self.probe.clock;
+        let watches = keep_running("watches", clock.clone(), restarts.clone(), watches);
+        let probes = keep_running("health probe", clock.clone(), restarts.clone(), probes);
         self.tasks.spawn(watches.instrument(span()));
         self.tasks.spawn(probes.instrument(span()));
         self
@@ -170,7 +173,7 @@ impl MemberConnection {
             failing: self.cluster.failing(),
         };
         let state = self.probe.state().clone();
-        let now = Clock::system().now();
+        let now = self.probe.clock.now();
         let silence = |contact: &Contact| self.probe.silence_since(contact);
         let report = state.report(watches, &self.timeouts, now, silence);
         HealthReport {
@@ -190,18 +193,19 @@ impl MemberConnection {
 /// Runs a part of a connection for as long as this is polled: one that panics or returns is started again.
 async fn keep_running<F: Future<Output = ()> + Send + 'static>(
     part: &'static str,
+    clock: Clock,
     restarts: Arc<AtomicU64>,
     start: impl Fn() -> F,
 ) {
     let mut delay = FIRST_RESTART_DELAY;
     loop {
-        let started = Clock::system().monotonic();
+        let started = clock.monotonic();
         // A set, because it ends its task when it is dropped.
         let mut task = JoinSet::new();
         task.spawn(start().in_current_span());
         let exit = task.join_next().await;
         restarts.fetch_add(1, Ordering::Relaxed);
-        if Clock::system().monotonic().since(started) > LAST_RESTART_DELAY {
+        if clock.monotonic().since(started) > LAST_RESTART_DELAY {
             delay = FIRST_RESTART_DELAY;
         }
         tracing::error!(
@@ -230,8 +234,9 @@ fn on_clock(clock: &Clock, health: Health) -> Health {
 // === impl HealthProbe ===
 
 impl HealthProbe {
-    fn new() -> Self {
-        let now = Contact::now();
+    fn new(clock: Clock) -> Self {
+        let now = clock.contact();
+        let awake = AwakeTime::new(now.monotonic());
         let state = ProbeState {
             answered: now,
             unready: None,
@@ -240,7 +245,8 @@ impl HealthProbe {
         };
         Self {
             state: Mutex::new(state),
-            awake: Mutex::new(AwakeTime::new(now.monotonic())),
+            awake: Mutex::new(awake),
+            clock,
         }
     }
 
@@ -252,23 +258,22 @@ impl HealthProbe {
     async fn probe(&self, cluster: &KubeMember, period: SignedDuration) {
         loop {
             let answer = cluster.check_ready().await;
-            self.state().record(answer, Contact::now());
-            // Real time: a test clock that runs fast must not multiply requests.
-            Clock::system().sleep(period).await;
+            self.state().record(answer, self.clock.contact());
+            self.clock.sleep(period).await;
         }
     }
 
     /// Notes again and again that this process is awake, also while the member does not answer.
     async fn stay_awake(&self) {
         loop {
-            self.awake().read(Clock::system().monotonic());
+            self.awake().read(self.clock.monotonic());
             tokio::time::sleep(awake::PERIOD).await;
         }
     }
 
     /// For how long the member has not been heard while it could have been.
     fn silence_since(&self, contact: &Contact) -> SignedDuration {
-        let now = Clock::system().monotonic();
+        let now = self.clock.monotonic();
         let mut awake = self.awake();
         awake.read(now);
         let silence = awake.between(contact.monotonic(), now);
@@ -297,7 +302,7 @@ impl ProbeState {
                 message,
                 ..
             }) => {
-                self.answered(now);
+                self.answered(now.clone());
                 // Since the first such report, not the latest.
                 let since = self.unready.take().map_or(now, |(since, _)| since);
                 // A server may send a page of HTML, and this goes into a status.
@@ -479,8 +484,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_of_the_hub_is_no_silence_of_a_member() {
-        let probe = HealthProbe::new();
-        let answered = probe.state().answered;
+        let probe = HealthProbe::new(Clock::system());
+        let answered = probe.state().answered.clone();
         // Nothing of this process runs for an hour.
         tokio::time::advance(Duration::from_hours(1)).await;
         assert!(probe.silence_since(&answered) < SignedDuration::from_secs(10));

@@ -173,6 +173,7 @@ impl Inventory {
         let mut watching = false;
         loop {
             tokio::select! {
+                biased;
                 () = &mut served, if !watching => {
                     watching = true;
                     self.watch(self.profiles.clone(), &mut tasks);

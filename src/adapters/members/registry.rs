@@ -111,19 +111,15 @@ struct Unhealthy {
 impl MemberRegistry {
     /// The members of a hub; empty until [`MemberRegistry::run`]. Writes to them go through `gate`.
     #[must_use]
-    pub fn new(
-        connection: Connection,
-        settings: MemberSettings,
-        gate: WriteGate,
-        clock: Clock,
-    ) -> Self {
+    pub fn new(connection: Connection, settings: MemberSettings, gate: WriteGate) -> Self {
         let changes = Arc::new(Changes::default());
+        let machine = connection.machine.clone();
         Self {
             inventory: Inventory::new(connection, &settings, &changes),
             settings,
-            connect: Box::new(connect),
             gate,
-            clock,
+            clock: machine.clock().clone(),
+            connect: Box::new(move |access| connect(access, &machine)),
             changes,
             entries: RwLock::default(),
             synced: AtomicBool::new(false),
@@ -141,9 +137,10 @@ impl MemberRegistry {
                 FIRST_CHECK_PERIOD
             };
             tokio::select! {
+                biased;
+                () = &mut inventory => return,
                 _keys = self.changes.next() => self.update(),
                 () = tokio::time::sleep(period) => self.check(),
-                () = &mut inventory => return,
             }
         }
     }
@@ -250,7 +247,6 @@ impl MemberRegistry {
             limits: Limits::default(),
             timeouts: WatchTimeouts::default(),
             gate: self.gate.clone(),
-            clock: self.clock.clone(),
         };
         let cluster = Arc::new(KubeMember::member(connection, options));
         let clock = self.clock.clone();
@@ -544,7 +540,7 @@ impl MemberRegistry {
     ) -> Self {
         Self {
             connect: Box::new(connect),
-            ..Self::new(connection, settings, WriteGate::default(), Clock::system())
+            ..Self::new(connection, settings, WriteGate::default())
         }
     }
 

@@ -166,7 +166,7 @@ impl MetricsApi {
     /// The server's preferred version if it is supported, else the best of those it serves.
     async fn version(&self) -> Result<&'static str, CallError> {
         let mut cached = self.version.lock().await;
-        let now = Clock::system().monotonic();
+        let now = self.calls.clock().monotonic();
         if let Some((discovered, version)) = *cached
             && now.since(discovered) < VERSION_MAX_AGE
         {

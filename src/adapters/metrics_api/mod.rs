@@ -37,6 +37,7 @@ const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
+    /// The clock that times are converted to.
     clock: Clock,
     /// The version of the custom metrics API, and when it was discovered.
     version: Mutex<Option<(Monotonic, &'static str)>>,
@@ -66,7 +67,7 @@ impl MetricsApi {
         at: Option<Timestamp>,
         window: Option<SignedDuration>,
     ) -> Option<SignedDuration> {
-        let now = Clock::system().now();
+        let now = self.calls.clock().now();
         let now = now.saturating_add(self.calls.clock_skew()).unwrap_or(now);
         let age = now.duration_since(at.filter(|at| *at > Timestamp::UNIX_EPOCH)?);
         (age > stale_after(window)).then_some(age)

@@ -18,9 +18,9 @@ use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse}
 use super::session::{Session, Sessions};
 use super::tls;
 use crate::adapters::{circuits::Circuits, redact::Redactor};
-use crate::clock::Clock;
 use crate::error::chain;
 use crate::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
+use crate::{clock::Clock, machine::Machine};
 
 /// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
 const BODY_MAX: usize = 4 * 1024 * 1024;
@@ -43,6 +43,9 @@ pub struct Prometheus {
     endpoint: String,
     timeout: Duration,
     circuits: Arc<Mutex<Circuits>>,
+    machine: Machine,
+    /// The clock that the server's answers are measured by.
+    clock: Clock,
 }
 
 impl std::fmt::Debug for Prometheus {
@@ -56,16 +59,18 @@ impl std::fmt::Debug for Prometheus {
 impl Prometheus {
     /// Prepares a client; nothing is read or sent yet.
     #[must_use]
-    pub fn new(server: &HistoryServer) -> Self {
-        Self::with_timeout(server, TIMEOUT)
+    pub fn new(server: &HistoryServer, machine: &Machine) -> Self {
+        Self::with_timeout(server, machine, TIMEOUT)
     }
 
-    fn with_timeout(server: &HistoryServer, timeout: Duration) -> Self {
+    fn with_timeout(server: &HistoryServer, machine: &Machine, timeout: Duration) -> Self {
         Self {
             endpoint: server.url().to_string(),
-            sessions: Arc::new(Sessions::new(server, timeout)),
+            sessions: Arc::new(Sessions::new(server, machine, timeout)),
             timeout,
             circuits: Arc::default(),
+            machine: machine.clone(),
+            clock: machine.clock().of_network(),
         }
     }
 
@@ -84,7 +89,7 @@ impl Prometheus {
     ) -> Result<Vec<Sample>, HistoryError> {
         let session = self.session().await?;
         self.admit(&query.namespace)?;
-        let sent = Clock::system().monotonic();
+        let sent = self.clock.monotonic();
         let request = session
             .client
             .query_range(
@@ -97,7 +102,7 @@ impl Prometheus {
             .timeout(self.server_timeout());
         let response = self.read(request.post_raw().await, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
-        let now = Clock::system().monotonic();
+        let now = self.clock.monotonic();
         if answered {
             self.circuits().answered(Some(&query.namespace), now);
         } else {
@@ -122,7 +127,7 @@ impl Prometheus {
         let credentials = self.sessions.status();
         ServerHealth {
             name: name.to_owned(),
-            is_circuit_open: self.circuits().is_hanging(Clock::system().monotonic()),
+            is_circuit_open: self.circuits().is_hanging(self.clock.monotonic()),
             expiries: credentials.expiries(),
             credential_problem: credentials.problem,
         }
@@ -148,7 +153,7 @@ impl Prometheus {
     /// Whether a request may be sent: not while the server hangs, or the requests of the namespace time out, which other
     /// series would have to wait for.
     fn admit(&self, namespace: &str) -> Result<(), HistoryError> {
-        let now = Clock::system().monotonic();
+        let now = self.clock.monotonic();
         let admitted = self.circuits().admit(Some(namespace), now);
         admitted.map_err(|open| HistoryError::CircuitOpen {
             endpoint: self.endpoint.clone(),
@@ -187,7 +192,7 @@ impl Prometheus {
         let parsed = if body.len() < LARGE_BODY {
             parse(&body, LIMITS)
         } else {
-            let parsing = tokio::task::spawn_blocking(move || parse(&body, LIMITS));
+            let parsing = self.machine.run_blocking(move || parse(&body, LIMITS));
             parsing
                 .await
                 .map_err(|error| malformed(&format!("the parser exited unexpectedly: {error}")))?

@@ -97,11 +97,14 @@ impl HistoryReader for Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::HistoryServer;
+    use crate::{machine::Machine, ports::HistoryServer};
 
     #[test]
     fn an_unknown_endpoint_is_an_error_that_names_it() {
-        let thanos = Prometheus::new(&HistoryServer::at("https://thanos").unwrap());
+        let thanos = Prometheus::new(
+            &HistoryServer::at("https://thanos").unwrap(),
+            &Machine::system(),
+        );
         let endpoints = Endpoints {
             hub: None,
             named: [("east".into(), thanos)].into(),

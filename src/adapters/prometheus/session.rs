@@ -26,8 +26,9 @@ use super::{
 };
 use crate::{
     adapters::redact::Redactor,
-    clock::{Clock, Monotonic},
+    clock::Monotonic,
     error::chain,
+    machine::Machine,
     ports::{CredentialExpiry, HistoryServer},
 };
 
@@ -40,6 +41,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The sessions of one server: one at a time, replaced when the credentials change.
 pub(super) struct Sessions {
     server: HistoryServer,
+    machine: Machine,
     timeout: Duration,
     state: tokio::sync::Mutex<State>,
     /// Set when the server refused the credentials: they are read again before the next request.
@@ -93,9 +95,10 @@ pub(super) struct CredentialStatus {
 
 impl Sessions {
     /// Those of a server. Nothing is read yet.
-    pub(super) fn new(server: &HistoryServer, timeout: Duration) -> Self {
+    pub(super) fn new(server: &HistoryServer, machine: &Machine, timeout: Duration) -> Self {
         Self {
             server: server.clone(),
+            machine: machine.clone(),
             timeout,
             state: tokio::sync::Mutex::default(),
             refused: AtomicBool::default(),
@@ -110,7 +113,7 @@ impl Sessions {
     /// The files cannot be used, and never could.
     pub(super) async fn current(&self) -> Result<Session, CredentialError> {
         let mut state = self.state.lock().await;
-        let now = Clock::system().monotonic();
+        let now = self.machine.clock().of_network().monotonic();
         let refused = self.refused.swap(false, Ordering::Relaxed);
         let is_fresh = |one: &&Current| !refused && now.since(one.read_at) < READ_PERIOD;
         if let Some(current) = state.current.as_ref().filter(is_fresh) {
@@ -140,7 +143,8 @@ impl Sessions {
         let reading = state.reading.get_or_insert_with(|| {
             let before = current.map(|current| Arc::clone(&current.credentials));
             let server = self.server.clone();
-            tokio::task::spawn_blocking(move || load(&server, before.as_deref()))
+            self.machine
+                .run_blocking(move || load(&server, before.as_deref()))
         });
         let Ok(joined) = timeout(limit, reading).await else {
             return Err(CredentialError::TimedOut);

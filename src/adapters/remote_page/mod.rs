@@ -26,7 +26,7 @@ use url::{Host, Url};
 
 use self::{account::AccountTokens, client::PageClient, pods::ControllerPods};
 use super::api_server::{ConnectError, Connection};
-use crate::clock::Clock;
+use crate::machine::Machine;
 
 /// Which page is read, and as whom.
 #[derive(Debug, Clone)]
@@ -124,16 +124,19 @@ impl RemotePage {
     ///
     /// # Errors
     /// [`RemotePageError`].
-    pub async fn open(settings: RemotePageSettings, clock: Clock) -> Result<Self, RemotePageError> {
+    pub async fn open(
+        settings: RemotePageSettings,
+        machine: Machine,
+    ) -> Result<Self, RemotePageError> {
         if let PageLocation::Address { url, .. } = &settings.location {
             expect_confidential(url)?;
         }
         let file = settings.kubeconfig.as_deref();
         let config = Connection::config(file, settings.context.as_deref()).await?;
-        let connection = Connection::new(config.clone())?;
+        let connection = Connection::new(config.clone(), &machine)?;
         let tokens = settings
             .account
-            .map(|account| AccountTokens::new(&connection, account, clock.clone()));
+            .map(|account| AccountTokens::new(&connection, account, machine.clock().clone()));
         let token = match tokens {
             Some(_) => None,
             None => Some(token_of(&config)?),
@@ -144,7 +147,7 @@ impl RemotePage {
             }
             PageLocation::Pods { namespace } => {
                 let client = pods::client(config, namespace.clone(), token).map_err(malformed)?;
-                let pods = ControllerPods::new(&connection, namespace, clock);
+                let pods = ControllerPods::new(&connection, namespace, machine.clock().clone());
                 (client, Some(pods))
             }
         };

@@ -19,6 +19,7 @@ use crate::{
         output::{CommandOutput, Failure, Screen},
     },
     error::chain,
+    machine::Machine,
     ports::ClusterError,
 };
 
@@ -186,8 +187,8 @@ impl Watched {
 }
 
 async fn connect(args: &ClusterArgs) -> Result<Connection, Failure> {
-    let file = args.kubeconfig.as_deref();
-    let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
+    let (file, machine) = (args.kubeconfig.as_deref(), Machine::system());
+    let connection = Connection::from_kubeconfig(file, args.context.as_deref(), &machine).await;
     connection.map_err(|error| unconnected(&error))
 }
 

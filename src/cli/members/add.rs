@@ -18,6 +18,7 @@ use crate::{
     },
     cli::output::{CommandOutput, Failure},
     error::chain,
+    machine::Machine,
     ports::ClusterError,
 };
 
@@ -114,7 +115,7 @@ pub(super) async fn run(args: &AddArgs) -> Result<CommandOutput, Failure> {
         return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let member = AdminClient::open(file, args.context.as_deref()).await;
+    let member = AdminClient::open(file, args.context.as_deref(), &Machine::system()).await;
     let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.client().await?;
     args.apply(&server, &member, &hub).await?;

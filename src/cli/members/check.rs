@@ -11,6 +11,7 @@ use crate::{
         output::{CommandOutput, Failure, Paint, Screen, Side},
     },
     error::chain,
+    machine::Machine,
 };
 
 /// The oldest Kubernetes that a member may have.
@@ -45,7 +46,7 @@ struct Findings {
 /// Checks a member.
 pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutput, Failure> {
     let (access, notes) = access(args).await?;
-    let member = AdminClient::for_member(&access);
+    let member = AdminClient::for_member(&access, &Machine::system());
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {

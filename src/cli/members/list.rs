@@ -12,6 +12,7 @@ use crate::{
     adapters::members::{AdminClient, FleetShare, ListedMember, Unready},
     cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
     error::chain,
+    machine::Machine,
 };
 
 /// How many members are asked at once.
@@ -58,7 +59,7 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput
 async fn ask(members: &mut [ListedMember], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
-        let found = match AdminClient::for_member(access) {
+        let found = match AdminClient::for_member(access, &Machine::system()) {
             Ok(client) => client.check_ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };

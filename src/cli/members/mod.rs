@@ -19,6 +19,7 @@ use crate::{
     },
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
     error::chain,
+    machine::Machine,
     ports::ClusterError,
 };
 
@@ -112,8 +113,8 @@ pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<CommandOutput, F
 
 impl HubArgs {
     async fn client(&self) -> Result<AdminClient, Failure> {
-        let file = self.hub_kubeconfig.as_deref();
-        let client = AdminClient::open(file, self.hub_context.as_deref()).await;
+        let (file, machine) = (self.hub_kubeconfig.as_deref(), Machine::system());
+        let client = AdminClient::open(file, self.hub_context.as_deref(), &machine).await;
         client.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 

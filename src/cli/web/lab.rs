@@ -250,6 +250,10 @@ impl Lab {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the lab is for people, and no part of a simulation"
+    )]
     async fn run(self: Arc<Self>, experiment: Experiment, run: Arc<Run>) {
         // A run that is cancelled while it waits does not keep its histories until its turn.
         let turn = tokio::select! {

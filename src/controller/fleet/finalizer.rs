@@ -6,7 +6,7 @@
 //! HPA is restored, and foreign ones are never written.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -47,7 +47,7 @@ enum HpaCleanup<'a> {
 pub(super) struct Deleting {
     fdhpa: Arc<FederatedHPA>,
     /// The members that had something of it, as far as is known.
-    listed: HashSet<String>,
+    listed: BTreeSet<String>,
     /// Whether unreachable members have delayed the deletion for long enough.
     is_overdue: bool,
 }

@@ -161,6 +161,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     async fn changed(&self) -> Changed {
         tokio::select! {
+            biased;
             keys = self.hub.federated_changed() => Changed::Objects(keys),
             () = self.fleet.changed() => Changed::All,
         }

@@ -89,10 +89,10 @@ impl<C: Cluster> Queue<C> {
         Self {
             cluster,
             forecasts,
-            clock: setup.clock.clone(),
+            clock: setup.machine.clock().clone(),
             telemetry: Arc::clone(&setup.telemetry),
             leadership,
-            slots: FairSlots::new(CONCURRENT_WRITES),
+            slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().of_network()),
             pending: Mutex::default(),
             idle: Notify::new(),
         }

@@ -10,7 +10,10 @@ use crate::forecaster::{
     request::tests::{part, request},
     slots::FairSlots,
 };
-use crate::ports::{HistoryQuery, Resolution};
+use crate::{
+    clock::Clock,
+    ports::{HistoryQuery, Resolution},
+};
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -164,7 +167,7 @@ async fn refreshed_from(
     let histories = HistoryCache::default();
     let refresher = Refresher::new(&request, Box::new(recorder.clone())).unwrap();
     let mut refresher = Box::new(refresher);
-    let (mut all, slots) = (Vec::new(), FairSlots::new(2));
+    let (mut all, slots) = (Vec::new(), FairSlots::new(2, Clock::system()));
     for second in seconds {
         let now = at(second);
         refresher.prepare(&BTreeSet::new(), None);
@@ -175,7 +178,9 @@ async fn refreshed_from(
         let live = LiveMinutes::default();
         let samples = values.map(|values| refresher.with_raw(&values, &histories, &live, now));
         let slot = slots.acquire(&refresher.namespace()).await;
-        let mut outcome = refresher.finish(samples, slot, now).await;
+        let mut outcome = refresher
+            .finish(samples, &Machine::system(), slot, now)
+            .await;
         refresher = outcome.refresher.take().unwrap();
         all.push(outcome);
     }

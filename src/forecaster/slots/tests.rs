@@ -32,7 +32,7 @@ const SLOW_WORK: Duration = Duration::from_secs(10);
 
 #[tokio::test(start_paused = true)]
 async fn after_two_seconds_slow_work_uses_no_slot_of_other_namespaces() {
-    let slots = FairSlots::new(SLOTS);
+    let slots = FairSlots::new(SLOTS, Clock::system());
     let slow = start(&slots, "slow", 200, SLOW_WORK);
     sleep(PROMPT * 2).await;
     assert_eq!(slots.slow_namespaces(), ["slow".into()]);
@@ -44,7 +44,7 @@ async fn after_two_seconds_slow_work_uses_no_slot_of_other_namespaces() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_work_alone_has_four_slots() {
-    let slots = FairSlots::new(SLOTS);
+    let slots = FairSlots::new(SLOTS, Clock::system());
     let slow = start(&slots, "slow", 200, SLOW_WORK);
     sleep(PROMPT + SLOW_WORK * 10).await;
     let done = ended(&slow);
@@ -53,7 +53,7 @@ async fn slow_work_alone_has_four_slots() {
 
 #[tokio::test(start_paused = true)]
 async fn namespaces_with_slow_work_share_the_slow_lane() {
-    let slots = FairSlots::new(SLOTS);
+    let slots = FairSlots::new(SLOTS, Clock::system());
     let many = start(&slots, "many", 200, SLOW_WORK);
     let few = start(&slots, "few", 30, SLOW_WORK);
     sleep(SLOW_WORK * 12).await;
@@ -63,7 +63,7 @@ async fn namespaces_with_slow_work_share_the_slow_lane() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_is_prompt_again_a_minute_after_its_last_slow_work() {
-    let slots = FairSlots::new(SLOTS);
+    let slots = FairSlots::new(SLOTS, Clock::system());
     start(&slots, "shop", 1, SLOW_WORK);
     sleep(SLOW_WORK + Duration::from_secs(59)).await;
     assert_eq!(slots.slow_namespaces(), ["shop".into()]);
@@ -73,7 +73,7 @@ async fn a_namespace_is_prompt_again_a_minute_after_its_last_slow_work() {
 
 #[tokio::test(start_paused = true)]
 async fn a_canceled_caller_leaves_the_queue_and_releases_its_slot() {
-    let slots = FairSlots::new(SLOTS);
+    let slots = FairSlots::new(SLOTS, Clock::system());
     let shop: Arc<str> = "shop".into();
     let held = slots.acquire(&shop).await;
     let waiting = start(&slots, "shop", 3, PROMPT_WORK);

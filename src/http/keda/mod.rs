@@ -115,18 +115,19 @@ pub fn service(
     autoscalers: Arc<dyn Autoscalers>,
     clock: Clock,
 ) -> (Router, impl Future<Output = ()> + Send + 'static) {
+    let arriving = Quota::new(ARRIVING, clock.clone());
     let scaler = Scaler::new(Statuses { autoscalers, clock });
     let (activity, specs) = (Arc::clone(&scaler.activity), Arc::clone(&scaler.specs));
     let updates = async move {
         futures::join!(activity.run(), specs.run());
     };
-    (router(scaler), updates)
+    (router(scaler, arriving), updates)
 }
 
-fn router(scaler: Scaler) -> Router {
+fn router(scaler: Scaler, arriving: Arc<Quota>) -> Router {
     let service = ExternalScalerServer::new(scaler).max_decoding_message_size(REQUEST_MAX);
     let router = Routes::new(service).into_axum_router();
-    router.layer(from_fn_with_state(Quota::new(ARRIVING), arrive_in_time))
+    router.layer(from_fn_with_state(arriving, arrive_in_time))
 }
 
 /// Answers a request if its message arrives in time; refuses it if too many others have not arrived yet.
@@ -146,6 +147,7 @@ async fn arrive_in_time(
         Err(refused) => return refused.into_http::<Body>(),
     };
     tokio::select! {
+        biased;
         response = answered => response,
         evicted = permit.evicted() => evicted.into_http(),
         () = tokio::time::sleep(ARRIVAL_TIMEOUT) => {
@@ -219,7 +221,7 @@ impl Statuses {
 
 impl Scaler {
     fn new(statuses: Statuses) -> Self {
-        let streams = Quota::new(STREAMS);
+        let streams = Quota::new(STREAMS, statuses.clock.clone());
         let activity = Topics::new(statuses.clone(), is_active, Arc::clone(&streams));
         let specs = Topics::new(statuses.clone(), metric_spec, streams);
         Self {

@@ -13,22 +13,23 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use jiff::SignedDuration;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use crate::clock::Contact;
+use crate::clock::{Clock, Monotonic};
 
 /// A flood of requests writes at most one line to the log in this time.
-const WARNING_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+const WARNING_PERIOD: Duration = Duration::from_mins(1);
 
 /// The permits of one kind, shared by all peers.
 #[derive(Debug)]
 pub(super) struct Quota {
     limits: Limits,
     usage: Mutex<Usage>,
+    clock: Clock,
 }
 
 /// How many permits of a kind there are.
@@ -49,7 +50,8 @@ struct Usage {
     /// All permits in use, without evicted ones.
     count: usize,
     next_id: u64,
-    warned: Option<Contact>,
+    /// When it was last logged that a limit was reached.
+    warned: Option<Monotonic>,
 }
 
 #[derive(Debug, Default)]
@@ -72,9 +74,12 @@ pub(super) struct Permit {
 // === impl Quota ===
 
 impl Quota {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
-        let usage = Mutex::default();
-        Arc::new(Self { limits, usage })
+    pub(super) fn new(limits: Limits, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            usage: Mutex::default(),
+            clock,
+        })
     }
 
     /// Acquires a permit for this peer.
@@ -126,11 +131,12 @@ impl Quota {
     /// Logs which peer reached a limit, at most once in [`WARNING_PERIOD`].
     fn warn(&self, peer: IpAddr) {
         let mut usage = self.usage();
-        let is_recent = |warned: &Contact| warned.age() < WARNING_PERIOD;
-        if usage.warned.as_ref().is_some_and(is_recent) {
+        let now = self.clock.monotonic();
+        let is_recent = |warned| now.since(warned) < WARNING_PERIOD;
+        if usage.warned.is_some_and(is_recent) {
             return;
         }
-        usage.warned = Some(Contact::now());
+        usage.warned = Some(now);
         let (own, _) = usage.of_peer(peer);
         let (open, peers) = (usage.count, usage.peers.len());
         drop(usage);
@@ -210,12 +216,15 @@ mod tests {
     use super::*;
 
     fn quota(total: usize, per_peer: usize) -> Arc<Quota> {
-        Quota::new(Limits {
-            what: "streams",
-            total,
-            per_peer,
-            advice: "close some",
-        })
+        Quota::new(
+            Limits {
+                what: "streams",
+                total,
+                per_peer,
+                advice: "close some",
+            },
+            Clock::system(),
+        )
     }
 
     fn peer(number: u8) -> IpAddr {

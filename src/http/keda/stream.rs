@@ -129,11 +129,12 @@ where
             // Also before the first change: a topic may be older than `changes`.
             self.update_all(all);
             all = tokio::select! {
+                biased;
+                () = &mut recheck => true,
                 change = changes.next() => match change {
                     Some(()) => false,
                     None => break,
                 },
-                () = &mut recheck => true,
             };
             if all {
                 recheck.set(clock.sleep(RECHECK_PERIOD));
@@ -178,7 +179,7 @@ where
         Ok(Topic {
             object,
             answer: watch::Sender::new(Ok(answer)),
-            quota: Quota::new(STREAMS_OF_TRIGGER),
+            quota: Quota::new(STREAMS_OF_TRIGGER, self.statuses.clock.clone()),
         })
     }
 
@@ -215,12 +216,13 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     /// The next answer; none after the last one.
     async fn next(&mut self) -> Option<Result<T, Status>> {
         tokio::select! {
+            biased;
+            evicted = self.permit.evicted() => Some(Err(evicted)),
+            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted)),
             changed = self.answer.changed() => {
                 changed.ok()?;
                 Some(self.answer.borrow_and_update().clone())
             }
-            evicted = self.permit.evicted() => Some(Err(evicted)),
-            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted)),
         }
     }
 }

@@ -633,7 +633,7 @@ fn status_of(response: &HttpResponse) -> Code {
 async fn requests_that_do_not_arrive_end_and_exclude_no_others() {
     let (fake, scaler) = scaler();
     fake.set(&closed(1));
-    let router = router(scaler);
+    let router = router(scaler, Quota::new(ARRIVING, Clock::system()));
     let ask = |peer, sent| router.clone().oneshot(call(peer, sent));
     let mut pending = Vec::new();
     for number in 0..2 * ARRIVING.per_peer {

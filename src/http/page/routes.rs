@@ -276,6 +276,10 @@ impl<Q> Ask<Q> {
 impl PageSite {
     /// Renders and compresses on a thread where it holds up no sync. A reader that leaves frees its turn when that has
     /// ended.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "pages are for people, and no part of a simulation"
+    )]
     async fn rendered(
         self: Arc<Self>,
         takes_gzip: bool,

@@ -17,6 +17,7 @@ use foretide::{
     app,
     clock::Clock,
     config::{AdapterConfig, KubeAccess, MetricApiArg},
+    machine::Machine,
     ports::CertificateLifetimes,
 };
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -45,7 +46,8 @@ struct RunningAdapter(JoinHandle<()>);
 impl RunningAdapter {
     fn run(config: AdapterConfig) -> Self {
         Self(tokio::spawn(async move {
-            let outcome = app::adapter::run(config, Clock::system(), std::future::pending()).await;
+            let outcome =
+                app::adapter::run(config, Machine::system(), std::future::pending()).await;
             panic!("the adapter exited: {outcome:?}");
         }))
     }

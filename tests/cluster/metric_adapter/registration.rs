@@ -2,8 +2,8 @@
 
 use foretide::{
     app::{self, adapter::AdapterError},
-    clock::Clock,
     config::AdapterConfig,
+    machine::Machine,
     ports::CertificateLifetimes,
 };
 use jiff::SignedDuration;
@@ -49,7 +49,7 @@ async fn the_registration_of_another_adapter_is_never_taken_over() {
     let foreign = move_to("keda", "keda-operator-metrics-apiserver").await;
     let run = app::adapter::run(
         config(&kubeconfig, address),
-        Clock::system(),
+        Machine::system(),
         std::future::pending(),
     );
     let refused = run.await.unwrap_err();

@@ -25,6 +25,7 @@ use foretide::{
         page::{PageAccess, PageSite, proxy},
         serve_tls,
     },
+    machine::Machine,
     page::{Host, Page},
 };
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
@@ -128,7 +129,11 @@ fn in_pods(kubeconfig: PathBuf) -> RemotePageSettings {
 }
 
 async fn open(settings: RemotePageSettings) -> Result<RemotePage, RemotePageError> {
-    RemotePage::open(settings, Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)).await
+    RemotePage::open(
+        settings,
+        Machine::system().with_clock(Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)),
+    )
+    .await
 }
 
 /// The page as `foretide ui` serves it.

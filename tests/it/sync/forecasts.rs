@@ -3,6 +3,7 @@
 use foretide::{
     api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
+    machine::Machine,
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
@@ -195,7 +196,7 @@ impl ForecastWorld {
             Some(source),
             Arc::clone(&forecasts),
             ForecasterSetup {
-                clock: world.clock.clone(),
+                machine: Machine::system().with_clock(world.clock.clone()),
                 local_zone: Zone::utc(),
                 targets: targets(),
                 cost_limits,

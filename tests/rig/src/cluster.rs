@@ -351,6 +351,10 @@ impl Drop for Cluster {
 }
 
 /// The programs, without holding up the runtime while they are built.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the rig is no part of a simulation"
+)]
 pub(crate) async fn binaries() -> Result<Binaries> {
     let built = tokio::task::spawn_blocking(Binaries::ensure).await;
     built.map_err(|gone| Error::Spawn {

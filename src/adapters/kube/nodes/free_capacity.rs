@@ -21,7 +21,7 @@ use crate::{
         pods::{Placement, StoredPod},
         store::{NamespaceIndex, Store},
     },
-    clock::{Clock, Monotonic},
+    clock::Monotonic,
 };
 
 /// How long a snapshot is used: for the targets of one sync.
@@ -57,13 +57,13 @@ struct NamespacePods {
 // === impl FreeCapacity ===
 
 impl FreeCapacity {
-    /// The snapshot of these stores, at most [`MAX_AGE`] old.
+    /// The snapshot of these stores, at most [`MAX_AGE`] old `now`.
     pub(in crate::adapters::kube) fn snapshot(
         &self,
+        now: Monotonic,
         nodes: &Store<Node>,
         pods: &Store<StoredPod>,
     ) -> Arc<Snapshot> {
-        let now = Clock::system().monotonic();
         let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |s: &&Arc<Snapshot>| now.since(s.taken) < MAX_AGE;
         if let Some(snapshot) = last.as_ref().filter(is_fresh) {

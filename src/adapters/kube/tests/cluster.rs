@@ -15,7 +15,7 @@ use crate::{
         Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent},
     },
-    clock::{Clock, Contact},
+    clock::Clock,
     leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };
@@ -34,7 +34,6 @@ fn gated(client: Client, gate: WriteGate) -> KubeCluster {
         limits,
         timeouts: WatchTimeouts::default(),
         gate,
-        clock: Clock::system(),
     };
     KubeCluster::hub(Connection::over(client), options)
 }
@@ -495,8 +494,14 @@ async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
     };
     // Never listed, and therefore not known to be up to date.
     assert_eq!(written().await, ["/status/conditions"; 2]);
-    cluster.role.autoscalers.contacted(None, Contact::now());
-    cluster.role.federated.contacted(None, Contact::now());
+    cluster
+        .role
+        .autoscalers
+        .contacted(None, &Clock::system().contact());
+    cluster
+        .role
+        .federated
+        .contacted(None, &Clock::system().contact());
     assert_eq!(written().await, ["/status"; 2]);
 }
 

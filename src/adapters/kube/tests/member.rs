@@ -33,7 +33,6 @@ fn options(namespaces: &[String]) -> Options<'_> {
         limits: Limits::default(),
         timeouts: WatchTimeouts::default(),
         gate: WriteGate::default(),
-        clock: Clock::system(),
     }
 }
 
@@ -94,10 +93,10 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, entries(&[]));
     member.stores.pods.replace(None, entries(pods));
     deployments.replace(None, entries(std::slice::from_ref(workload)));
-    let now = Contact::now();
-    member.role.nodes.contacted(None, now);
-    member.role.quotas.contacted(None, now);
-    member.stores.pods.contacted(None, now);
+    let now = || Clock::system().contact();
+    member.role.nodes.contacted(None, &now());
+    member.role.quotas.contacted(None, &now());
+    member.stores.pods.contacted(None, &now());
 }
 
 fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
@@ -301,9 +300,9 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
     for (seconds, is_known) in [(50, true), (61, false)] {
         let members = [known(&[]), known(&[]), known(&[])];
         let [a, b, c] = &members;
-        a.role.nodes.contacted(None, ago(seconds));
-        b.role.quotas.contacted(None, ago(seconds));
-        c.stores.pods.contacted(None, ago(seconds));
+        a.role.nodes.contacted(None, &ago(seconds));
+        b.role.quotas.contacted(None, &ago(seconds));
+        c.stores.pods.contacted(None, &ago(seconds));
         let capacities = members.map(|member| replicas(&member, &target(), &like).is_some());
         assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
@@ -313,15 +312,15 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
 async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
-    let now = Contact::now();
+    let now = || Clock::system().contact();
     member
         .role
         .nodes
         .replace(None, entries(&[node("a", "64", "110")]));
     member.stores.pods.replace(None, entries(&[]));
-    member.role.nodes.contacted(None, now);
-    member.stores.pods.contacted(None, now);
-    member.role.quotas.contacted(None, now);
+    member.role.nodes.contacted(None, &now());
+    member.stores.pods.contacted(None, &now());
+    member.role.quotas.contacted(None, &now());
     assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
 
     let shop = ["shop".to_owned()];

@@ -28,6 +28,7 @@ use crate::{
         redact::Redactor,
     },
     clock::{Clock, Contact, Monotonic},
+    machine::Machine,
     ports::ObjectKey,
 };
 
@@ -90,6 +91,7 @@ async fn follow(
     let (server, client, requests) = until;
     let scope = store.scopes()[0].clone();
     let watch = Watch {
+        machine: Machine::system(),
         client,
         redactor: Redactor::default(),
         turns: PageTurns::default(),
@@ -269,6 +271,7 @@ async fn a_version_that_expires_at_once_is_listed_again_only_after_a_pause() {
         ..WatchTimeouts::default()
     };
     let watch = Watch {
+        machine: Machine::system(),
         client,
         redactor: Redactor::default(),
         turns: PageTurns::default(),
@@ -347,12 +350,12 @@ fn a_scope_that_is_silent_does_not_hide_behind_one_that_is_not() {
         Contact::of(wall.unwrap(), reading)
     };
     assert_eq!(store.report().last_contact, None);
-    store.contacted(Some("shop"), at(100));
+    store.contacted(Some("shop"), &at(100));
     assert_eq!(store.report().last_contact, None, "bank was never heard");
     let started = at(40);
-    assert_eq!(store.report().silent_since(started), started);
-    store.contacted(Some("bank"), at(110));
-    store.contacted(Some("shop"), at(200));
+    assert_eq!(*store.report().silent_since(&started), started);
+    store.contacted(Some("bank"), &at(110));
+    store.contacted(Some("shop"), &at(200));
     assert_eq!(store.report().last_contact, Some(at(110)));
 }
 
@@ -485,6 +488,7 @@ async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
         ..WatchTimeouts::default()
     };
     let watch = Watch {
+        machine: Machine::system(),
         client,
         redactor: Redactor::default(),
         turns: PageTurns::default(),
@@ -624,13 +628,14 @@ async fn only_what_a_watch_delivers_shows_that_the_copies_are_up_to_date() {
     let minute = Duration::from_mins(1);
     let (server, client) = FakeServer::new(move |_sent, before| {
         let contact = seen.report().last_contact;
-        noted
-            .lock()
-            .unwrap()
-            .push(contact.is_some_and(|contact| contact.age().unsigned_abs() < minute));
+        noted.lock().unwrap().push(
+            contact
+                .as_ref()
+                .is_some_and(|contact| contact.age().unsigned_abs() < minute),
+        );
         // So that the next contact is seen.
         if contact.is_some() {
-            seen.contacted(None, Contact::ago(minute));
+            seen.contacted(None, &Contact::ago(minute));
         }
         match before {
             0 => list("10", "more", &[pod("a", 1)]),
@@ -687,12 +692,12 @@ fn copies_are_stale_by_namespace() {
     let stale = |namespace| store.stale(namespace, MAX_STALENESS).map(|copy| copy.since);
     assert_eq!(stale(Some("shop")), Some(None), "never listed");
     let old = Contact::ago(Duration::from_secs(61));
-    store.contacted(Some("shop"), old);
-    store.contacted(Some("bank"), Contact::ago(Duration::from_secs(40)));
+    store.contacted(Some("shop"), &old);
+    store.contacted(Some("bank"), &Contact::ago(Duration::from_secs(40)));
     assert_eq!(stale(Some("shop")), Some(Some(old.at())));
     assert_eq!(stale(Some("bank")), None);
     assert_eq!(stale(None), Some(Some(old.at())));
-    store.contacted(Some("shop"), Contact::now());
+    store.contacted(Some("shop"), &Clock::system().contact());
     assert_eq!(stale(None), None);
 }
 

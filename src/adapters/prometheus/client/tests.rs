@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
 use super::*;
+use crate::machine::Machine;
 use crate::ports::{CredentialFiles, CustomHeader, Setting};
 
 const ONE: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"],[120,"2"]]}]}}"#;
@@ -54,7 +55,7 @@ fn server(address: SocketAddr) -> HistoryServer {
 }
 
 fn client(address: SocketAddr, timeout: Duration) -> Prometheus {
-    Prometheus::with_timeout(&server(address), timeout)
+    Prometheus::with_timeout(&server(address), &Machine::system(), timeout)
 }
 
 async fn range(address: SocketAddr) -> Result<Vec<Sample>, HistoryError> {
@@ -357,7 +358,9 @@ async fn a_server_that_refuses_says_so_without_our_secrets() {
         ..CredentialFiles::default()
     };
     let server = HistoryServer::new(server(address).url().as_str(), credentials).unwrap();
-    let error = range_of(&Prometheus::new(&server)).await.unwrap_err();
+    let error = range_of(&Prometheus::new(&server, &Machine::system()))
+        .await
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide::forecaster::{demand_history::DemandSample, shares::FleetMember};
+use foretide::{
+    forecaster::{demand_history::DemandSample, shares::FleetMember},
+    machine::Machine,
+};
 use foretide_domain::forecast::Refused;
 
 use foretide_crds::FederatedHPA;
@@ -114,7 +117,7 @@ impl Fleet {
             Some(source),
             Arc::clone(&forecasts),
             ForecasterSetup {
-                clock: clock.clone(),
+                machine: Machine::system().with_clock(clock.clone()),
                 local_zone: Zone::utc(),
                 targets: Arc::default(),
                 cost_limits: CostLimits::default(),

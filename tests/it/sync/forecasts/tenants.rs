@@ -95,7 +95,7 @@ impl Running {
             queries: ByEndpoint,
         };
         let setup = ForecasterSetup {
-            clock: clock.clone(),
+            machine: Machine::system().with_clock(clock.clone()),
             local_zone: Zone::utc(),
             targets: targets(),
             cost_limits: CostLimits::default(),

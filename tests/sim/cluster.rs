@@ -1,0 +1,514 @@
+//! A cluster with replicas of the product: as a scenario sees it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foretide::{
+    api::validation::{CostLimits, TargetRules},
+    app,
+    clock::Clock,
+    config::{Config, Election, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
+    leadership::Timing,
+    machine::{Dial, Machine, Stream},
+};
+use foretide_domain::{cron::Zone, hpa::Settings};
+use futures::{FutureExt as _, future::BoxFuture};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use simkube::{
+    SimKube,
+    faults::Plan,
+    host::DataCenter,
+    network::{Network, Way},
+    world::World,
+};
+use tokio::sync::oneshot;
+
+use crate::{hpa::HpaController, laws::Laws};
+
+/// A midnight.
+pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+/// The name by which the replicas know the API server.
+pub(crate) const HUB: &str = "hub";
+pub(crate) const SHOP: &str = "shop";
+pub(crate) const TENANT: &str = "tenant";
+pub(crate) const PERIOD: Duration = Duration::from_secs(15);
+/// What one pod is to use of the 200 that it requests.
+pub(crate) const PER_POD: u64 = 100;
+/// The most replicas of an autoscaler.
+pub(crate) const MAX: u64 = 12;
+/// For how long a decrease waits.
+const STABILIZATION: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a process that has ended is down.
+const BACK_OFF: Duration = Duration::from_secs(3);
+const START_UP: Duration = Duration::from_secs(8);
+const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
+
+/// A simulated cluster.
+pub(crate) struct Cluster {
+    pub(crate) server: SimKube,
+    pub(crate) load: Load,
+    /// Whether the replicas elect a leader; else each leads.
+    pub(crate) elects: bool,
+    pub(crate) world: World,
+    data_center: DataCenter<Result<(), String>>,
+    hpas: HpaController,
+    laws: Laws,
+    seed: u64,
+    /// By host: what stops its process as SIGTERM does, and by how much its clock is ahead, in seconds.
+    replicas: BTreeMap<String, Replica>,
+    seconds: u64,
+    /// Of the present second.
+    passed: Duration,
+}
+
+struct Replica {
+    stop: Option<oneshot::Sender<()>>,
+    ahead: i64,
+    restarts: u64,
+    /// When a process that has ended is started again.
+    back: Option<u64>,
+    /// How its last process ended.
+    ended: Option<Result<(), String>>,
+}
+
+/// The demand of each app as it was set: since when, and how much.
+#[derive(Clone, Default)]
+pub(crate) struct Load(Arc<Mutex<BTreeMap<String, Steps>>>);
+
+type Steps = Vec<(Timestamp, u64)>;
+
+/// The way of a host into the network.
+struct Wire {
+    host: String,
+    network: Network,
+}
+
+impl Dial for Wire {
+    fn dial(&self, server: &str, _port: u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let (network, host, server) = (self.network.clone(), self.host.clone(), server.to_owned());
+        async move {
+            let socket: Box<dyn Stream> = Box::new(network.dial(&host, &server).await?);
+            Ok(socket)
+        }
+        .boxed()
+    }
+}
+
+// === impl Load ===
+
+impl Load {
+    pub(crate) fn set(&self, app: &str, now: Timestamp, milli: u64) {
+        let mut load = self.0.lock().unwrap();
+        load.entry(app.to_owned()).or_default().push((now, milli));
+    }
+
+    pub(crate) fn at(&self, app: &str, time: Timestamp) -> u64 {
+        let load = self.0.lock().unwrap();
+        let mut steps = load.get(app).into_iter().flatten();
+        steps
+            .rfind(|(since, _)| *since <= time)
+            .map_or(0, |(_, milli)| *milli)
+    }
+
+    /// The least demand since a time.
+    pub(crate) fn least_since(&self, app: &str, since: Timestamp) -> u64 {
+        let load = self.0.lock().unwrap();
+        let steps = load.get(app).into_iter().flatten();
+        let later = steps
+            .filter(|(at, _)| *at > since)
+            .map(|(_, milli)| *milli)
+            .min();
+        drop(load);
+        self.at(app, since).min(later.unwrap_or(u64::MAX))
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// A cluster with the rights of `deploy/`, and without replicas of the product.
+    pub(crate) fn new(seed: u64, plan: Plan) -> Self {
+        let data_center = DataCenter::new(START, plan);
+        let server = SimKube::new(1, data_center.clock());
+        data_center.network().add(HUB, server.clone());
+        server.add_token("token", ACCOUNT);
+        for object in INSTALLATION.iter() {
+            let (code, answer) = server.create(object);
+            assert_eq!(code, 201, "{answer}");
+        }
+        let load = Load::default();
+        let demand = load.clone();
+        let demand = Arc::new(move |app: &str, now| demand.at(app, now));
+        let world = World::new(&server, data_center.clock(), (4, 8_000), START_UP, demand);
+        Self {
+            hpas: HpaController::new(&server, settings()),
+            laws: Laws::new(&server, &load),
+            server,
+            load,
+            elects: true,
+            world,
+            data_center,
+            seed,
+            replicas: BTreeMap::new(),
+            seconds: 0,
+            passed: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.data_center.now()
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        self.data_center.network()
+    }
+
+    /// A Deployment with an autoscaler of 1 to [`MAX`] replicas, and what else is in its `spec`.
+    pub(crate) fn autoscaler(&self, name: &str, replicas: u32, mode: &str, rest: &Value) {
+        self.autoscaler_in(SHOP, name, (replicas, mode), rest);
+    }
+
+    /// The same in another namespace.
+    pub(crate) fn autoscaler_in(
+        &self,
+        namespace: &str,
+        name: &str,
+        (replicas, mode): (u32, &str),
+        rest: &Value,
+    ) {
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [{
+                        "name": "app", "image": "app:1",
+                        "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
+                    }]},
+                },
+            },
+        });
+        let target = json!({"type": "Utilization", "averageUtilization": 50});
+        let mut spec = json!({
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1, "maxReplicas": MAX, "mode": mode,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        });
+        let rest = rest.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(rest);
+        let ehpa = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+        });
+        for object in [deployment, ehpa] {
+            let (code, answer) = self.server.create(&object);
+            assert_eq!(code, 201, "{answer}");
+        }
+    }
+
+    /// From now on an app needs so many pods.
+    pub(crate) fn needs(&self, app: &str, pods: u64) {
+        self.load.set(app, self.now(), pods * PER_POD);
+    }
+
+    /// Starts a replica of the product on a host.
+    pub(crate) fn start(&mut self, host: &str) {
+        self.start_ahead(host, 0);
+    }
+
+    /// Starts a replica on a host whose clock is ahead by so many seconds.
+    pub(crate) fn start_ahead(&mut self, host: &str, ahead: i64) {
+        let before = self.replicas.remove(host);
+        let restarts = before.as_ref().map_or(0, |before| before.restarts + 1);
+        let wire = Wire {
+            host: host.to_owned(),
+            network: self.network().clone(),
+        };
+        let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let config = config(self.elects);
+        self.data_center.start(host, |now| {
+            let clock = Clock::simulated(now + SignedDuration::from_secs(ahead));
+            let machine = Machine::simulated(host, clock, wire, seed);
+            let stopped = stopped.map(|_stop| ());
+            let run = app::run(config, machine, stopped);
+            run.map(|ended| ended.map_err(|error| error.to_string()))
+        });
+        let ended = before.and_then(|before| before.ended);
+        let replica = Replica {
+            stop: Some(stop),
+            ahead,
+            restarts,
+            back: None,
+            ended,
+        };
+        self.replicas.insert(host.to_owned(), replica);
+    }
+
+    /// Kills the process of a host; it stays down.
+    pub(crate) fn kill(&mut self, host: &str) {
+        self.data_center.kill(host);
+    }
+
+    /// Kills the process of a host, which is started again after so many seconds.
+    pub(crate) fn crash(&mut self, host: &str, seconds: u64) {
+        self.data_center.kill(host);
+        let back = self.seconds + seconds;
+        self.replicas.get_mut(host).unwrap().back = Some(back);
+    }
+
+    /// Lets everything go on that is paused, cut off or slow, and fails nothing any more.
+    pub(crate) fn heal(&mut self) {
+        self.network().plan().end();
+        for host in self.replicas.keys().cloned().collect::<Vec<_>>() {
+            self.reach(&host, Way::Open(Duration::ZERO));
+            self.resume(&host);
+        }
+    }
+
+    pub(crate) fn pause(&mut self, host: &str) {
+        self.data_center.pause(host);
+    }
+
+    /// Pauses a host in the middle of what it has to do now.
+    pub(crate) fn stop_after(&mut self, host: &str, turns: u32) {
+        self.data_center.stop_after(host, turns);
+    }
+
+    pub(crate) fn resume(&mut self, host: &str) {
+        self.data_center.resume(host);
+    }
+
+    /// Asks the process of a host to end, as SIGTERM does; then it is started again.
+    pub(crate) fn terminate(&mut self, host: &str) {
+        drop(self.replicas.get_mut(host).unwrap().stop.take());
+    }
+
+    /// How the last process of a host that has ended by itself did so.
+    pub(crate) fn ended(&self, host: &str) -> Option<&Result<(), String>> {
+        self.replicas[host].ended.as_ref()
+    }
+
+    /// Changes how a host reaches the API server.
+    pub(crate) fn reach(&self, host: &str, way: Way) {
+        self.network().set(host, HUB, way);
+    }
+
+    /// The host whose process holds the lease; empty if none does.
+    pub(crate) fn leader(&self) -> String {
+        let leases = self.server.objects("leases.coordination.k8s.io");
+        let holder = leases
+            .first()
+            .and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        let host = holder.and_then(|identity| identity.split('_').next());
+        host.unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn replicas(&self, name: &str) -> u64 {
+        let deployments = self.server.objects("deployments.apps");
+        let found = deployments
+            .iter()
+            .find(|one| one["metadata"]["name"] == name);
+        found.unwrap()["spec"]["replicas"].as_u64().unwrap()
+    }
+
+    /// How often the scale of a Deployment was written by replicas of the product.
+    pub(crate) fn scaled(&self, name: &str) -> usize {
+        let entries = self.server.audit().into_iter();
+        let scales = entries.filter(|entry| {
+            let is_scale =
+                entry.access.resource == "deployments/scale" && entry.access.name == name;
+            is_scale && entry.client.starts_with("pod-") && entry.written.is_some()
+        });
+        scales.count()
+    }
+
+    /// Changes the `spec` of an autoscaler as a user does.
+    pub(crate) fn edit(&self, name: &str, spec: &Value) {
+        let path = format!(
+            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/effectivehorizontalpodautoscalers/{name}"
+        );
+        let (code, answer) = self
+            .server
+            .ask("kubectl", "PATCH", &path, &json!({"spec": spec}));
+        assert_eq!(code, 200, "{answer}");
+    }
+
+    /// The status of an autoscaler, as text.
+    pub(crate) fn status(&self, name: &str) -> String {
+        let ehpas = self
+            .server
+            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        let found = ehpas.iter().find(|one| one["metadata"]["name"] == name);
+        found.unwrap()["status"].to_string()
+    }
+
+    /// Lets a second pass, or what is left of it; says which law is broken after it.
+    pub(crate) fn second(&mut self) -> Result<(), String> {
+        self.pass(SECOND.saturating_sub(self.passed))
+    }
+
+    /// Lets a part of a second pass. At its beginning the rest of the cluster does what it has to do.
+    fn pass(&mut self, span: Duration) -> Result<(), String> {
+        if self.passed.is_zero() {
+            self.world.step();
+            if self.seconds.is_multiple_of(PERIOD.as_secs()) {
+                self.hpas.step(&self.world, self.now());
+            }
+        }
+        self.data_center.run_for(span);
+        self.passed += span;
+        if self.passed == SECOND {
+            self.passed = Duration::ZERO;
+            self.seconds += 1;
+        }
+        self.laws.check(self.data_center.now())?;
+        self.supervise()
+    }
+
+    /// Starts processes again that have ended, as a kubelet does.
+    fn supervise(&mut self) -> Result<(), String> {
+        let mut due = Vec::new();
+        for (host, replica) in &mut self.replicas {
+            if let Some(ended) = self.data_center.ended(host) {
+                if ended.is_ok() {
+                    self.laws.check_release(host)?;
+                }
+                replica
+                    .back
+                    .get_or_insert(self.seconds + BACK_OFF.as_secs());
+                replica.ended = Some(ended);
+            }
+            if replica.back.is_some_and(|back| back <= self.seconds) {
+                due.push((host.clone(), replica.ahead));
+            }
+        }
+        for (host, ahead) in due {
+            self.start_ahead(&host, ahead);
+        }
+        Ok(())
+    }
+
+    /// Lets time pass.
+    pub(crate) fn run_for(&mut self, seconds: u64) {
+        for _second in 0..seconds {
+            self.second()
+                .unwrap_or_else(|broken| panic!("{}: {broken}", self.now()));
+        }
+    }
+
+    /// Lets time pass until something holds, and stops within the second in which it does.
+    pub(crate) fn until_just(&mut self, seconds: u64, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _instant in 0..100 * seconds {
+            if holds(self) {
+                return;
+            }
+            let passed = self.pass(SECOND / 100);
+            passed.unwrap_or_else(|broken| panic!("{}: {broken}", self.now()));
+        }
+        panic!("{}: not within {seconds} s: {what}", self.now());
+    }
+
+    /// Lets time pass until something holds.
+    pub(crate) fn until(&mut self, seconds: u64, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _second in 0..seconds {
+            if holds(self) {
+                return;
+            }
+            self.run_for(1);
+        }
+        assert!(
+            holds(self),
+            "{}: not within {seconds} s: {what}",
+            self.now()
+        );
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        downscale_stabilization: SignedDuration::try_from(STABILIZATION).unwrap(),
+        ..Settings::default()
+    }
+}
+
+fn config(elects: bool) -> Config {
+    Config {
+        targets: TargetRules::default(),
+        object_metrics: true,
+        page_memory: 1 << 20,
+        cost_limits: CostLimits::default(),
+        metrics_auth: MetricsAuth::Open,
+        resource_matchers: None,
+        access: KubeAccess::Kubeconfig {
+            path: Some(KUBECONFIG.clone()),
+            context: None,
+        },
+        namespaces: Vec::new(),
+        prometheus: None,
+        promql_scope: ScopeArg::Namespace,
+        cluster_label: "cluster".to_owned(),
+        prometheus_endpoints: BTreeMap::new(),
+        members: MemberArgs::default(),
+        adapter_config: None,
+        election: elects.then(|| Election {
+            namespace: Some("foretide-system".to_owned()),
+            timing: Timing::default(),
+        }),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        sync_period: SignedDuration::try_from(PERIOD).unwrap(),
+        local_zone: Zone::utc(),
+        settings: settings(),
+    }
+}
+
+static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-hub.yaml");
+    // Connections in memory need no CA. Without one, each process would read those of the system.
+    let unused = rcgen::generate_simple_self_signed([HUB.to_owned()])
+        .unwrap()
+        .cert
+        .pem();
+    let cluster = json!({"server": format!("http://{HUB}"), "certificate-authority-data": STANDARD.encode(unused)});
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "hub",
+        "clusters": [{"name": "hub", "cluster": cluster}],
+        "users": [{"name": "hub", "user": {"token": "token"}}],
+        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
+    });
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+});
+
+/// The definitions and rights that the product is installed with, and the namespaces of two users.
+static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = [
+        "crds/autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml",
+        "crds/autoscaling.foretide.io_federatedhpas.yaml",
+        "crds/prediction.crane.io_timeseriespredictions.yaml",
+        "deploy/10-namespace.yaml",
+        "deploy/20-controller-rbac.yaml",
+        "deploy/22-members-rbac.yaml",
+        "deploy/23-leader-rbac.yaml",
+    ];
+    let namespace =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let mut objects = vec![namespace(SHOP), namespace(TENANT)];
+    for file in files {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        objects.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
+    }
+    objects
+});

@@ -1,0 +1,234 @@
+//! What holds after every second, whatever fails.
+//!
+//! | law | meaning |
+//! |---|---|
+//! | bounds | no count is set below `minReplicas` or above `maxReplicas` |
+//! | floor | a count that has reached the floor of an open window stays there until it ends |
+//! | no dip | a count never falls below what the load of the last minutes needs |
+//! | one writer | what the holder of the lease has written, nobody else writes until the lease is his |
+//! | release | a process that ends in order leaves no lease behind because an own renewal came late |
+//! | rights | nothing is asked for that the roles of `deploy/` forbid |
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use simkube::{Entry, SimKube};
+
+use crate::cluster::{Load, PER_POD};
+
+/// How late a write can arrive. One of a status has no version as its condition, so it may follow those of a new leader.
+const LATEST: SignedDuration = SignedDuration::from_secs(10);
+/// How long the load must have been lower before a count follows it.
+const MEMORY: SignedDuration = SignedDuration::from_secs(60);
+
+/// The laws, with what they remember of the cluster.
+pub(crate) struct Laws {
+    server: SimKube,
+    load: Load,
+    /// How many requests were looked at.
+    seen: usize,
+    counts: BTreeMap<String, u64>,
+    /// Who has written an object last, in which term of the lease.
+    writers: BTreeMap<String, Writer>,
+    term: Writer,
+    /// Since when.
+    term_since: Timestamp,
+    /// The code of the last request for the lease, by host.
+    lease_codes: BTreeMap<String, u16>,
+}
+
+/// A host, and the number of leases that were taken until then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Writer {
+    host: String,
+    term: u64,
+}
+
+// === impl Laws ===
+
+impl Laws {
+    pub(crate) fn new(server: &SimKube, load: &Load) -> Self {
+        Self {
+            server: server.clone(),
+            load: load.clone(),
+            seen: 0,
+            counts: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            term: Writer::default(),
+            term_since: Timestamp::MIN,
+            lease_codes: BTreeMap::new(),
+        }
+    }
+
+    /// Says which law is broken by what happened since the last time.
+    pub(crate) fn check(&mut self, now: Timestamp) -> Result<(), String> {
+        let entries = self.server.audit_since(self.seen);
+        self.seen += entries.len();
+        for entry in &entries {
+            if entry.access.resource == "leases" {
+                self.lease_codes.insert(entry.client.clone(), entry.code);
+            }
+            if entry.written.is_some() {
+                self.check_writer(entry)?;
+            }
+        }
+        self.check_counts(now)?;
+        match self.server.forbidden().first() {
+            Some(forbidden) => Err(format!("rights: {forbidden:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The process of a host has ended in order: the last that it wanted of the lease was not refused.
+    pub(crate) fn check_release(&self, host: &str) -> Result<(), String> {
+        let has_conflict = self.lease_codes.get(host) == Some(&409);
+        if has_conflict && self.term.host == host {
+            return Err(format!(
+                "release: {host} has ended and still holds the lease"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_writer(&mut self, entry: &Entry) -> Result<(), String> {
+        if !entry.client.starts_with("pod-") {
+            return Ok(());
+        }
+        if entry.access.resource == "leases" {
+            self.take(entry.written.as_ref(), entry.time);
+            return Ok(());
+        }
+        // Each event is an object of its own.
+        if entry.access.resource == "events" {
+            return Ok(());
+        }
+        let is_status = entry.access.resource.ends_with("/status");
+        if is_status && entry.time.duration_since(self.term_since) < LATEST {
+            return Ok(());
+        }
+        let object = entry.object();
+        let last = self.writers.get(&object).cloned().unwrap_or_default();
+        if last != Writer::default() && last == self.term && last.host != entry.client {
+            return Err(format!(
+                "one writer: {} has {} of {object} at {}, which the leader {} has written",
+                entry.client, entry.access.verb, entry.time, last.host
+            ));
+        }
+        let term = if entry.client == self.term.host {
+            self.term.term
+        } else {
+            0
+        };
+        self.writers.insert(
+            object,
+            Writer {
+                host: entry.client.clone(),
+                term,
+            },
+        );
+        Ok(())
+    }
+
+    /// Notes who has the lease.
+    fn take(&mut self, lease: Option<&Arc<Value>>, now: Timestamp) {
+        let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        let host = holder
+            .and_then(|identity| identity.split('_').next())
+            .unwrap_or_default();
+        if host != self.term.host {
+            self.term_since = now;
+            self.term = Writer {
+                host: host.to_owned(),
+                term: self.term.term + 1,
+            };
+        }
+    }
+
+    fn check_counts(&mut self, now: Timestamp) -> Result<(), String> {
+        let autoscalers = self
+            .server
+            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        for deployment in self.server.objects("deployments.apps") {
+            let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
+            let count = deployment["spec"]["replicas"].as_u64().unwrap_or_default();
+            let before = self.counts.insert(name.to_owned(), count).unwrap_or(count);
+            if let Some(autoscaler) = autoscalers
+                .iter()
+                .find(|one| one["metadata"]["name"] == name)
+                && before != count
+            {
+                let change = format!("{name} from {before} to {count}");
+                self.check_change(name, (before, count), &autoscaler["spec"], now)
+                    .map_err(|law| format!("{law}: {change}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_change(
+        &self,
+        name: &str,
+        (before, count): (u64, u64),
+        spec: &Value,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let bound = |field: &str| spec[field].as_u64().unwrap_or_default();
+        let (min, max) = (bound("minReplicas"), bound("maxReplicas"));
+        if count < min.min(before) || count > max.max(before) {
+            return Err(format!("bounds {min} to {max}"));
+        }
+        if count > before {
+            return Ok(());
+        }
+        let floor = floor(spec, now).min(max).min(before);
+        if count < floor {
+            return Err(format!("floor {floor}"));
+        }
+        let needed = needed(self.load.least_since(name, now - MEMORY)).min(max);
+        if count < needed {
+            return Err(format!("no dip below {needed}"));
+        }
+        Ok(())
+    }
+}
+
+/// How many pods a load needs at least: those that are enough within the tolerance of a tenth.
+pub(crate) const fn needed(milli: u64) -> u64 {
+    (10 * milli).div_ceil(11 * PER_POD)
+}
+
+/// Whether a load asks for no other count: it is within the tolerance of a tenth.
+pub(crate) const fn fits(count: u64, milli: u64) -> bool {
+    10 * milli.abs_diff(count * PER_POD) <= count * PER_POD
+}
+
+/// The floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at the
+/// minutes `a/b` and closes at `c/b` of an hour.
+fn floor(spec: &Value, now: Timestamp) -> u64 {
+    let is_open = |now: Timestamp, cron: &Value| {
+        let phase = |field: &str| {
+            let minute = cron[field].as_str()?.split(' ').next()?;
+            let (first, step) = minute.split_once('/')?;
+            Some((
+                first.split('-').next()?.parse::<i64>().ok()?,
+                step.parse::<i64>().ok()?,
+            ))
+        };
+        let ((start, step), (end, _)) = phase("start").zip(phase("end")).unwrap_or_default();
+        let minute = now.as_second() / 60 % step.max(1);
+        if start < end {
+            (start..end).contains(&minute)
+        } else {
+            minute >= start || minute < end
+        }
+    };
+    let margin = SignedDuration::from_secs(10);
+    let crons = spec["crons"].as_array().into_iter().flatten();
+    let open = crons.filter(|cron| {
+        is_open(now, cron) && is_open(now + margin, cron) && is_open(now - margin, cron)
+    });
+    open.filter_map(|cron| cron["targetReplicas"].as_u64())
+        .max()
+        .unwrap_or_default()
+}

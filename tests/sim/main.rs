@@ -1,0 +1,34 @@
+//! The product in simulated clusters and in virtual time: scenarios as short stories, and seeds of faults.
+//!
+//! ```text
+//! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
+//! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
+//! laws      what must hold after every second, whatever fails
+//! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
+//! ```
+
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod hpa;
+#[cfg(test)]
+#[path = "../it/hpa_controller.rs"]
+#[expect(
+    dead_code,
+    reason = "the vectors record more of the controller than a cluster shows"
+)]
+mod hpa_controller;
+#[cfg(test)]
+mod isolation;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod seeds;
+#[cfg(test)]
+mod silence;
+#[cfg(test)]
+mod story;
+#[cfg(test)]
+mod succession;

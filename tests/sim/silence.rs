@@ -1,0 +1,56 @@
+//! An API server that accepts connections and answers nothing.
+//!
+//! As the first test of `tests/cluster/silence.rs`: the silent server, and copies that are out of date.
+
+use std::time::Duration;
+
+use serde_json::json;
+use simkube::{faults::Plan, network::Way};
+
+use crate::cluster::{Cluster, HUB};
+
+const OBJECTS: usize = 50;
+
+fn name(n: usize) -> String {
+    format!("web-{n}")
+}
+
+fn need(cluster: &Cluster, pods: u64) {
+    (0..OBJECTS).for_each(|n| cluster.needs(&name(n), pods));
+}
+
+fn all_have(cluster: &Cluster, count: u64) -> bool {
+    (0..OBJECTS).all(|n| cluster.replicas(&name(n)) == count)
+}
+
+fn all_were_scaled(cluster: &Cluster, times: usize) -> bool {
+    (0..OBJECTS).all(|n| cluster.scaled(&name(n)) == times)
+}
+
+#[test]
+fn what_was_due_while_the_api_server_was_silent_is_written_once() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.elects = false;
+    (0..OBJECTS).for_each(|n| cluster.autoscaler(&name(n), 2, "Direct", &json!({})));
+    need(&cluster, 2);
+    cluster.start("pod-0");
+    cluster.run_for(60);
+    assert!(all_were_scaled(&cluster, 0));
+
+    // The load changes in the silence: nothing is known of it before the API server answers again.
+    cluster.reach("pod-0", Way::Blocked);
+    need(&cluster, 4);
+    cluster.run_for(40);
+    assert!(all_were_scaled(&cluster, 0));
+    cluster.reach("pod-0", Way::Open(Duration::ZERO));
+    cluster.until(45, "all have 4", |cluster| all_have(cluster, 4));
+    cluster.run_for(60);
+    assert!(all_were_scaled(&cluster, 1));
+
+    // Connections that stay open and carry nothing, those of the watches too: the copies are read again.
+    cluster.network().strand("pod-0", HUB);
+    need(&cluster, 8);
+    cluster.until(120, "all have 8", |cluster| all_have(cluster, 8));
+    cluster.run_for(60);
+    assert!(all_were_scaled(&cluster, 2));
+}

@@ -1,0 +1,113 @@
+//! What was asked of a server, in order: who, what, and what became of it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    request::{Call, Place, User},
+    rights::Access,
+    serve::Answer,
+};
+
+/// A host that sends requests, as the network names it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Client(pub(crate) String);
+
+/// One request that was answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// When it took effect.
+    pub time: Timestamp,
+    /// The host that sent it.
+    pub client: String,
+    /// The user.
+    pub user: String,
+    /// Verb and object.
+    pub access: Access,
+    /// The code of the answer.
+    pub code: u16,
+    /// Of a write that took effect, the object as it was answered.
+    pub written: Option<Arc<Value>>,
+}
+
+/// All requests until now.
+#[derive(Debug, Default)]
+pub(crate) struct Audit(Vec<Entry>);
+
+// === impl Entry ===
+
+impl Entry {
+    /// The object, such as `deployments.apps/scale shop/web`.
+    #[must_use]
+    pub fn object(&self) -> String {
+        let Access {
+            group,
+            resource,
+            namespace,
+            name,
+            ..
+        } = &self.access;
+        let (plural, subresource) = resource
+            .split_once('/')
+            .map_or((&**resource, None), |(of, sub)| (of, Some(sub)));
+        let group = if group.is_empty() {
+            String::new()
+        } else {
+            format!(".{group}")
+        };
+        let subresource = subresource
+            .map(|name| format!("/{name}"))
+            .unwrap_or_default();
+        format!("{plural}{group}{subresource} {namespace}/{name}")
+    }
+}
+
+// === impl Audit ===
+
+impl Audit {
+    pub(crate) fn record(
+        &mut self,
+        time: Timestamp,
+        (client, user): (&str, &User),
+        call: &Call,
+        answer: &Answer,
+    ) {
+        let Some(place) = &call.place else {
+            return;
+        };
+        let verb = call.verb();
+        let is_read = matches!(verb, "get" | "list") || call.is_dry_run();
+        let written = answer
+            .as_ref()
+            .ok()
+            .filter(|_| !is_read)
+            .map(|(_, object)| Arc::new(object.clone()));
+        let name = name(place, written.as_deref());
+        self.0.push(Entry {
+            time,
+            client: client.to_owned(),
+            user: user.name.clone(),
+            access: Access::new(verb, place, &name),
+            code: answer
+                .as_ref()
+                .map_or_else(|status| status.code, |(code, _)| *code),
+            written,
+        });
+    }
+
+    pub(crate) fn since(&self, asked: usize) -> &[Entry] {
+        self.0.get(asked..).unwrap_or_default()
+    }
+}
+
+/// The name of the object, which a request that creates it has in its body.
+fn name(place: &Place, written: Option<&Value>) -> String {
+    let named = written.and_then(|object| object["metadata"]["name"].as_str());
+    if place.name.is_empty() {
+        named.unwrap_or_default().to_owned()
+    } else {
+        place.name.clone()
+    }
+}

@@ -1,0 +1,200 @@
+//! Faults of requests: which request of which link has which, as a function of a seed.
+//!
+//! A fault depends on nothing but the seed, the link and the number of the request on it. So a plan can be run again
+//! without one of its faults, which is how a failure is shrunk.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Refused with this code, without effect: 429, 500, 503 or 504.
+    Refused(u16),
+    /// Never answered, without effect.
+    Hang,
+    /// It takes effect, and is never answered.
+    LostAnswer,
+    /// It takes effect, and the connection is reset.
+    Cut,
+    /// It takes effect later.
+    Late(Duration),
+    /// Of a watch: each event is sent later.
+    WatchLag(Duration),
+    /// Of a watch: it ends without a word after this time.
+    WatchDropped(Duration),
+    /// The server forgets its history before it answers.
+    Compaction,
+}
+
+/// A request: its link, as `client host`, and its number there.
+pub type RequestId = (String, u64);
+
+/// Which requests have a fault.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    seed: u64,
+    /// Of a thousand requests.
+    rate: u64,
+    without: BTreeSet<RequestId>,
+    happened: Vec<(RequestId, Fault)>,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// All kinds by name.
+    pub const NAMES: [&str; 8] = [
+        "refused",
+        "hang",
+        "lost answer",
+        "cut",
+        "late",
+        "watch lag",
+        "watch dropped",
+        "compaction",
+    ];
+
+    /// The kind of fault.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[match self {
+            Self::Refused(_) => 0,
+            Self::Hang => 1,
+            Self::LostAnswer => 2,
+            Self::Cut => 3,
+            Self::Late(_) => 4,
+            Self::WatchLag(_) => 5,
+            Self::WatchDropped(_) => 6,
+            Self::Compaction => 7,
+        }]
+    }
+
+    fn of(random: u64, is_watch: bool) -> Self {
+        let millis = |most: u64| Duration::from_millis((random >> 16) % most);
+        if is_watch {
+            return match random % 8 {
+                0 => Self::Refused(429),
+                1 => Self::Hang,
+                2 | 3 => Self::Compaction,
+                4 | 5 => Self::WatchLag(millis(5_000)),
+                _ => Self::WatchDropped(millis(20_000)),
+            };
+        }
+        match random % 8 {
+            0 => Self::Refused(429),
+            1 => Self::Refused([500, 503, 504][usize::from(random.to_be_bytes()[0] % 3)]),
+            2 => Self::Hang,
+            3 | 4 => Self::LostAnswer,
+            5 => Self::Cut,
+            _ => Self::Late(millis(8_000)),
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Faults of so many of a thousand requests. The default has none.
+    #[must_use]
+    pub fn new(seed: u64, rate: u64) -> Self {
+        Self {
+            seed,
+            rate,
+            ..Self::default()
+        }
+    }
+
+    /// The same plan without the faults of these requests.
+    #[must_use]
+    pub fn without(self, requests: impl IntoIterator<Item = RequestId>) -> Self {
+        let mut without = self.without;
+        without.extend(requests);
+        Self { without, ..self }
+    }
+
+    /// No more faults from now on.
+    pub fn end(&mut self) {
+        self.rate = 0;
+    }
+
+    /// The faults until now.
+    #[must_use]
+    pub fn happened(&self) -> &[(RequestId, Fault)] {
+        &self.happened
+    }
+
+    /// How often each kind of fault has happened.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts: BTreeMap<_, _> = Fault::NAMES.map(|name| (name, 0)).into();
+        for (_, fault) in &self.happened {
+            *counts.entry(fault.name()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The fault of a request.
+    pub(crate) fn fault(&mut self, request: RequestId, is_watch: bool) -> Option<Fault> {
+        let (link, number) = &request;
+        let random = link
+            .bytes()
+            .fold(mix(self.seed), |hash, byte| mix(hash ^ u64::from(byte)));
+        let random = mix(random ^ number);
+        if random % 1_000 >= self.rate || self.without.contains(&request) {
+            return None;
+        }
+        let fault = Fault::of(mix(random), is_watch);
+        self.happened.push((request, fault));
+        Some(fault)
+    }
+}
+
+/// `SplitMix64`.
+const fn mix(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(mut plan: Plan) -> Vec<(RequestId, Fault)> {
+        for number in 0..4_000 {
+            for link in ["a hub", "b hub"] {
+                plan.fault((link.to_owned(), number), number % 2 == 0);
+            }
+        }
+        plan.happened
+    }
+
+    #[test]
+    fn a_seed_has_its_faults_of_every_kind_and_about_as_many_as_asked_for() {
+        let all = faults(Plan::new(7, 50));
+        assert_eq!(all, faults(Plan::new(7, 50)));
+        assert_ne!(all, faults(Plan::new(8, 50)));
+        assert!((300..500).contains(&all.len()), "{}", all.len());
+        let mut plan = Plan::new(7, 50);
+        plan.happened = all;
+        assert!(
+            plan.counts().values().all(|count| *count > 0),
+            "{:?}",
+            plan.counts()
+        );
+    }
+
+    #[test]
+    fn without_some_faults_the_others_stay() {
+        let all = faults(Plan::new(7, 50));
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            all.into_iter().enumerate().partition(|(n, _)| n % 3 == 0);
+        let gone = gone.into_iter().map(|(_, (request, _))| request);
+        let kept: Vec<_> = kept.into_iter().map(|(_, happened)| happened).collect();
+        assert_eq!(faults(Plan::new(7, 50).without(gone)), kept);
+    }
+}

@@ -1,0 +1,164 @@
+//! What runs in a cluster besides its API server: the controllers of workloads, the scheduler, the kubelets, and the
+//! metrics of pods. All act on the objects of the server only, as the real ones do.
+//!
+//! ```text
+//! Deployment ──► deployments ──► Pod, pending ──► scheduler ──► on a node ──► kubelet ──► ready ──► metrics.k8s.io
+//!                    └─ status ◄────────────────────────────────────────────────┘             demand / ready pods
+//! ```
+//!
+//! The HPA controller is not here: it needs the algorithm, which this crate does not know.
+
+mod deployments;
+mod kubelet;
+mod metrics;
+mod scheduler;
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::metrics::Silent;
+use crate::{Now, SimKube};
+
+/// What all pods of an app use together, in thousandths of a cpu, at a time.
+pub type Demand = Arc<dyn Fn(&str, Timestamp) -> u64 + Send + Sync>;
+
+/// The label by which the pods of an app are known.
+pub const APP: &str = "app";
+
+/// The rest of a cluster.
+pub struct World {
+    server: SimKube,
+    now: Now,
+    /// How long a pod takes from its node to readiness.
+    start_up: Duration,
+    demand: Demand,
+    silent: Silent,
+    created: u64,
+}
+
+impl World {
+    /// A cluster with so many nodes of `cpu` thousandths each, whose pods need `start_up` to become ready, and use what
+    /// `demand` says.
+    #[must_use]
+    pub fn new(
+        server: &SimKube,
+        now: Now,
+        nodes: (usize, u64),
+        start_up: Duration,
+        demand: Demand,
+    ) -> Self {
+        for node in 0..nodes.0 {
+            let name = format!("node-{node}");
+            let capacity = json!({"cpu": format!("{}m", nodes.1), "memory": "64Gi", "pods": "110"});
+            let ready = json!({"type": "Ready", "status": "True"});
+            let status =
+                json!({"allocatable": capacity, "capacity": capacity, "conditions": [ready]});
+            let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+            server.ask("kubelet", "POST", "/api/v1/nodes", &object);
+            server.ask(
+                "kubelet",
+                "PATCH",
+                &format!("/api/v1/nodes/{name}/status"),
+                &json!({"status": status}),
+            );
+        }
+        let silent = Silent::default();
+        metrics::serve(
+            server,
+            Arc::clone(&now),
+            Arc::clone(&demand),
+            Arc::clone(&silent),
+        );
+        Self {
+            server: server.clone(),
+            now,
+            start_up,
+            demand,
+            silent,
+            created: 0,
+        }
+    }
+
+    /// What every controller does about the objects as they are.
+    pub fn step(&mut self) {
+        self.server.collect_garbage();
+        self.reconcile_deployments();
+        self.schedule();
+        self.run_pods();
+    }
+
+    /// From now on `metrics.k8s.io` answers nothing that is asked about a namespace.
+    pub fn silence_metrics(&self, namespace: &str) {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.insert(namespace.to_owned());
+    }
+
+    /// What the pods of a namespace use, as the items that `metrics.k8s.io` lists.
+    #[must_use]
+    pub fn usage(&self, namespace: &str) -> Vec<Value> {
+        metrics::usage(&self.server, namespace, &self.now, &self.demand)
+    }
+
+    /// Merges a patch into an object, or its subresource.
+    fn patch(&self, controller: &str, path: &str, change: &Value) {
+        self.server.ask(controller, "PATCH", path, change);
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// The pods of an app, in the order of their names.
+#[must_use]
+pub fn pods(server: &SimKube, namespace: &str, app: &str) -> Vec<Arc<Value>> {
+    let of_app = |pod: &Arc<Value>| {
+        let metadata = &pod["metadata"];
+        metadata["namespace"] == namespace && metadata["labels"][APP] == app
+    };
+    server.objects("pods").into_iter().filter(of_app).collect()
+}
+
+/// Whether a pod is ready.
+#[must_use]
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// The cpu that the containers of a pod request, in thousandths.
+fn requests(pod: &Value) -> u64 {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers
+        .filter_map(|container| milli(container["resources"]["requests"]["cpu"].as_str()?))
+        .sum()
+}
+
+/// `250m` or `2`, in thousandths.
+#[must_use]
+pub fn milli(quantity: &str) -> Option<u64> {
+    match quantity.strip_suffix('m') {
+        Some(milli) => milli.parse().ok(),
+        None => quantity.parse::<u64>().ok().map(|whole| whole * 1_000),
+    }
+}
+
+fn path_of(pod: &Value) -> String {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+    format!(
+        "/api/v1/namespaces/{}/pods/{}",
+        text("namespace"),
+        text("name")
+    )
+}
