@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
+//! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
 //! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
@@ -11,6 +12,8 @@
 mod cluster;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fleet;
 #[cfg(test)]
 mod hpa;
 #[cfg(test)]
