@@ -17,17 +17,29 @@ fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
         // 12 over 1:2:3.
         (
             with_preferences("StaticWeighted", "staticWeight", &weights),
-            &[("member1", (2, 4)), ("member2", (4, 8)), ("member3", (6, 13))],
+            &[
+                ("member1", (2, 4)),
+                ("member2", (4, 8)),
+                ("member3", (6, 13)),
+            ],
         ),
         // 12 over 10:6:20, by capacity: 3.33, 2, 6.67.
         (
             plain("DynamicWeighted"),
-            &[("member1", (3, 7)), ("member2", (2, 4)), ("member3", (7, 14))],
+            &[
+                ("member1", (3, 7)),
+                ("member2", (2, 4)),
+                ("member3", (7, 14)),
+            ],
         ),
         // The highest priority first; the last one keeps its minimum of one.
         (
             with_preferences("Prioritized", "priority", &priorities),
-            &[("member1", (5, 10)), ("member2", (6, 6)), ("member3", (1, 9))],
+            &[
+                ("member1", (5, 10)),
+                ("member2", (6, 6)),
+                ("member3", (1, 9)),
+            ],
         ),
         // The largest first; the other keeps its minimum of one.
         (

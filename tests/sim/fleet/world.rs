@@ -5,7 +5,7 @@
 //! one member.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
@@ -104,10 +104,15 @@ impl Cluster {
         for object in in_member() {
             create(&server, &object);
         }
-        let (load, sites, member) = (self.load.clone(), self.members.sites.clone(), name.to_owned());
+        let (load, sites, member) = (
+            self.load.clone(),
+            self.members.sites.clone(),
+            name.to_owned(),
+        );
         sites.lock().unwrap().push(server.clone());
         let here = server.clone();
-        let demand = Arc::new(move |app: &str, now| demand(&load, &sites, (&member, &here), app, now));
+        let demand =
+            Arc::new(move |app: &str, now| demand(&load, &sites, (&member, &here), app, now));
         let size = (1, 2 * PER_POD * pods);
         let world = World::new(&server, self.clock(), size, START_UP, demand);
         let hpas = HpaController::new(&server, crate::cluster::settings());
@@ -137,7 +142,11 @@ impl Cluster {
 
     /// Changes the metadata of the Secret of a member.
     pub(crate) fn mark(&self, member: &str, metadata: &Value) {
-        self.must("PATCH", &secret_path(member), &json!({"metadata": metadata}));
+        self.must(
+            "PATCH",
+            &secret_path(member),
+            &json!({"metadata": metadata}),
+        );
     }
 
     /// Changes how all hosts reach a member.
@@ -192,6 +201,11 @@ impl Cluster {
         self.must("PATCH", &fleet_path(SHOP), &json!({"spec": spec}));
     }
 
+    pub(crate) fn annotate_fleet(&self, annotations: &Value) {
+        let change = json!({"metadata": {"annotations": annotations}});
+        self.must("PATCH", &fleet_path(SHOP), &change);
+    }
+
     pub(crate) fn delete_fleet(&self) {
         self.must("DELETE", &fleet_path(SHOP), &Value::Null);
     }
@@ -208,7 +222,8 @@ impl Cluster {
         for name in self.members.names() {
             let load = loads.iter().find(|(member, _)| *member == name);
             let milli = load.map_or(0, |(_, milli)| *milli);
-            self.load.set(&local(&name, SHOP), self.now(), milli * PER_POD / 1_000);
+            self.load
+                .set(&local(&name, SHOP), self.now(), milli * PER_POD / 1_000);
         }
     }
 
@@ -254,7 +269,9 @@ impl Cluster {
     /// Whether the reason of a member contains this.
     pub(crate) fn has_reason(&self, member: &str, wanted: &str) -> bool {
         let row = self.row(member);
-        row["reason"].as_str().is_some_and(|reason| reason.contains(wanted))
+        row["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains(wanted))
     }
 
     /// A condition of the fleet, as `status/reason`.
@@ -268,15 +285,53 @@ impl Cluster {
         })
     }
 
+    /// Whether an event with this reason was recorded.
+    pub(crate) fn has_event(&self, reason: &str) -> bool {
+        let events = self.server.objects("events.events.k8s.io");
+        events.iter().any(|event| event["reason"] == reason)
+    }
+
+    /// Lets a member serve the usage of pods, or not.
+    pub(crate) fn serve_metrics(&self, member: &str, serves: bool) {
+        let api = "v1beta1.metrics.k8s.io";
+        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{api}");
+        if serves {
+            let service = json!({"name": "metrics-server", "namespace": "kube-system"});
+            let spec = json!({
+                "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": service,
+            });
+            let api = json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": api}, "spec": spec,
+            });
+            create(self.site(member), &api);
+        } else {
+            ask(self.site(member), "DELETE", &path, &Value::Null);
+        }
+    }
+
     /// What replicas of the product have written in the members so far, such as `member1: patch deployments/scale`.
     pub(crate) fn member_writes(&self) -> Vec<String> {
         let mut writes = Vec::new();
         for (name, member) in self.members.iter() {
             let entries = member.server.audit().into_iter();
             let ours = entries.filter(|entry| entry.user == ACCOUNT && entry.written.is_some());
-            writes.extend(ours.map(|entry| format!("{name}: {} {}", entry.access.verb, entry.object())));
+            writes.extend(
+                ours.map(|entry| format!("{name}: {} {}", entry.access.verb, entry.object())),
+            );
         }
         writes
+    }
+
+    /// What replicas of the product have written in the hub so far, without the lease.
+    pub(crate) fn hub_writes(&self) -> BTreeSet<String> {
+        let entries = self.server.audit().into_iter();
+        let ours =
+            entries.filter(|entry| entry.client.starts_with("pod-") && entry.written.is_some());
+        ours.map(|entry| entry.access.resource)
+            .filter(|resource| resource != "leases")
+            .collect()
     }
 
     /// Waits until exactly these members have an HPA, with exactly these bounds.
@@ -316,7 +371,12 @@ impl Cluster {
             }
             self.run_for(1);
         }
-        assert!(holds(self), "{}: not within {seconds} s: {what}\n{}", self.now(), self.show());
+        assert!(
+            holds(self),
+            "{}: not within {seconds} s: {what}\n{}",
+            self.now(),
+            self.show()
+        );
     }
 
     /// Counts, bounds and reasons of all members, for messages.
@@ -361,7 +421,10 @@ pub(crate) fn child(server: &SimKube, target: &str) -> Option<Arc<Value>> {
 
 pub(crate) fn bounds_of(hpa: &Value) -> Bounds {
     let bound = |field: &str| hpa["spec"][field].as_u64();
-    (bound("minReplicas").unwrap_or(1), bound("maxReplicas").unwrap_or_default())
+    (
+        bound("minReplicas").unwrap_or(1),
+        bound("maxReplicas").unwrap_or_default(),
+    )
 }
 
 /// The ready pods of a workload.
@@ -378,13 +441,24 @@ pub(crate) fn counts(server: &SimKube, app: &str) -> Option<(u64, u64)> {
 }
 
 /// What the pods of a member use: its part of the load that all share, and its own.
-fn demand(load: &Load, sites: &Sites, (name, server): (&str, &SimKube), app: &str, now: Timestamp) -> u64 {
+fn demand(
+    load: &Load,
+    sites: &Sites,
+    (name, server): (&str, &SimKube),
+    app: &str,
+    now: Timestamp,
+) -> u64 {
     let shared = load.at(app, now);
     let own = load.at(&local(name, app), now);
     if shared == 0 {
         return own;
     }
-    let all: u64 = sites.lock().unwrap().iter().map(|site| ready(site, app)).sum();
+    let all: u64 = sites
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|site| ready(site, app))
+        .sum();
     own + shared * ready(server, app) / all.max(1)
 }
 
@@ -469,7 +543,8 @@ pub(crate) fn window(replicas: u64) -> Value {
 
 /// What `foretide members add --place` creates in a member.
 fn in_member() -> Vec<Value> {
-    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let namespace =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let rule = |right: &foretide::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
     let rules: Vec<_> = permissions(true).iter().map(rule).collect();
     let rbac = "rbac.authorization.k8s.io";
@@ -491,7 +566,8 @@ fn in_member() -> Vec<Value> {
 
 /// The Secret of a member, with a kubeconfig as `docs/members.md` describes it.
 fn secret(member: &str, token: &str, metadata: &Value) -> Value {
-    let cluster = json!({"server": format!("https://{member}"), "certificate-authority-data": &*AUTHORITY});
+    let cluster =
+        json!({"server": format!("https://{member}"), "certificate-authority-data": &*AUTHORITY});
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": member,
         "contexts": [{"name": member, "context": {"cluster": member, "user": "foretide-hub"}}],
