@@ -4,7 +4,8 @@
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
-//! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
+//! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
+//! single    the scene of one cluster; story tells what happens in it
 //! ```
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ mod laws;
 mod seeds;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod single;
 #[cfg(test)]
 mod story;
 #[cfg(test)]
