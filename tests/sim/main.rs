@@ -5,7 +5,8 @@
 //! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
-//! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
+//! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
+//! single    the scene of one cluster; story tells what happens in it
 //! ```
 
 #[cfg(test)]
@@ -31,6 +32,8 @@ mod laws;
 mod seeds;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod single;
 #[cfg(test)]
 mod story;
 #[cfg(test)]
