@@ -142,7 +142,12 @@ impl Load {
 impl Cluster {
     /// A cluster with the rights of `deploy/`, and without replicas of the product.
     pub(crate) fn new(seed: u64, plan: Plan) -> Self {
-        let data_center = DataCenter::new(START, plan);
+        Self::starting_at(START, seed, plan)
+    }
+
+    /// The same at another time.
+    pub(crate) fn starting_at(start: Timestamp, seed: u64, plan: Plan) -> Self {
+        let data_center = DataCenter::new(start, plan);
         let server = SimKube::new(1, data_center.clock());
         data_center.network().add(HUB, server.clone());
         server.add_token("token", ACCOUNT);

@@ -204,7 +204,7 @@ pub(crate) const fn fits(count: u64, milli: u64) -> bool {
 }
 
 /// The floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at the
-/// minutes `a/b` and closes at `c/b` of an hour.
+/// minutes `a/b` and closes at `c/b` of an hour, or is always open; others are not judged here.
 fn floor(spec: &Value, now: Timestamp) -> u64 {
     let is_open = |now: Timestamp, cron: &Value| {
         let phase = |field: &str| {
@@ -215,7 +215,9 @@ fn floor(spec: &Value, now: Timestamp) -> u64 {
                 step.parse::<i64>().ok()?,
             ))
         };
-        let ((start, step), (end, _)) = phase("start").zip(phase("end")).unwrap_or_default();
+        let Some(((start, step), (end, _))) = phase("start").zip(phase("end")) else {
+            return cron["start"] == "* * * * *";
+        };
         let minute = now.as_second() / 60 % step.max(1);
         if start < end {
             (start..end).contains(&minute)

@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod cron;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod fleet;
@@ -28,6 +30,8 @@ mod hpa_controller;
 mod isolation;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod ownership;
 #[cfg(test)]
 mod seeds;
 #[cfg(test)]
