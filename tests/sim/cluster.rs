@@ -70,6 +70,8 @@ pub(crate) struct Cluster {
 }
 
 struct Replica {
+    clock: Clock,
+    interruption: Interruption,
     stop: Option<oneshot::Sender<()>>,
     ahead: i64,
     restarts: u64,
@@ -78,6 +80,9 @@ struct Replica {
     /// How its last process ended.
     ended: Option<Result<(), String>>,
 }
+
+/// After how many more readings of its clocks a process is stopped in the middle of one, and for how long.
+type Interruption = Arc<Mutex<Option<(u32, Duration)>>>;
 
 /// The demand of each app as it was set: since when, and how much.
 #[derive(Clone, Default)]
@@ -217,6 +222,54 @@ impl Cluster {
         }
     }
 
+    /// An autoscaler whose target does not exist.
+    pub(crate) fn autoscaler_without_target(&self, namespace: &str, name: &str, api: &str) {
+        let target = json!({"apiVersion": api, "kind": "Deployment", "name": "nothing"});
+        let ehpa = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": MAX, "mode": "Direct", "metrics": []},
+        });
+        let (code, answer) = self.server.create(&ehpa);
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    pub(crate) fn namespace(&self, name: &str) {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        assert_eq!(self.server.create(&namespace).0, 201);
+    }
+
+    /// An HPA that was made by hand with at most 3 replicas: to be adopted by the autoscaler of this name, or marked as
+    /// adopted by this UID.
+    pub(crate) fn adopted_hpa(&self, namespace: &str, name: &str, by: Option<&str>) {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let metric = json!({"type": "Utilization", "averageUtilization": 50});
+        let mut spec = json!({
+            "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": metric}}],
+        });
+        let mut annotations = json!({});
+        if let Some(uid) = by {
+            annotations["autoscaling.foretide.io/adopted-by"] = json!(uid);
+            annotations["autoscaling.foretide.io/original-spec"] = json!(spec.to_string());
+            spec["maxReplicas"] = json!(9);
+        } else {
+            let path = format!(
+                "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
+            );
+            let adopt =
+                json!({"metadata": {"annotations": {"autoscaling.foretide.io/adopt": "true"}}});
+            assert_eq!(self.server.ask("kubectl", "PATCH", &path, &adopt).0, 200);
+        }
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        });
+        let (code, answer) = self.server.create(&hpa);
+        assert_eq!(code, 201, "{answer}");
+    }
+
     /// From now on an app needs so many pods.
     pub(crate) fn needs(&self, app: &str, pods: u64) {
         self.load.set(app, self.now(), pods * PER_POD);
@@ -238,15 +291,21 @@ impl Cluster {
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
         let config = config(self.elects);
-        self.data_center.start(host, |now| {
-            let clock = Clock::simulated(now + SignedDuration::from_secs(ahead));
-            let machine = Machine::simulated(host, clock, wire, seed);
+        let interruption = Interruption::default();
+        let armed = Arc::clone(&interruption);
+        let clock = self.data_center.start(host, |now| {
+            let start = now + SignedDuration::from_secs(ahead);
+            let clock = Clock::interrupted(start, move || interrupt(&armed));
+            let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
             let run = app::run(config, machine, stopped);
-            run.map(|ended| ended.map_err(|error| error.to_string()))
+            let run = run.map(|ended| ended.map_err(|error| error.to_string()));
+            (run, clock)
         });
         let ended = before.and_then(|before| before.ended);
         let replica = Replica {
+            clock,
+            interruption,
             stop: Some(stop),
             ahead,
             restarts,
@@ -271,6 +330,7 @@ impl Cluster {
     /// Lets everything go on that is paused, cut off or slow, and fails nothing any more.
     pub(crate) fn heal(&mut self) {
         self.network().plan().end();
+        self.network().end_all();
         for host in self.replicas.keys().cloned().collect::<Vec<_>>() {
             self.reach(&host, Way::Open(Duration::ZERO));
             self.resume(&host);
@@ -284,6 +344,20 @@ impl Cluster {
     /// Pauses a host in the middle of what it has to do now.
     pub(crate) fn stop_after(&mut self, host: &str, turns: u32) {
         self.data_center.stop_after(host, turns);
+    }
+
+    /// Stops a host for some time in the middle of a reading of its clocks, after so many more of them.
+    pub(crate) fn stop_in_reading(&mut self, host: &str, readings: u32, span: Duration) {
+        *self.replicas[host].interruption.lock().unwrap() = Some((readings, span));
+    }
+
+    /// Steps the wall clock of a host by so many seconds.
+    pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
+        let replica = self.replicas.get_mut(host).unwrap();
+        replica.ahead += seconds;
+        let clock = &replica.clock;
+        let step = || clock.set(clock.now() + SignedDuration::from_secs(seconds), 1.0);
+        self.data_center.within(host, step);
     }
 
     pub(crate) fn resume(&mut self, host: &str) {
@@ -336,8 +410,12 @@ impl Cluster {
 
     /// Changes the `spec` of an autoscaler as a user does.
     pub(crate) fn edit(&self, name: &str, spec: &Value) {
+        self.edit_in(SHOP, name, spec);
+    }
+
+    pub(crate) fn edit_in(&self, namespace: &str, name: &str, spec: &Value) {
         let path = format!(
-            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/effectivehorizontalpodautoscalers/{name}"
+            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
         );
         let (code, answer) = self
             .server
@@ -347,11 +425,23 @@ impl Cluster {
 
     /// The status of an autoscaler, as text.
     pub(crate) fn status(&self, name: &str) -> String {
+        self.ehpa(name)["status"].to_string()
+    }
+
+    /// The generation of an autoscaler that its status is of.
+    pub(crate) fn observed_generation(&self, name: &str) -> u64 {
+        let generation = &self.ehpa(name)["status"]["observedGeneration"];
+        generation.as_u64().unwrap_or_default()
+    }
+
+    fn ehpa(&self, name: &str) -> Arc<Value> {
         let ehpas = self
             .server
             .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
-        let found = ehpas.iter().find(|one| one["metadata"]["name"] == name);
-        found.unwrap()["status"].to_string()
+        let found = ehpas
+            .into_iter()
+            .find(|one| one["metadata"]["name"] == name);
+        found.unwrap()
     }
 
     /// Lets a second pass, or what is left of it; says which law is broken after it.
@@ -433,6 +523,19 @@ impl Cluster {
             "{}: not within {seconds} s: {what}",
             self.now()
         );
+    }
+}
+
+/// Counts a reading of the clocks, and stops its process if that is due.
+fn interrupt(armed: &Mutex<Option<(u32, Duration)>>) {
+    let mut left = armed.lock().unwrap();
+    match &mut *left {
+        Some((0, span)) => {
+            simkube::host::stop_here(*span);
+            *left = None;
+        }
+        Some((readings, _)) => *readings -= 1,
+        None => {}
     }
 }
 

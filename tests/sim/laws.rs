@@ -5,11 +5,12 @@
 //! | bounds | no count is set below `minReplicas` or above `maxReplicas` |
 //! | floor | a count that has reached the floor of an open window stays there until it ends |
 //! | no dip | a count never falls below what the load of the last minutes needs |
+//! | gate | nothing is sent by a process whose lease has run out, or that has given it back |
 //! | one writer | what the holder of the lease has written, nobody else writes until the lease is his |
 //! | release | a process that ends in order leaves no lease behind because an own renewal came late |
 //! | rights | nothing is asked for that the roles of `deploy/` forbid |
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -19,6 +20,8 @@ use crate::cluster::{Load, PER_POD};
 
 /// How late a write can arrive. One of a status has no version as its condition, so it may follow those of a new leader.
 const LATEST: SignedDuration = SignedDuration::from_secs(10);
+/// How long a lease lasts after the request that has renewed it was sent.
+const LEASE: SignedDuration = SignedDuration::from_secs(15);
 /// How long the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 
@@ -36,6 +39,8 @@ pub(crate) struct Laws {
     term_since: Timestamp,
     /// The code of the last request for the lease, by host.
     lease_codes: BTreeMap<String, u16>,
+    /// Until when the lease of a host lasts, by host.
+    leases: BTreeMap<String, Timestamp>,
 }
 
 /// A host, and the number of leases that were taken until then.
@@ -58,6 +63,7 @@ impl Laws {
             term: Writer::default(),
             term_since: Timestamp::MIN,
             lease_codes: BTreeMap::new(),
+            leases: BTreeMap::new(),
         }
     }
 
@@ -96,9 +102,10 @@ impl Laws {
             return Ok(());
         }
         if entry.access.resource == "leases" {
-            self.take(entry.written.as_ref(), entry.time);
+            self.take(entry);
             return Ok(());
         }
+        self.check_gate(entry)?;
         // Each event is an object of its own.
         if entry.access.resource == "events" {
             return Ok(());
@@ -130,12 +137,35 @@ impl Laws {
         Ok(())
     }
 
+    fn check_gate(&self, entry: &Entry) -> Result<(), String> {
+        let until = self.leases.get(&entry.client);
+        let until = until.copied().unwrap_or(Timestamp::MIN);
+        let is_review = entry.access.resource.ends_with("reviews");
+        if self.leases.is_empty() || is_review || entry.sent <= until {
+            return Ok(());
+        }
+        Err(format!(
+            "gate: {} has sent {} of {} at {}, and its lease ended at {until}",
+            entry.client,
+            entry.access.verb,
+            entry.object(),
+            entry.sent
+        ))
+    }
+
     /// Notes who has the lease.
-    fn take(&mut self, lease: Option<&Arc<Value>>, now: Timestamp) {
+    fn take(&mut self, entry: &Entry) {
+        let (lease, now) = (entry.written.as_ref(), entry.time);
         let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let host = holder
             .and_then(|identity| identity.split('_').next())
             .unwrap_or_default();
+        let until = if host == entry.client {
+            entry.sent + LEASE
+        } else {
+            entry.sent
+        };
+        self.leases.insert(entry.client.clone(), until);
         if host != self.term.host {
             self.term_since = now;
             self.term = Writer {
