@@ -25,7 +25,7 @@ use simkube::{
     SimKube,
     faults::Plan,
     host::DataCenter,
-    network::{Network, Way},
+    network::{Effect, Network, Trouble, Way},
     world::World,
 };
 use tokio::sync::oneshot;
@@ -50,6 +50,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
+
+/// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
+/// page.
+const HELD: [(&[&str], Effect); 2] = [
+    (&["watch=true"], Effect::Silent),
+    (&["continue="], Effect::Refused(500)),
+];
 
 /// A simulated cluster.
 pub(crate) struct Cluster {
@@ -189,21 +196,7 @@ impl Cluster {
         (replicas, mode): (u32, &str),
         rest: &Value,
     ) {
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{
-                        "name": "app", "image": "app:1",
-                        "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
-                    }]},
-                },
-            },
-        });
+        let deployment = deployment(namespace, name, replicas);
         let target = json!({"type": "Utilization", "averageUtilization": 50});
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -360,6 +353,41 @@ impl Cluster {
         self.data_center.within(host, step);
     }
 
+    /// From now on watches of a host, or of all, are silent and lists are not complete.
+    pub(crate) fn hold(&mut self, host: &str) {
+        for client in self.hosts_named(host) {
+            for (parts, effect) in HELD {
+                self.network().begin(Trouble {
+                    client: client.clone(),
+                    method: "GET",
+                    parts,
+                    effect,
+                });
+            }
+            self.server.limit_pages(2);
+            self.network().reset(&client, HUB);
+            let now = self.now();
+            self.laws.stale_since(&client, Some(now));
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn release(&mut self, host: &str) {
+        HELD.iter().for_each(|(parts, _)| self.network().end(parts));
+        for client in self.hosts_named(host) {
+            self.network().reset(&client, HUB);
+            self.laws.stale_since(&client, None);
+        }
+    }
+
+    fn hosts_named(&self, host: &str) -> Vec<String> {
+        let all = self
+            .replicas
+            .keys()
+            .filter(|name| host.is_empty() || *name == host);
+        all.cloned().collect()
+    }
+
     pub(crate) fn resume(&mut self, host: &str) {
         self.data_center.resume(host);
     }
@@ -406,6 +434,30 @@ impl Cluster {
             is_scale && entry.client.starts_with("pod-") && entry.written.is_some()
         });
         scales.count()
+    }
+
+    /// As `kubectl scale`.
+    pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}/scale");
+        let scale = json!({"spec": {"replicas": count}});
+        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &scale).0, 200);
+    }
+
+    /// Deletes a Deployment, and creates it with two replicas.
+    pub(crate) fn recreate(&self, name: &str) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
+        let (code, _) = self.server.ask("kubectl", "DELETE", &path, &Value::Null);
+        assert_eq!(code, 200);
+        let (code, answer) = self.server.create(&deployment(SHOP, name, 2));
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    /// A Deployment without replicas whose annotation is as large as the API server admits.
+    pub(crate) fn large_deployment(&self, namespace: &str, number: usize) {
+        let mut large = deployment(namespace, &format!("large-{number}"), 0);
+        large["metadata"]["annotations"] = json!({"note": "x".repeat(250 << 10)});
+        let (code, answer) = self.server.create(&large);
+        assert_eq!(code, 201, "{answer}");
     }
 
     /// Changes the `spec` of an autoscaler as a user does.
@@ -537,6 +589,24 @@ fn interrupt(armed: &Mutex<Option<(u32, Duration)>>) {
         Some((readings, _)) => *readings -= 1,
         None => {}
     }
+}
+
+fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": "app", "image": "app:1",
+                    "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
+                }]},
+            },
+        },
+    })
 }
 
 fn settings() -> Settings {

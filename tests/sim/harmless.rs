@@ -21,14 +21,16 @@ use crate::{
 const HOST: &str = "pod-0";
 /// When trouble begins, in seconds.
 const BEGINS: u64 = 45;
-/// By how many seconds an effect may be earlier or later.
-const LAG: usize = 5;
+/// By how many seconds an effect may be earlier or later: a sync may come a period earlier or later.
+const LAG: usize = 17;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
 const DUE: u64 = 25;
+/// When a user edits `web`, and until when its status is of that edit.
+const EDITED: (u64, u64) = (BEGINS + 3, BEGINS + 10);
 const FLOOR: u64 = 4;
 /// So many requests that hang are sent at most, in all of the trouble.
-const ATTEMPTS: usize = 40;
+const ATTEMPTS: usize = 60;
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
 
 /// Who is in trouble, and which.
@@ -130,7 +132,7 @@ impl Kind {
             Self::Garbled | Self::Step(_) => return None,
         };
         Some(Trouble {
-            client: "",
+            client: String::new(),
             method,
             parts,
             effect,
@@ -172,16 +174,13 @@ impl Scene for Harmless {
         let kind = Kind::of(seed, &mut dice);
         let mut needs: Vec<_> = (0..5)
             .map(|_change| {
-                let app = ["web", "api", "own"][dice.index(3)];
+                let app = ["web", "own"][dice.index(2)];
                 (20 + dice.below(90), app, 1 + dice.below(10))
             })
             .collect();
         // A decrease that waits when a clock is stepped.
-        needs.extend([
-            (10, "api", 6),
-            (BEGINS - 3, "api", 2),
-            (BEGINS + 5, "own", 8),
-        ]);
+        needs.extend([(10, "api", 6), (BEGINS - 3, "api", 2), (90, "api", 9)]);
+        needs.push((BEGINS + 5, "own", 8));
         needs.sort_unstable();
         let mut scene = Self {
             cluster: Cluster::new(seed, plan),
@@ -219,6 +218,7 @@ impl Scene for Harmless {
             Kind::Garbled => self
                 .cluster
                 .edit_in(TENANT, "own", &json!({"minReplicas": "one"})),
+            Kind::Orphan => self.cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
             Kind::Step(seconds) => self.cluster.step_clock(HOST, *seconds),
             Kind::Discovery => (0..4).for_each(|number| self.name_unknown_kind(number)),
             Kind::Statuses => {
@@ -243,15 +243,19 @@ impl Scene for Harmless {
         for (_, app, pods) in self.needs.iter().filter(|(at, _, _)| *at == second) {
             self.cluster.needs(app, *pods);
         }
+        if second == EDITED.0 {
+            self.cluster.edit("web", &json!({"maxReplicas": MAX - 1}));
+        }
         self.cluster.second()?;
+        if second == EDITED.1 && self.cluster.observed_generation("web") != 2 {
+            return Err("due: the status of web is not of its edit".to_owned());
+        }
         let mut now = BTreeMap::new();
         for app in ["web", "api", "own"] {
             if app != "own" || self.kind.leaves_own() {
                 now.insert(app, self.cluster.replicas(app));
             }
         }
-        let seen = |app: &str| self.cluster.observed_generation(app);
-        now.insert("web's generation", seen("web"));
         if self.kind == Kind::External {
             now.insert("ext", self.cluster.replicas("ext"));
         }
@@ -365,8 +369,7 @@ impl Harmless {
                 }
             }
             Kind::Garbled => cluster.adopted_hpa(TENANT, "own", None),
-            Kind::Orphan => cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
-            Kind::Discovery | Kind::Step(_) => {}
+            Kind::Orphan | Kind::Discovery | Kind::Step(_) => {}
         }
     }
 

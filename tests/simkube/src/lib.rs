@@ -142,6 +142,11 @@ impl SimKube {
         self.0.moved.notify_waiters();
     }
 
+    /// From now on a list that is asked for in pages has at most so many objects in each.
+    pub fn limit_pages(&self, objects: u64) {
+        self.state().page_max = objects;
+    }
+
     /// Forgets the history: watches and pages from before expire.
     pub fn compact(&self) {
         let mut state = self.state();

@@ -68,7 +68,7 @@ pub struct Network(Arc<Inner>);
 #[derive(Debug, Clone)]
 pub struct Trouble {
     /// Who sends them; everybody if empty.
-    pub client: &'static str,
+    pub client: String,
     /// Their method; any if empty.
     pub method: &'static str,
     /// What their paths with the query contain, all of it.
