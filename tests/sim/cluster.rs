@@ -25,7 +25,7 @@ use simkube::{
     Now, SimKube,
     faults::Plan,
     host::DataCenter,
-    network::{Network, Way},
+    network::{Effect, Network, Trouble, Way},
     world::World,
 };
 use tokio::sync::oneshot;
@@ -55,6 +55,13 @@ const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
 
+/// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
+/// page.
+const HELD: [(&[&str], Effect); 2] = [
+    (&["watch=true"], Effect::Silent),
+    (&["continue="], Effect::Refused(500)),
+];
+
 /// A simulated cluster.
 pub(crate) struct Cluster {
     pub(crate) server: SimKube,
@@ -76,6 +83,8 @@ pub(crate) struct Cluster {
 }
 
 struct Replica {
+    clock: Clock,
+    interruption: Interruption,
     stop: Option<oneshot::Sender<()>>,
     ahead: i64,
     restarts: u64,
@@ -84,6 +93,9 @@ struct Replica {
     /// How its last process ended.
     ended: Option<Result<(), String>>,
 }
+
+/// After how many more readings of its clocks a process is stopped in the middle of one, and for how long.
+type Interruption = Arc<Mutex<Option<(u32, Duration)>>>;
 
 /// The demand of each app as it was set: since when, and how much.
 #[derive(Clone, Default)]
@@ -205,21 +217,7 @@ impl Cluster {
         (replicas, mode): (u32, &str),
         rest: &Value,
     ) {
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{
-                        "name": "app", "image": "app:1",
-                        "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
-                    }]},
-                },
-            },
-        });
+        let deployment = deployment(namespace, name, replicas);
         let target = json!({"type": "Utilization", "averageUtilization": 50});
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -236,6 +234,54 @@ impl Cluster {
             let (code, answer) = self.server.create(&object);
             assert_eq!(code, 201, "{answer}");
         }
+    }
+
+    /// An autoscaler whose target does not exist.
+    pub(crate) fn autoscaler_without_target(&self, namespace: &str, name: &str, api: &str) {
+        let target = json!({"apiVersion": api, "kind": "Deployment", "name": "nothing"});
+        let ehpa = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": MAX, "mode": "Direct", "metrics": []},
+        });
+        let (code, answer) = self.server.create(&ehpa);
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    pub(crate) fn namespace(&self, name: &str) {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        assert_eq!(self.server.create(&namespace).0, 201);
+    }
+
+    /// An HPA that was made by hand with at most 3 replicas: to be adopted by the autoscaler of this name, or marked as
+    /// adopted by this UID.
+    pub(crate) fn adopted_hpa(&self, namespace: &str, name: &str, by: Option<&str>) {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let metric = json!({"type": "Utilization", "averageUtilization": 50});
+        let mut spec = json!({
+            "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": metric}}],
+        });
+        let mut annotations = json!({});
+        if let Some(uid) = by {
+            annotations["autoscaling.foretide.io/adopted-by"] = json!(uid);
+            annotations["autoscaling.foretide.io/original-spec"] = json!(spec.to_string());
+            spec["maxReplicas"] = json!(9);
+        } else {
+            let path = format!(
+                "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
+            );
+            let adopt =
+                json!({"metadata": {"annotations": {"autoscaling.foretide.io/adopt": "true"}}});
+            assert_eq!(self.server.ask("kubectl", "PATCH", &path, &adopt).0, 200);
+        }
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        });
+        let (code, answer) = self.server.create(&hpa);
+        assert_eq!(code, 201, "{answer}");
     }
 
     /// From now on an app needs so many pods.
@@ -259,15 +305,21 @@ impl Cluster {
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
         let config = config(self.elects, !self.members.is_empty());
-        self.data_center.start(host, |now| {
-            let clock = Clock::simulated(now + SignedDuration::from_secs(ahead));
-            let machine = Machine::simulated(host, clock, wire, seed);
+        let interruption = Interruption::default();
+        let armed = Arc::clone(&interruption);
+        let clock = self.data_center.start(host, |now| {
+            let start = now + SignedDuration::from_secs(ahead);
+            let clock = Clock::interrupted(start, move || interrupt(&armed));
+            let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
             let run = app::run(config, machine, stopped);
-            run.map(|ended| ended.map_err(|error| error.to_string()))
+            let run = run.map(|ended| ended.map_err(|error| error.to_string()));
+            (run, clock)
         });
         let ended = before.and_then(|before| before.ended);
         let replica = Replica {
+            clock,
+            interruption,
             stop: Some(stop),
             ahead,
             restarts,
@@ -292,6 +344,7 @@ impl Cluster {
     /// Lets everything go on that is paused, cut off or slow, and fails nothing any more.
     pub(crate) fn heal(&mut self) {
         self.network().plan().end();
+        self.network().end_all();
         for host in self.replicas.keys().cloned().collect::<Vec<_>>() {
             self.reach(&host, Way::Open(Duration::ZERO));
             self.resume(&host);
@@ -305,6 +358,55 @@ impl Cluster {
     /// Pauses a host in the middle of what it has to do now.
     pub(crate) fn stop_after(&mut self, host: &str, turns: u32) {
         self.data_center.stop_after(host, turns);
+    }
+
+    /// Stops a host for some time in the middle of a reading of its clocks, after so many more of them.
+    pub(crate) fn stop_in_reading(&mut self, host: &str, readings: u32, span: Duration) {
+        *self.replicas[host].interruption.lock().unwrap() = Some((readings, span));
+    }
+
+    /// Steps the wall clock of a host by so many seconds.
+    pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
+        let replica = self.replicas.get_mut(host).unwrap();
+        replica.ahead += seconds;
+        let clock = &replica.clock;
+        let step = || clock.set(clock.now() + SignedDuration::from_secs(seconds), 1.0);
+        self.data_center.within(host, step);
+    }
+
+    /// From now on watches of a host, or of all, are silent and lists are not complete.
+    pub(crate) fn hold(&mut self, host: &str) {
+        for client in self.hosts_named(host) {
+            for (parts, effect) in HELD {
+                self.network().begin(Trouble {
+                    client: client.clone(),
+                    method: "GET",
+                    parts,
+                    effect,
+                });
+            }
+            self.server.limit_pages(2);
+            self.network().reset(&client, HUB);
+            let now = self.now();
+            self.laws.stale_since(&client, Some(now));
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn release(&mut self, host: &str) {
+        HELD.iter().for_each(|(parts, _)| self.network().end(parts));
+        for client in self.hosts_named(host) {
+            self.network().reset(&client, HUB);
+            self.laws.stale_since(&client, None);
+        }
+    }
+
+    fn hosts_named(&self, host: &str) -> Vec<String> {
+        let all = self
+            .replicas
+            .keys()
+            .filter(|name| host.is_empty() || *name == host);
+        all.cloned().collect()
     }
 
     pub(crate) fn resume(&mut self, host: &str) {
@@ -355,10 +457,38 @@ impl Cluster {
         scales.count()
     }
 
+    /// As `kubectl scale`.
+    pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}/scale");
+        let scale = json!({"spec": {"replicas": count}});
+        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &scale).0, 200);
+    }
+
+    /// Deletes a Deployment, and creates it with two replicas.
+    pub(crate) fn recreate(&self, name: &str) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
+        let (code, _) = self.server.ask("kubectl", "DELETE", &path, &Value::Null);
+        assert_eq!(code, 200);
+        let (code, answer) = self.server.create(&deployment(SHOP, name, 2));
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    /// A Deployment without replicas whose annotation is as large as the API server admits.
+    pub(crate) fn large_deployment(&self, namespace: &str, number: usize) {
+        let mut large = deployment(namespace, &format!("large-{number}"), 0);
+        large["metadata"]["annotations"] = json!({"note": "x".repeat(250 << 10)});
+        let (code, answer) = self.server.create(&large);
+        assert_eq!(code, 201, "{answer}");
+    }
+
     /// Changes the `spec` of an autoscaler as a user does.
     pub(crate) fn edit(&self, name: &str, spec: &Value) {
+        self.edit_in(SHOP, name, spec);
+    }
+
+    pub(crate) fn edit_in(&self, namespace: &str, name: &str, spec: &Value) {
         let path = format!(
-            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/effectivehorizontalpodautoscalers/{name}"
+            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
         );
         let (code, answer) = self
             .server
@@ -368,11 +498,23 @@ impl Cluster {
 
     /// The status of an autoscaler, as text.
     pub(crate) fn status(&self, name: &str) -> String {
+        self.ehpa(name)["status"].to_string()
+    }
+
+    /// The generation of an autoscaler that its status is of.
+    pub(crate) fn observed_generation(&self, name: &str) -> u64 {
+        let generation = &self.ehpa(name)["status"]["observedGeneration"];
+        generation.as_u64().unwrap_or_default()
+    }
+
+    fn ehpa(&self, name: &str) -> Arc<Value> {
         let ehpas = self
             .server
             .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
-        let found = ehpas.iter().find(|one| one["metadata"]["name"] == name);
-        found.unwrap()["status"].to_string()
+        let found = ehpas
+            .into_iter()
+            .find(|one| one["metadata"]["name"] == name);
+        found.unwrap()
     }
 
     /// Lets a second pass, or what is left of it; says which law is broken after it.
@@ -457,6 +599,37 @@ impl Cluster {
             self.now()
         );
     }
+}
+
+/// Counts a reading of the clocks, and stops its process if that is due.
+fn interrupt(armed: &Mutex<Option<(u32, Duration)>>) {
+    let mut left = armed.lock().unwrap();
+    match &mut *left {
+        Some((0, span)) => {
+            simkube::host::stop_here(*span);
+            *left = None;
+        }
+        Some((readings, _)) => *readings -= 1,
+        None => {}
+    }
+}
+
+fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": "app", "image": "app:1",
+                    "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
+                }]},
+            },
+        },
+    })
 }
 
 pub(crate) fn settings() -> Settings {
