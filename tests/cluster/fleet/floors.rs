@@ -130,7 +130,7 @@ async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
     // start between the forecast of them and noon; then eight hours per minute.
     let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
-    let clock = Clock::starting_at(start, 60.0);
+    let clock = Clock::simulated(start);
     let config = Config {
         prometheus: Some(HistoryServer::at(&shared.url()).unwrap()),
         prometheus_endpoints: BTreeMap::from([(

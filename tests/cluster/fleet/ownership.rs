@@ -144,7 +144,7 @@ async fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_delete
         .condition("MembersReachable", "False/Unreachable")
         .await;
     drop(controller);
-    let clock = Clock::starting_at(Clock::system().now(), 1.0);
+    let clock = Clock::simulated(Clock::system().now());
     let waiting = Controller::run(world.config(), clock.clone());
     let reachable = ["member1", "member2"];
     world.further_observations_of(&reachable, 2).await;
