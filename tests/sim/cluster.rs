@@ -22,7 +22,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use simkube::{
-    SimKube,
+    Now, SimKube,
     faults::Plan,
     host::DataCenter,
     network::{Network, Way},
@@ -30,7 +30,11 @@ use simkube::{
 };
 use tokio::sync::oneshot;
 
-use crate::{hpa::HpaController, laws::Laws};
+use crate::{
+    fleet::world::{Members, SYSTEM},
+    hpa::HpaController,
+    laws::Laws,
+};
 
 /// A midnight.
 pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
@@ -58,6 +62,8 @@ pub(crate) struct Cluster {
     /// Whether the replicas elect a leader; else each leads.
     pub(crate) elects: bool,
     pub(crate) world: World,
+    /// The member clusters, if this is a hub.
+    pub(crate) members: Members,
     data_center: DataCenter<Result<(), String>>,
     hpas: HpaController,
     laws: Laws,
@@ -160,6 +166,7 @@ impl Cluster {
             load,
             elects: true,
             world,
+            members: Members::default(),
             data_center,
             seed,
             replicas: BTreeMap::new(),
@@ -170,6 +177,15 @@ impl Cluster {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.data_center.now()
+    }
+
+    pub(crate) fn clock(&self) -> Now {
+        self.data_center.clock()
+    }
+
+    /// The hosts of all replicas.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.replicas.keys().cloned().collect()
     }
 
     pub(crate) fn network(&self) -> &Network {
@@ -242,7 +258,7 @@ impl Cluster {
         };
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
-        let config = config(self.elects);
+        let config = config(self.elects, !self.members.is_empty());
         self.data_center.start(host, |now| {
             let clock = Clock::simulated(now + SignedDuration::from_secs(ahead));
             let machine = Machine::simulated(host, clock, wire, seed);
@@ -368,9 +384,11 @@ impl Cluster {
     fn pass(&mut self, span: Duration) -> Result<(), String> {
         if self.passed.is_zero() {
             self.world.step();
-            if self.seconds.is_multiple_of(PERIOD.as_secs()) {
-                self.hpas.step(&self.world, self.now());
+            let (hpas, now) = (self.seconds.is_multiple_of(PERIOD.as_secs()), self.now());
+            if hpas {
+                self.hpas.step(&self.world, now);
             }
+            self.members.step(hpas, now);
         }
         self.data_center.run_for(span);
         self.passed += span;
@@ -441,14 +459,14 @@ impl Cluster {
     }
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         downscale_stabilization: SignedDuration::try_from(STABILIZATION).unwrap(),
         ..Settings::default()
     }
 }
 
-fn config(elects: bool) -> Config {
+fn config(elects: bool, has_members: bool) -> Config {
     Config {
         targets: TargetRules::default(),
         object_metrics: true,
@@ -465,7 +483,10 @@ fn config(elects: bool) -> Config {
         promql_scope: ScopeArg::Namespace,
         cluster_label: "cluster".to_owned(),
         prometheus_endpoints: BTreeMap::new(),
-        members: MemberArgs::default(),
+        members: MemberArgs {
+            namespace: has_members.then(|| SYSTEM.to_owned()),
+            ..MemberArgs::default()
+        },
         adapter_config: None,
         election: elects.then(|| Election {
             namespace: Some("foretide-system".to_owned()),

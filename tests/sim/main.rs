@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
+//! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
-//! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
+//! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
+//! single    the scene of one cluster; story tells what happens in it
 //! ```
 
 #[cfg(test)]
@@ -13,6 +15,8 @@ mod cluster;
 mod cron;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fleet;
 #[cfg(test)]
 mod hpa;
 #[cfg(test)]
@@ -32,6 +36,8 @@ mod ownership;
 mod seeds;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod single;
 #[cfg(test)]
 mod story;
 #[cfg(test)]

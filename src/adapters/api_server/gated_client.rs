@@ -38,6 +38,9 @@ pub(super) fn gated_client(
         stream,
         gate: Arc::clone(&gate),
     });
+    if machine.is_simulated() {
+        return http_client::over(connector, config, machine);
+    }
     let connector = config.rustls_https_connector_with_connector(connector)?;
     http_client::over(connector, config, machine)
 }
