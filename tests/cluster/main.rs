@@ -36,7 +36,6 @@ mod plain_hpa;
 mod preview;
 mod rules;
 mod silence;
-mod succession;
 mod targets;
 mod wave;
 mod winners;
