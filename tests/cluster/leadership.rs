@@ -34,6 +34,15 @@ const SYSTEM: &str = "foretide-system";
 /// Autoscalers that change at once, so that a leader has more to write when it is paused.
 const OBJECTS: usize = 30;
 const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
+/// As `deploy/` runs a replica, but for a lease that a busy machine does not let expire by itself.
+const ELECTION: [&str; 6] = [
+    "--listen=127.0.0.1:0",
+    "--leader-elect",
+    "--leader-elect-namespace=foretide-system",
+    "--leader-elect-lease-duration=30s",
+    "--leader-elect-renew-deadline=25s",
+    "--leader-elect-retry-period=2s",
+];
 
 /// A replica that may lead, and its account.
 struct Replica {
@@ -44,14 +53,11 @@ struct Replica {
 // === impl Replica ===
 
 impl Replica {
-    /// A replica as `deploy/` runs it, with an account of its own.
+    /// A replica with an account of its own.
     async fn start(world: &World, account: &'static str) -> Self {
         let kubeconfig = add_account(world, account).await;
         let mut command = binary(&kubeconfig, world.hpa_flags());
-        command
-            .args(["--listen", "127.0.0.1:0", "--leader-elect"])
-            .args(["--leader-elect-namespace", SYSTEM]);
-        let process = command.spawn().unwrap();
+        let process = command.args(ELECTION).spawn().unwrap();
         Self { account, process }
     }
 

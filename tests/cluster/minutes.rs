@@ -71,7 +71,7 @@ struct Started {
 
 impl Started {
     fn at(cluster: &Arc<KubeCluster>, prometheus: &Prometheus, now: Timestamp) -> Self {
-        let clock = Clock::starting_at(now, 0.0);
+        let clock = Clock::standing_at(now);
         let forecasts = Arc::<Forecasts>::default();
         let server = HistoryServer::at(&prometheus.url()).unwrap();
         let source = HistorySource {
