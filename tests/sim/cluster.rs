@@ -13,9 +13,13 @@ use foretide::{
     api::validation::{CostLimits, TargetRules},
     app,
     clock::Clock,
-    config::{Config, Election, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
+    config::{
+        AdapterConfig, Config, Election, KubeAccess, MemberArgs, MetricApiArg, MetricsAuth,
+        ScopeArg,
+    },
     leadership::Timing,
     machine::{Dial, Machine, Stream},
+    ports::CertificateLifetimes,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{FutureExt as _, future::BoxFuture};
@@ -54,6 +58,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
+const ADAPTER: &str = "system:serviceaccount:foretide-system:foretide-adapter";
 
 /// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
 /// page.
@@ -327,6 +332,50 @@ impl Cluster {
             ended,
         };
         self.replicas.insert(host.to_owned(), replica);
+    }
+
+    /// Installs the metric adapter for the custom metrics API, and starts a replica of it that the API server is far from.
+    pub(crate) fn start_adapter(&mut self, host: &str) {
+        self.server.add_token("adapter", ADAPTER);
+        let reader = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "extension-apiserver-authentication-reader", "namespace": "kube-system"},
+            "rules": [{
+                "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"],
+                "resourceNames": ["extension-apiserver-authentication"],
+            }],
+        });
+        let files =
+            ["rbac", "certificates", "custom"].map(|name| format!("deploy/adapter/{name}.yaml"));
+        for object in files
+            .iter()
+            .flat_map(|file| manifests(file))
+            .chain([reader])
+        {
+            let (code, answer) = self.server.create(&object);
+            assert_eq!(code, 201, "{answer}");
+        }
+        self.reach(host, Way::Open(Duration::from_millis(300)));
+        let wire = Wire {
+            host: host.to_owned(),
+            network: self.network().clone(),
+        };
+        let seed = self.seed;
+        self.data_center.start(host, |now| {
+            let machine = Machine::simulated(host, Clock::simulated(now), wire, seed);
+            let run = app::adapter::run(adapter_config(), machine, std::future::pending());
+            (
+                run.map(|ended| ended.map_err(|error| error.to_string())),
+                (),
+            )
+        });
+    }
+
+    /// The registrations of an API group.
+    pub(crate) fn registrations(&self, group: &str) -> Vec<Arc<Value>> {
+        let all = self.server.objects("apiservices.apiregistration.k8s.io");
+        let of_group = all.into_iter().filter(|one| one["spec"]["group"] == group);
+        of_group.collect()
     }
 
     /// Kills the process of a host; it stays down.
@@ -647,10 +696,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
-        access: KubeAccess::Kubeconfig {
-            path: Some(KUBECONFIG.clone()),
-            context: None,
-        },
+        access: access("token"),
         namespaces: Vec::new(),
         prometheus: None,
         promql_scope: ScopeArg::Namespace,
@@ -672,8 +718,38 @@ fn config(elects: bool, has_members: bool) -> Config {
     }
 }
 
-static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-hub.yaml");
+fn adapter_config() -> AdapterConfig {
+    AdapterConfig {
+        access: access("adapter"),
+        namespaces: Vec::new(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        probe_listen: "127.0.0.1:0".parse().unwrap(),
+        apis: vec![MetricApiArg::Custom],
+        service_name: "foretide-adapter".to_owned(),
+        service_namespace: Some("foretide-system".to_owned()),
+        certificate: None,
+        certificate_secret: "foretide-adapter-certificates".to_owned(),
+        lifetimes: CertificateLifetimes::PUBLISHED,
+        upstream: None,
+    }
+}
+
+fn access(token: &str) -> KubeAccess {
+    KubeAccess::Kubeconfig {
+        path: Some(KUBECONFIGS[token].clone()),
+        context: None,
+    }
+}
+
+static KUBECONFIGS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(|| {
+    ["token", "adapter"]
+        .map(|token| (token, kubeconfig(token)))
+        .into()
+});
+
+fn kubeconfig(token: &str) -> PathBuf {
+    let name = format!("simulated-hub-{token}.yaml");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Connections in memory need no CA. Without one, each process would read those of the system.
     let unused = rcgen::generate_simple_self_signed([HUB.to_owned()])
         .unwrap()
@@ -683,16 +759,15 @@ static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "hub",
         "clusters": [{"name": "hub", "cluster": cluster}],
-        "users": [{"name": "hub", "user": {"token": "token"}}],
+        "users": [{"name": "hub", "user": {"token": token}}],
         "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
     });
     std::fs::write(&path, config.to_string()).unwrap();
     path
-});
+}
 
 /// The definitions and rights that the product is installed with, and the namespaces of two users.
 static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = [
         "crds/autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml",
         "crds/autoscaling.foretide.io_federatedhpas.yaml",
@@ -705,9 +780,12 @@ static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let namespace =
         |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut objects = vec![namespace(SHOP), namespace(TENANT)];
-    for file in files {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
-        objects.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
-    }
+    objects.extend(files.into_iter().flat_map(manifests));
     objects
 });
+
+fn manifests(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}

@@ -19,6 +19,10 @@ use crate::{
 };
 
 const HOST: &str = "pod-0";
+const ADAPTER: &str = "adapter-0";
+/// How long the registrations of the adapter change, and when its authority is in them.
+const CHANGES: u64 = BEGINS + 8;
+const PUBLISHED: u64 = BEGINS + 24;
 /// When trouble begins, in seconds.
 const BEGINS: u64 = 45;
 /// By how many seconds an effect may be earlier or later: a sync may come a period earlier or later.
@@ -50,6 +54,8 @@ enum Kind {
     Garbled,
     /// An HPA that claims to be adopted cannot be restored.
     Orphan,
+    /// The registrations of a metric adapter change while it publishes its authority.
+    Registration,
     /// The clock of the host is stepped.
     Step(i64),
 }
@@ -66,7 +72,7 @@ struct Harmless {
 // === impl Kind ===
 
 impl Kind {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         "metrics",
         "statuses",
         "workloads",
@@ -75,10 +81,11 @@ impl Kind {
         "garbled",
         "orphan",
         "step",
+        "registration",
     ];
 
     fn of(seed: u64, dice: &mut Dice) -> Self {
-        match seed % 8 {
+        match seed % 9 {
             0 => Self::Metrics,
             1 => Self::Statuses,
             2 => Self::Workloads,
@@ -86,6 +93,7 @@ impl Kind {
             4 => Self::External,
             5 => Self::Garbled,
             6 => Self::Orphan,
+            7 => Self::Registration,
             _ => Self::Step([-7_200, -600, -20, 20, 600, 7_200][dice.index(6)]),
         }
     }
@@ -100,6 +108,7 @@ impl Kind {
             Self::Garbled => 5,
             Self::Orphan => 6,
             Self::Step(_) => 7,
+            Self::Registration => 8,
         }]
     }
 
@@ -129,7 +138,7 @@ impl Kind {
                 &["/namespaces/tenant/horizontalpodautoscalers/forged"],
                 Effect::Refused(403),
             ),
-            Self::Garbled | Self::Step(_) => return None,
+            Self::Garbled | Self::Registration | Self::Step(_) => return None,
         };
         Some(Trouble {
             client: String::new(),
@@ -218,6 +227,7 @@ impl Scene for Harmless {
             Kind::Garbled => self
                 .cluster
                 .edit_in(TENANT, "own", &json!({"minReplicas": "one"})),
+            Kind::Registration => self.cluster.start_adapter(ADAPTER),
             Kind::Orphan => self.cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
             Kind::Step(seconds) => self.cluster.step_clock(HOST, *seconds),
             Kind::Discovery => (0..4).for_each(|number| self.name_unknown_kind(number)),
@@ -249,6 +259,9 @@ impl Scene for Harmless {
         self.cluster.second()?;
         if second == EDITED.1 && self.cluster.observed_generation("web") != 2 {
             return Err("due: the status of web is not of its edit".to_owned());
+        }
+        if self.kind == Kind::Registration {
+            self.check_registrations(second)?;
         }
         let mut now = BTreeMap::new();
         for app in ["web", "api", "own"] {
@@ -369,8 +382,28 @@ impl Harmless {
                 }
             }
             Kind::Garbled => cluster.adopted_hpa(TENANT, "own", None),
-            Kind::Orphan | Kind::Discovery | Kind::Step(_) => {}
+            Kind::Orphan | Kind::Registration | Kind::Discovery | Kind::Step(_) => {}
         }
+    }
+
+    /// The API server writes whether it reaches the adapter.
+    fn check_registrations(&self, second: u64) -> Result<(), String> {
+        let registrations = self.cluster.registrations("custom.metrics.k8s.io");
+        for one in &registrations {
+            let name = one["metadata"]["name"].as_str().unwrap();
+            if second < CHANGES {
+                let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}/status");
+                let condition =
+                    json!({"type": "Available", "status": "False", "message": format!("{second}")});
+                let status = json!({"status": {"conditions": [condition]}});
+                let server = &self.cluster.server;
+                server.ask("kube-aggregator", "PATCH", &path, &status);
+            }
+            if second == PUBLISHED && one["spec"]["caBundle"].is_null() {
+                return Err(format!("due: {name} has no authority"));
+            }
+        }
+        Ok(())
     }
 
     fn name_unknown_kind(&self, number: usize) {
