@@ -419,7 +419,7 @@ impl Cluster {
         let replica = self.replicas.get_mut(host).unwrap();
         replica.ahead += seconds;
         let clock = &replica.clock;
-        let step = || clock.set(clock.now() + SignedDuration::from_secs(seconds), 1.0);
+        let step = || clock.set(clock.now() + SignedDuration::from_secs(seconds));
         self.data_center.within(host, step);
     }
 
