@@ -345,7 +345,13 @@ async fn a_hanging_member_delays_no_other_member_and_keeps_its_bounds() {
     world.sync(15).await;
     world.member("m2").state().hangs = true;
     for pass in 2..30 {
+        let from = tokio::time::Instant::now();
         let writes = world.sync(pass * 15).await;
+        let took = from.elapsed();
+        assert!(
+            took <= std::time::Duration::from_secs(15),
+            "pass {pass}: {took:?}"
+        );
         assert!(
             !writes.iter().any(|write| write.starts_with("m2")),
             "{writes:?}"
