@@ -40,6 +40,8 @@ mod pictures;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod reliability;
+#[cfg(test)]
 mod simulated;
 #[cfg(test)]
 mod sources_contradict_hpa;

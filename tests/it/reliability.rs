@@ -1,0 +1,149 @@
+//! The page about failures: each of its numbers has a proof, and what the proofs say is what was seen in the last run.
+//!
+//! A proof is a patch of `tests/sabotage` with the number as its `Row:`. `UPDATE=1` writes the table.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+/// The rows of the failures that the product was built for.
+const ROWS: u32 = 35;
+const BEGIN: &str = "cargo test -p foretide --test it reliability -->\n";
+const END: &str = "<!-- end of proof -->";
+
+/// What a patch says about itself, before its first file.
+struct Proof {
+    removes: String,
+    target: String,
+    test: String,
+    seen: String,
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The files of a folder and of those in it.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let each = entries.map(|entry| entry.unwrap().path());
+    let each = each.flat_map(|path| {
+        if path.is_dir() {
+            files(&path)
+        } else {
+            vec![path.to_str().unwrap().to_owned()]
+        }
+    });
+    each.collect()
+}
+
+fn proofs() -> (Vec<Proof>, BTreeMap<u32, Vec<Proof>>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sabotage");
+    let mut patches = files(&folder);
+    patches.retain(|path| path.ends_with(".patch"));
+    patches.sort();
+    let (mut others, mut rows) = (Vec::new(), BTreeMap::<u32, Vec<Proof>>::new());
+    for path in patches {
+        let text = fs::read_to_string(&path).unwrap();
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let fails = field("Fails: ").and_then(|fails| fails.split_once(' '));
+        let (target, test) = fails.unwrap_or_else(|| panic!("{path} names no test"));
+        let proof = Proof {
+            removes: text.lines().next().unwrap_or_default().to_owned(),
+            target: target.to_owned(),
+            test: test.to_owned(),
+            seen: field("Seen: ").unwrap_or_default().to_owned(),
+        };
+        match field("Row: ") {
+            Some(row) => rows.entry(row.parse().unwrap()).or_default().push(proof),
+            None => others.push(proof),
+        }
+    }
+    (others, rows)
+}
+
+/// The table of the proofs.
+fn table(rows: &BTreeMap<u32, Vec<Proof>>) -> String {
+    let mut table =
+        "| # | without the safeguard | this test fails | and says |\n|---|---|---|---|\n"
+            .to_owned();
+    for (row, proofs) in rows {
+        for Proof {
+            removes,
+            target,
+            test,
+            seen,
+        } in proofs
+        {
+            let name = test.rsplit("::").next().unwrap_or_default();
+            let name = name.replace('_', " ");
+            let seen = match seen.as_str() {
+                "" => "not run yet".to_owned(),
+                seen => format!("`{}`", seen.replace('|', "\\|").replace('`', "'")),
+            };
+            writeln!(table, "| {row} | {removes} | {target}: {name} | {seen} |").unwrap();
+        }
+    }
+    table
+}
+
+#[test]
+fn every_row_of_the_page_has_a_proof_and_the_page_has_what_was_seen() {
+    let page = read("docs/reliability.md");
+    let numbers = page.lines().filter_map(|line| {
+        line.strip_prefix("| ")?
+            .split_once(" |")?
+            .0
+            .parse::<u32>()
+            .ok()
+    });
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (proven, after) = rest.split_once(END).unwrap();
+    let (_, rows) = proofs();
+    let mut described: Vec<_> = numbers.take(ROWS as usize).collect();
+    described.sort_unstable();
+    let all: Vec<_> = (1..=ROWS).collect();
+    assert_eq!(described, all, "the numbers of the page");
+    assert_eq!(
+        rows.keys().copied().collect::<Vec<_>>(),
+        all,
+        "the rows of the patches"
+    );
+    let table = table(&rows);
+    if std::env::var_os("UPDATE").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
+        fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    } else {
+        assert_eq!(proven, table, "UPDATE=1 renews the page");
+    }
+}
+
+#[test]
+fn the_tests_that_patches_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = |target: &str| -> String {
+        let folder = match target {
+            "lib" => "src".to_owned(),
+            "domain" => "domain/src".to_owned(),
+            other => format!("tests/{other}"),
+        };
+        files(&root.join(folder))
+            .iter()
+            .filter(|path| path.ends_with(".rs"))
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect()
+    };
+    let (others, rows) = proofs();
+    let mut known = BTreeMap::new();
+    for Proof { target, test, .. } in rows.into_values().flatten().chain(others) {
+        let text = known
+            .entry(target.clone())
+            .or_insert_with(|| sources(&target));
+        let name = test.rsplit("::").next().unwrap();
+        // Those of the vectors are made by a macro.
+        let is_there = [format!("fn {name}("), format!("    {name}: ")];
+        assert!(
+            is_there.iter().any(|way| text.contains(way)),
+            "{target}: {test}"
+        );
+    }
+}
