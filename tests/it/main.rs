@@ -40,8 +40,6 @@ mod pictures;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
-mod simulated;
-#[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
