@@ -13,16 +13,18 @@ quick: format
 ci:
     .ci/run
 
-# All tests of a change. The first run builds a Kubernetes control plane from source.
+# All tests of a change: the fast ones, the simulated cluster, and some fourteen scenarios on real control planes; the rest
+# is `nightly`. The first run builds a Kubernetes control plane from source.
 test:
     cargo test --workspace
 
-# What takes long: ten thousand fleets, thousands of large objects, every clock change of every zone, each alert on a real
-# Prometheus, the page of the adapter, Helm 3, whether a test notices each safeguard that is removed, and the images. An
-# hour or two.
+# What takes long: ten thousand fleets, thousands of large objects, every clock change of every zone, each alert and a day
+# of forecasts on a real Prometheus, the page of the adapter, Helm 3, whether a test notices each safeguard that is removed,
+# and the images. An hour or two.
 nightly: && sabotage image image-arm64
     cargo test --workspace --lib -- --ignored
-    cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter thousands_of_large
+    cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter thousands_of_large \
+        the_forecasts_of_a_day
 
 # The unit tests whose names contain a word, such as `just unit cron`.
 unit word:

@@ -433,7 +433,7 @@ impl Fleet for Fleets {
 }
 
 async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
-    let started = clock.of_network().contact();
+    let started = clock.contact();
     let mut before = clock.reading();
     loop {
         let now = clock.reading();

@@ -1,9 +1,8 @@
 //! The controller's clock: the only place that reads the wall clock and the monotonic clocks.
 //!
 //! The shipped binary runs on [`Clock::system`], and a host of a simulation on [`Clock::simulated`], whose time is that of
-//! tokio, which tests pause. Another clock may be set to any instant and rate, also while it runs, so that a test runs
-//! through a day in a minute against real servers. Times that come from other machines are then wall-clock times:
-//! [`Clock::from_wall`] converts them by their age, and [`Clock::of_network`] measures what happens between the machines.
+//! tokio, which tests pause. [`Clock::standing_at`] moves only when a test moves it. All clocks that run are as fast as
+//! tokio's: spans of one and times of another machine need no conversion.
 //!
 //! A clock has two readings. [`Clock::now`] is the time of day, which may step. [`Clock::monotonic`] never steps and only
 //! measures spans within this process: a lease is judged by it, because the wall clocks of two machines need not agree.
@@ -12,6 +11,7 @@
 //! time at which another machine was heard, with both readings of the clock that it was read on.
 
 use std::{
+    fmt,
     ops::Add,
     sync::{Arc, LazyLock, PoisonError, RwLock},
     time::Duration,
@@ -45,13 +45,14 @@ pub struct Contact {
 #[derive(Debug, Clone)]
 pub struct Clock(Option<Arc<Settable>>);
 
-#[derive(Debug)]
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
-    /// Whether the machines around show the same time, and not that of the wall.
-    is_simulated: bool,
+    /// Of a simulation: what happens to the process while it reads its monotonic clocks.
+    interruption: Option<Interruption>,
 }
+
+type Interruption = Box<dyn Fn() + Send + Sync>;
 
 /// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +63,8 @@ struct Setting {
     shown: Timestamp,
     /// Its monotonic reading then.
     elapsed: Monotonic,
-    rate: f64,
+    /// Whether it runs as the time of tokio; else it stands until it is set.
+    runs: bool,
 }
 
 // === impl Monotonic ===
@@ -193,37 +195,39 @@ impl Clock {
         Self(None)
     }
 
-    /// A clock that reads `start` now and runs `rate` times as fast as the wall clock.
-    ///
-    /// # Units
-    /// `rate` is a ratio; at 0 the clock stands still until it is set. A rate that is negative or not finite is taken
-    /// as 1.
+    /// A clock that reads `start` until it is set or advanced.
     #[must_use]
-    pub fn starting_at(start: Timestamp, rate: f64) -> Self {
-        Self::settable(start, rate, false)
+    pub fn standing_at(start: Timestamp) -> Self {
+        Self::settable(start, false, None)
     }
 
-    /// The clock of a host in a simulation: it reads `start` now, and runs as the time of tokio. The other hosts show
-    /// about the same time, so nothing is converted.
+    /// The clock of a host in a simulation: it reads `start` now, and runs as the time of tokio.
     #[must_use]
     pub fn simulated(start: Timestamp) -> Self {
-        Self::settable(start, 1.0, true)
+        Self::interrupted(start, || {})
     }
 
-    fn settable(start: Timestamp, rate: f64, is_simulated: bool) -> Self {
+    /// The same for a process that can be stopped while it reads its monotonic clocks: `interruption` is called between
+    /// two of them.
+    #[must_use]
+    pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::settable(start, true, Some(Box::new(interruption)))
+    }
+
+    fn settable(start: Timestamp, runs: bool, interruption: Option<Interruption>) -> Self {
         Self(Some(Arc::new(Settable {
-            setting: RwLock::new(Setting::new(start, Monotonic::default(), rate)),
+            setting: RwLock::new(Setting::new(start, Monotonic::default(), runs)),
             set: Notify::new(),
-            is_simulated,
+            interruption,
         })))
     }
 
     /// Sets a settable clock, and wakes all sleepers; the wall clock cannot be set.
     ///
     /// # Guarantees
-    /// As with a step of the wall clock, the monotonic reading does not move. From now on it runs at the new rate.
-    pub fn set(&self, to: Timestamp, rate: f64) {
-        self.change(|setting, now| Setting::new(to, setting.monotonic_at(now), rate));
+    /// As with a step of the wall clock, the monotonic reading does not move.
+    pub fn set(&self, to: Timestamp) {
+        self.change(|setting, now| Setting::new(to, setting.monotonic_at(now), setting.runs));
     }
 
     /// Lets `span` pass at once on a settable clock, on both its readings, and wakes all sleepers.
@@ -231,7 +235,7 @@ impl Clock {
         self.change(|setting, now| {
             let shown = setting.at(now).saturating_add(span);
             let elapsed = setting.monotonic_at(now) + span;
-            Setting::new(shown.unwrap_or(Timestamp::MAX), elapsed, setting.rate)
+            Setting::new(shown.unwrap_or(Timestamp::MAX), elapsed, setting.runs)
         });
     }
 
@@ -263,10 +267,20 @@ impl Clock {
     /// version of the object that it was decided from.
     #[must_use]
     pub fn monotonic(&self) -> Monotonic {
-        match self.setting() {
-            None => monotonic_now(),
-            Some(setting) => setting.monotonic_at(tokio_now()),
-        }
+        let Some(settable) = &self.0 else {
+            return monotonic_now();
+        };
+        let now = || settable.setting().monotonic_at(tokio_now());
+        later(
+            || {
+                let now = now();
+                if let Some(interruption) = &settable.interruption {
+                    interruption();
+                }
+                now
+            },
+            now,
+        )
     }
 
     /// Both readings of this clock.
@@ -290,41 +304,17 @@ impl Clock {
         }
     }
 
-    /// The clock that spans between this machine and others are measured by: this one, unless a test has set it against
-    /// real servers, which do not follow it.
-    #[must_use]
-    pub fn of_network(&self) -> Self {
-        if self.is_wall() {
-            self.clone()
-        } else {
-            Self::system()
-        }
-    }
-
-    /// Whether other machines show the time of this clock, so that their times need no conversion.
-    #[must_use]
-    pub fn is_wall(&self) -> bool {
-        self.0.as_ref().is_none_or(|settable| settable.is_simulated)
-    }
-
-    /// A wall-clock time of another machine, converted to this clock by its age.
-    ///
-    /// # Guarantees
-    /// The identity for [`Clock::system`] and [`Clock::simulated`]; an age of a minute is a minute on every clock.
-    #[must_use]
-    pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
-        if self.is_wall() {
-            return foreign;
-        }
-        let age = wall_now().duration_since(foreign);
-        self.now().checked_sub(age).unwrap_or(foreign)
-    }
-
     /// Waits for `span` of this clock, or until it is set.
     pub async fn sleep(&self, span: SignedDuration) {
-        let rate = self.setting().map_or(1.0, |setting| setting.rate);
-        let wall = Duration::try_from_secs_f64((span.as_secs_f64() / rate).max(0.0));
-        let wait = tokio::time::sleep(wall.unwrap_or(Duration::MAX));
+        let runs = self.setting().is_none_or(|setting| setting.runs);
+        let span = Duration::try_from(span).unwrap_or_default();
+        // A sleep for no time at all ends on a clock that stands too.
+        let span = if runs || span.is_zero() {
+            span
+        } else {
+            Duration::MAX
+        };
+        let wait = tokio::time::sleep(span);
         match &self.0 {
             None => wait.await,
             Some(settable) => tokio::select! {
@@ -336,30 +326,35 @@ impl Clock {
     }
 
     fn setting(&self) -> Option<Setting> {
-        let settable = self.0.as_deref()?;
-        Some(
-            *settable
-                .setting
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        self.0.as_deref().map(Settable::setting)
+    }
+}
+
+// === impl Settable ===
+
+impl Settable {
+    fn setting(&self) -> Setting {
+        *self.setting.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Settable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settable")
+            .field("setting", &self.setting())
+            .finish_non_exhaustive()
     }
 }
 
 // === impl Setting ===
 
 impl Setting {
-    fn new(shown: Timestamp, elapsed: Monotonic, rate: f64) -> Self {
-        let rate = if rate.is_finite() && rate >= 0.0 {
-            rate
-        } else {
-            1.0
-        };
+    fn new(shown: Timestamp, elapsed: Monotonic, runs: bool) -> Self {
         Self {
             since: tokio_now(),
             shown,
             elapsed,
-            rate,
+            runs,
         }
     }
 
@@ -376,8 +371,11 @@ impl Setting {
 
     /// The time that passed on this clock since it was set.
     fn passed(&self, now: Instant) -> Duration {
-        let passed = now.saturating_duration_since(self.since).as_secs_f64() * self.rate;
-        Duration::try_from_secs_f64(passed).unwrap_or(Duration::MAX)
+        if self.runs {
+            now.saturating_duration_since(self.since)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -399,10 +397,19 @@ fn monotonic_now() -> Monotonic {
     static ORIGIN: LazyLock<(std::time::Instant, Option<Duration>)> =
         LazyLock::new(|| (instant_now(), since_boot()));
     let (origin, boot) = *ORIGIN;
+    let total = || {
+        let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
+        ORIGIN_READING + total.unwrap_or_default()
+    };
+    let awake = || ORIGIN_READING + tokio_now().into_std().saturating_duration_since(origin);
+    later(total, awake)
+}
+
+/// The later reading of two clocks, of which a process that is stopped while it reads may get an old one of `total`.
+fn later(total: impl FnOnce() -> Monotonic, awake: impl FnOnce() -> Monotonic) -> Monotonic {
     // This one first: if the process is stopped meanwhile, the other clock shows it.
-    let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
-    let awake = tokio_now().into_std().saturating_duration_since(origin);
-    ORIGIN_READING + awake.max(total.unwrap_or_default())
+    let total = total();
+    awake().max(total)
 }
 
 #[expect(
@@ -446,50 +453,42 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    #[test]
-    fn a_fast_clock_runs_by_its_rate() {
-        let setting = Setting::new(at(5_000), Monotonic(HOUR), 60.0);
-        assert_eq!(setting.at(setting.since), at(5_000));
-        let now = setting.since + Duration::from_secs(10);
-        assert_eq!(setting.at(now), at(5_600));
-        let passed = Duration::from_mins(10);
-        assert_eq!(setting.monotonic_at(now), Monotonic(HOUR + passed));
-    }
-
-    #[test]
-    fn a_clock_without_a_rate_stands_still() {
-        let setting = Setting::new(at(5_000), Monotonic(HOUR), 0.0);
-        let now = setting.since + HOUR;
-        assert_eq!(setting.at(now), at(5_000));
-        assert_eq!(setting.monotonic_at(now), Monotonic(HOUR));
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_stands_moves_only_when_it_is_moved() {
+        let clock = Clock::standing_at(at(5_000));
+        let before = clock.reading();
+        tokio::time::advance(HOUR).await;
+        assert_eq!(clock.reading(), before);
+        let sleeping = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep(SignedDuration::from_mins(1)).await }
+        });
+        tokio::time::advance(HOUR).await;
+        assert!(!sleeping.is_finished());
+        clock.advance(HOUR);
+        sleeping.await.unwrap();
+        assert_eq!(clock.now(), at(8_600));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_simulated_clock_runs_exactly_as_the_time_of_tokio() {
         let clock = Clock::simulated(at(0));
-        let start = clock.monotonic();
         for milliseconds in [1, 21, 999, 86_400_123] {
             let (before, span) = (clock.reading(), Duration::from_millis(milliseconds));
             tokio::time::sleep(span).await;
             assert_eq!(clock.now(), before.wall + span);
             assert_eq!(clock.monotonic(), before.monotonic + span);
         }
-        let other = at(-90);
-        assert_eq!(clock.from_wall(other), other);
-        assert_eq!(
-            clock.of_network().monotonic().since(start),
-            clock.monotonic().since(start)
-        );
     }
 
     #[test]
     fn setting_the_wall_time_does_not_move_the_monotonic_reading() {
-        let clock = Clock::starting_at(at(10_000), 0.0);
+        let clock = Clock::standing_at(at(10_000));
         clock.advance(Duration::from_secs(7));
         assert_eq!(clock.now(), at(10_007));
         let before = clock.monotonic();
         for step in [-3_600, 3_600] {
-            clock.set(at(10_000 + step), 0.0);
+            clock.set(at(10_000 + step));
             assert_eq!(clock.monotonic(), before, "{step}");
         }
         clock.advance(HOUR);
@@ -511,10 +510,10 @@ mod tests {
             // A pause: both clocks advance.
             (615, 615, 0),
         ] {
-            let clock = Clock::starting_at(at(0), 0.0);
+            let clock = Clock::standing_at(at(0));
             let before = clock.reading();
             clock.advance(Duration::from_secs(passed));
-            clock.set(at(wall), 0.0);
+            clock.set(at(wall));
             let now = clock.reading();
             assert_eq!(now.wall(), at(wall));
             assert_eq!(now.step_since(before).as_secs(), step, "{wall} {passed}");
@@ -525,11 +524,11 @@ mod tests {
 
     #[test]
     fn a_contact_has_an_age_whatever_the_wall_clock_does() {
-        let clock = Clock::starting_at(at(10_000), 0.0);
+        let clock = Clock::standing_at(at(10_000));
         let contact = clock.contact();
         clock.advance(Duration::from_secs(50));
         for step in [-3_600, 3_600] {
-            clock.set(at(10_000 + step), 0.0);
+            clock.set(at(10_000 + step));
             assert_eq!(contact.age().as_secs(), 50, "{step}");
         }
     }
@@ -598,27 +597,9 @@ mod tests {
 
     #[test]
     fn a_clone_shares_the_setting_of_the_original() {
-        let clock = Clock::starting_at(at(0), 1.0);
+        let clock = Clock::simulated(at(0));
         let clone = clock.clone();
-        clock.set(at(86_400), 1.0);
+        clock.set(at(86_400));
         assert!(clone.now() >= at(86_400));
-    }
-
-    #[test]
-    fn times_of_other_machines_are_converted_by_their_age() {
-        let clock = Clock::starting_at(at(0), 1.0);
-        let age = |shown: Timestamp| clock.now().duration_since(shown).as_secs();
-        let foreign = wall_now() - SignedDuration::from_secs(90);
-        assert_eq!(age(clock.from_wall(foreign)), 90);
-        assert_eq!(Clock::system().from_wall(foreign), foreign);
-    }
-
-    #[test]
-    fn an_invalid_rate_is_taken_as_one() {
-        for rate in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                (Setting::new(at(0), Monotonic::default(), rate).rate - 1.0).abs() < f64::EPSILON
-            );
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a process takes from the machine that it runs on: time, connections, randomness, and threads that may block.
 //!
-//! The command of a service makes one [`Machine`] and passes it on. Nothing else reads a clock, connects to an API server,
+//! `main` makes one [`Machine`] and passes it on. Nothing else reads a clock, connects to an API server,
 //! draws a random number or leaves the threads of tokio, so a simulation that gives its hosts a [`Machine::simulated`]
 //! decides all of it: time is that of tokio, connections stay in memory, random numbers follow from a seed, and there is no
 //! other thread. Equal seeds give equal runs.

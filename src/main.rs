@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use foretide::{cli, machine::Machine};
 
 fn main() -> ExitCode {
-    foretide::cli::run(foretide::cli::Cli::parse())
+    cli::run(cli::Cli::parse(), &Machine::system())
 }

@@ -242,7 +242,7 @@ mod tests {
         };
         HttpsUpstream::new(
             settings,
-            Machine::system().with_clock(Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)),
+            Machine::system().with_clock(Clock::standing_at(Timestamp::UNIX_EPOCH)),
         )
     }
 

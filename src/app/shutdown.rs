@@ -139,7 +139,7 @@ mod tests {
     impl World {
         /// Parts that end this many seconds after they are told to, and note that.
         fn new(controller: u64, fleets: u64, release: u64) -> Self {
-            let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+            let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
             let leadership = Leadership::standby(clock);
             leadership.set(Some(TOKEN));
             let mut world = Self {

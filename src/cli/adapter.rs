@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// Runs the metric adapter until it is stopped or fails.
-pub(super) fn run(args: AdapterArgs) -> ExitCode {
+pub(super) fn run(args: AdapterArgs, machine: &Machine) -> ExitCode {
     let logging = Logging {
         filter: args.server.log.clone(),
         is_json: args.server.log_json,
     };
     service::run(&logging, AdapterConfig::try_from(args), |config| {
-        app::adapter::run(config, Machine::system(), shutdown_signal())
+        app::adapter::run(config, machine.clone(), shutdown_signal())
     })
 }

@@ -53,9 +53,13 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// The kubeconfig cannot be used.
-    pub(super) fn open<'a>(&self, runtime: &'a Runtime) -> Result<ReadCluster<'a>, Failure> {
-        let (file, machine) = (self.kubeconfig.as_deref(), Machine::system());
-        let connection = Connection::from_kubeconfig(file, self.context.as_deref(), &machine);
+    pub(super) fn open<'a>(
+        &self,
+        runtime: &'a Runtime,
+        machine: &Machine,
+    ) -> Result<ReadCluster<'a>, Failure> {
+        let (file, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let connection = Connection::from_kubeconfig(file, context, machine);
         let connection = runtime.block_on(connection);
         Ok(ReadCluster {
             runtime,

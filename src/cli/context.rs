@@ -6,9 +6,9 @@ use foretide_domain::cron::Zone;
 use jiff::{Timestamp, civil::Date};
 
 use super::output::{Screen, Size};
-use crate::{clock::Clock, config};
+use crate::{config, machine::Machine};
 
-/// The terminal, the time zone and the instant that a command runs with.
+/// The terminal, the time zone, the instant and the machine that a command runs with.
 #[derive(Clone, Debug)]
 pub struct CommandContext {
     /// What the terminal can show.
@@ -17,6 +17,8 @@ pub struct CommandContext {
     pub local: Zone,
     /// The present.
     pub now: Timestamp,
+    /// What connections are opened on.
+    pub machine: Machine,
 }
 
 /// What a command is doing while it takes its time.
@@ -31,12 +33,13 @@ pub(super) enum Progress<'a> {
 // === impl CommandContext ===
 
 impl CommandContext {
-    /// The context of this process.
-    pub(super) fn detect() -> Self {
+    /// The context of this process, which runs on a machine.
+    pub(super) fn detect(machine: &Machine) -> Self {
         Self {
             screen: screen(),
             local: config::system_zone(),
-            now: Clock::system().now(),
+            now: machine.clock().now(),
+            machine: machine.clone(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Runs the controller until it is stopped or fails.
-pub(super) fn run(args: ControllerArgs) -> ExitCode {
+pub(super) fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
     let args = match args.with_file() {
         Ok(args) => args,
         Err(FileError::Flags(error)) => error.exit(),
@@ -25,6 +25,6 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
         is_json: args.log_json,
     };
     service::run(&logging, Config::try_from(args), |config| {
-        app::run(config, Machine::system(), shutdown_signal())
+        app::run(config, machine.clone(), shutdown_signal())
     })
 }

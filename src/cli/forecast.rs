@@ -97,7 +97,9 @@ pub(super) fn run(
             let until = context.now;
             let runtime = cluster::runtime()?;
             let mut reading = Reading { until, progress };
-            let recording = args.history.recording_of(query, &runtime, &mut reading)?;
+            let recording =
+                args.history
+                    .recording_of(query, &runtime, &context.machine, &mut reading)?;
             (query.to_owned(), recording)
         }
     };

@@ -59,6 +59,7 @@ pub struct HistoryArgs {
 #[derive(Debug)]
 pub(super) struct Access<'a> {
     pub(super) runtime: &'a Runtime,
+    pub(super) machine: &'a Machine,
     /// The cluster with the rules of prometheus-adapter, if one is read.
     pub(super) cluster: Option<&'a ReadCluster<'a>>,
     /// What a query of the autoscaler may read, if not as the configuration says.
@@ -165,8 +166,7 @@ impl HistoryArgs {
         let server = server(&config)?;
         let connection = access.cluster.map(ReadCluster::connection);
         access.runtime.block_on(async {
-            let machine = Machine::system();
-            let source = app::history::of_command(&config, connection, &machine).await;
+            let source = app::history::of_command(&config, connection, access.machine).await;
             let (source, problem) = source.map_err(|error| Failure::usage(chain(&error)))?;
             let source = source.ok_or_else(no_server)?;
             let mut found = Found {
@@ -209,13 +209,13 @@ impl HistoryArgs {
         &self,
         text: &str,
         runtime: &Runtime,
+        machine: &Machine,
         reading: &mut Reading<'_>,
     ) -> Result<Recording, Failure> {
         let config = self.config()?;
         server(&config)?;
         runtime.block_on(async {
-            let machine = Machine::system();
-            let source = app::history::of_command(&config, None, &machine).await;
+            let source = app::history::of_command(&config, None, machine).await;
             let (source, _) = source.map_err(|error| Failure::usage(chain(&error)))?;
             let source = source.ok_or_else(no_server)?;
             let query = HistoryQuery {

@@ -25,7 +25,7 @@ use super::{
     template::{self, WorkloadTemplate},
     validate::{self, Accepted, Severity, Validator},
 };
-use crate::{api::autoscaler::Autoscaler, config::ScopeArg, error::chain};
+use crate::{api::autoscaler::Autoscaler, config::ScopeArg, error::chain, machine::Machine};
 
 /// Flags that all offline commands share.
 #[expect(
@@ -121,8 +121,12 @@ impl Inputs {
     ///
     /// # Errors
     /// A file or the cluster cannot be read.
-    pub(super) fn source<'a>(&'a self, runtime: &'a Runtime) -> Result<Source<'a>, Failure> {
-        Source::new(self, runtime)
+    pub(super) fn source<'a>(
+        &'a self,
+        runtime: &'a Runtime,
+        machine: &'a Machine,
+    ) -> Result<Source<'a>, Failure> {
+        Source::new(self, runtime, machine)
     }
 
     /// These inputs for each autoscaler of the manifests, or for the one that is selected. A history that names an

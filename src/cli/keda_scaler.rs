@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// Runs the KEDA scaler until it is stopped or fails.
-pub(super) fn run(args: KedaScalerArgs) -> ExitCode {
+pub(super) fn run(args: KedaScalerArgs, machine: &Machine) -> ExitCode {
     let logging = Logging {
         filter: args.server.log.clone(),
         is_json: args.server.log_json,
     };
     service::run(&logging, KedaScalerConfig::try_from(args), |config| {
-        app::keda_scaler::run(config, Machine::system(), shutdown_signal())
+        app::keda_scaler::run(config, machine.clone(), shutdown_signal())
     })
 }

@@ -43,7 +43,7 @@ pub use self::{
     exit::Exit,
     output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
 };
-use crate::config;
+use crate::{config, machine::Machine};
 
 /// Prediction- and cron-augmented autoscaling for Kubernetes.
 #[derive(Debug, clap::Parser)]
@@ -91,31 +91,31 @@ enum Command {
     Man(shell::ManArgs),
 }
 
-/// Runs one command line.
+/// Runs one command line on a machine.
 #[must_use]
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
     match cli.command {
-        Command::Controller(args) => controller::run(*args),
-        Command::Adapter(args) => adapter::run(*args),
-        Command::KedaScaler(args) => keda_scaler::run(*args),
+        Command::Controller(args) => controller::run(*args, machine),
+        Command::Adapter(args) => adapter::run(*args, machine),
+        Command::KedaScaler(args) => keda_scaler::run(*args, machine),
         Command::Demo(args) if demo::serves(&args) => {
-            let context = CommandContext::detect();
+            let context = CommandContext::detect(machine);
             output::print(demo::serve(&args, &context), context.screen)
         }
         Command::Ui(args) => {
-            let context = CommandContext::detect();
+            let context = CommandContext::detect(machine);
             output::print(ui::run(*args, &context), context.screen)
         }
-        Command::Demo(args) => terminal::demo(&args, &CommandContext::detect()),
+        Command::Demo(args) => terminal::demo(&args, &CommandContext::detect(machine)),
         Command::Explain(args) if args.watch => {
-            let context = CommandContext::detect();
+            let context = CommandContext::detect(machine);
             match explain::watch(&args, &context) {
                 Ok(()) => exit::OK,
                 Err(failure) => output::print(Err(failure), context.screen),
             }
         }
         _ => {
-            let context = CommandContext::detect();
+            let context = CommandContext::detect(machine);
             let outcome =
                 terminal::with_progress(|progress| execute_with(&cli, &context, progress));
             output::print(outcome, context.screen)
@@ -149,7 +149,7 @@ fn execute_with(
         Command::Explain(args) => explain::run(args, context),
         Command::Validate(args) => validate::run(args, context),
         Command::Cron(args) => cron::run(args, context),
-        Command::Members(args) => members::run(args, context.screen),
+        Command::Members(args) => members::run(args, context),
         Command::Crds => Ok(CommandOutput::text(crds())),
         Command::Completions(args) => Ok(shell::completions(args)),
         Command::Man(args) => shell::man(args),

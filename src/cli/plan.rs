@@ -149,7 +149,7 @@ impl Situation {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Self, Failure> {
         let runtime = cluster::runtime()?;
-        let mut source = args.inputs.source(&runtime)?;
+        let mut source = args.inputs.source(&runtime, &context.machine)?;
         let name = args.inputs.name.as_deref();
         let accepted = inputs::chosen(&source.documents, AutoscalerKind::Any, name, context)?;
         let fleet = FleetPlan::of(&accepted, args)?;

@@ -20,7 +20,6 @@ use crate::{
     adapters::remote_page::{PageLocation, RemotePage, RemotePageSettings, ServiceAccount},
     error::chain,
     http::page::{RemoteRequest, proxy},
-    machine::Machine,
 };
 
 /// Arguments of `foretide ui`.
@@ -67,7 +66,7 @@ fn parse_account(text: &str) -> Result<ServiceAccount, String> {
 pub(super) fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     web::run(async {
         let listen = args.page.listen;
-        let page = RemotePage::open(args.settings(), Machine::system()).await;
+        let page = RemotePage::open(args.settings(), context.machine.clone()).await;
         let page = Arc::new(page.map_err(|error| Failure::runtime(chain(&error)))?);
         let fetch = move |request| fetch(Arc::clone(&page), request).boxed();
         let router = proxy(fetch, web::lab(context));

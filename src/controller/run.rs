@@ -129,8 +129,6 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             if self.has_paused() {
                 // Otherwise it would be decided from what the stores held before the pause.
                 tokio::time::sleep(AFTER_PAUSE).await;
-                // This wait is no pause, however much time of a fast clock it takes.
-                self.turned = context.clock.monotonic();
             }
             // Before the first lists are complete, every HPA would look missing and be created again.
             let synced = context.kind.is_synced();

@@ -377,8 +377,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     fn publish_servers(&self) {
         let source = self.workers.source.as_ref();
-        // Certificates expire by the time of the servers.
-        let now = self.setup.machine.clock().of_network().now();
+        let now = self.setup.machine.clock().now();
         let servers = source.map(|source| source.reader.servers());
         self.setup
             .telemetry

@@ -50,7 +50,7 @@ impl<H, Q> Workers<H, Q> {
             forecasts,
             history: HistoryCache::default(),
             queries: SharedMap::new(MAX_KNOWN),
-            computations: FairSlots::new(CONCURRENT_COMPUTATIONS, machine.clock().of_network()),
+            computations: FairSlots::new(CONCURRENT_COMPUTATIONS, machine.clock().clone()),
             machine,
         }
     }
@@ -84,7 +84,7 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
                 );
             }
         }
-        let clock = self.machine.clock().of_network();
+        let clock = self.machine.clock().clone();
         let new = || FairSlots::new(CONCURRENT_QUERIES, clock.clone());
         let queries = self.queries.get_or_insert_with(refresher.servers(), new);
         let query = queries.acquire(&namespace).await;

@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn metrics_are_rendered_at_most_once_per_second() {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
-        let clock = Clock::starting_at(start, 0.0);
+        let clock = Clock::standing_at(start);
         let metrics = Metrics {
             telemetry: Arc::default(),
             clock: clock.clone(),
@@ -148,9 +148,9 @@ mod tests {
         };
         let first = metrics.text();
         metrics.telemetry.compared(true);
-        clock.set(start + SignedDuration::from_millis(999), 0.0);
+        clock.set(start + SignedDuration::from_millis(999));
         assert_eq!(metrics.text(), first);
-        clock.set(start + SignedDuration::from_secs(1), 0.0);
+        clock.set(start + SignedDuration::from_secs(1));
         let text = String::from_utf8(metrics.text().to_vec()).unwrap();
         assert!(text.contains("foretide_hpa_comparisons_total 1"), "{text}");
     }

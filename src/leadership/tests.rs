@@ -132,7 +132,7 @@ impl Running {
         is_eligible: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let telemetry = Arc::<Telemetry>::default();
-        let clock = Clock::starting_at(Timestamp::from_second(1_767_225_600).unwrap(), 1.0);
+        let clock = Clock::simulated(Timestamp::from_second(1_767_225_600).unwrap());
         let campaign = Campaign::new(
             lease.clone(),
             identity.to_owned(),
@@ -283,7 +283,7 @@ async fn a_standby_that_is_stopped_leaves_the_lease_alone() {
 #[test]
 fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
     let start = Timestamp::from_second(1_767_225_600).unwrap();
-    let clock = Clock::starting_at(start, 0.0);
+    let clock = Clock::standing_at(start);
     let leadership = Leadership::standby(clock.clone());
     assert_eq!(leadership.time_left(), None);
     leadership.set(Some(Token {
@@ -291,7 +291,7 @@ fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
         valid_until: Monotonic::after_origin(Duration::from_secs(10)),
     }));
     for hours in [-1, 1] {
-        clock.set(start + jiff::SignedDuration::from_hours(hours), 0.0);
+        clock.set(start + jiff::SignedDuration::from_hours(hours));
         assert_eq!(leadership.time_left(), Some(Duration::from_secs(10)));
     }
     clock.advance(Duration::from_secs(5));

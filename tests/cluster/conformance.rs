@@ -570,8 +570,7 @@ async fn cpu_from_the_real_metrics_server_gives_the_count_of_the_real_hpa_contro
     // The pods share the load: 0.1 cores each are the target.
     for (cores, expected) in [(0.2, 2), (0.8, 8), (0.3, 3)] {
         let what = format!("{cores} cores settle at {expected}");
-        // Two steps of the HPA controller, and a scrape before each.
-        eventually(2 * TIMEOUT, &what, || async {
+        eventually(TIMEOUT, &what, || async {
             world
                 .cluster
                 .share_cpu(NAMESPACE, "app=web", cores)

@@ -1,12 +1,11 @@
-//! Credentials for Prometheus: every form against real servers and a proxy with tenants, what each failure says, and a
-//! rotation without a restart.
+//! Credentials for Prometheus: TLS, a password and client certificates against a real one, what each failure says, and a
+//! rotation without a restart. A controller with all of them, and behind a proxy with tenants, is in [`leaks`].
 
 mod leaks;
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
 use foretide::{
@@ -14,27 +13,16 @@ use foretide::{
     clock::Clock,
     machine::Machine,
     ports::{
-        Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
+        Authorization, CertificateFiles, CredentialFiles, HistoryError, HistoryQuery,
         HistoryReader as _, HistoryServer, ServerHealth, Setting,
     },
 };
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::events::v1::Event;
-use kube::{Api, api::ListParams};
-use rig::{
-    ClusterOptions, Component, History, Identity, Pki, Prometheus, Series, Span, TenantProxy,
-    WebSecurity, eventually,
-};
-use tokio::process::Command;
+use rig::{History, Identity, Pki, Prometheus, Series, Span, WebSecurity, eventually};
 
-use crate::{
-    metrics_access::{free_address, get},
-    world::{NAMESPACE, TIMEOUT, World, binary},
-};
+use crate::world::{NAMESPACE, TIMEOUT};
 
-/// A token of the proxy, and the one after it; neither may be shown.
-const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-9876543210"];
 const TENANT_HEADER: &str = "X-Scope-OrgID";
 
 /// A folder with credentials, as a Secret is mounted: it is gone with the value.
@@ -243,59 +231,6 @@ async fn a_prometheus_with_tls_a_password_and_client_certificates_is_read_and_fa
     assert!(message.contains("its certificate has expired"), "{message}");
 }
 
-/// What a proxy is sent: the token in a file, and the name of a tenant.
-fn of_tenant(token: &Path, ca: &Path, tenant: &str) -> CredentialFiles {
-    CredentialFiles {
-        authorization: Some(Authorization::Bearer {
-            token: token.to_owned(),
-        }),
-        headers: vec![CustomHeader {
-            name: TENANT_HEADER.to_owned(),
-            value: Setting::Value(tenant.to_owned()),
-        }],
-        ca: Some(ca.to_owned()),
-        client_certificate: None,
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_with_tenants_is_read_by_token_and_header_and_a_new_token_is_followed() {
-    let now = Clock::system().now();
-    let pki = Pki::new().unwrap();
-    let folder = Folder::new("tenants");
-    let (of_us, empty) = (history("up", now), history("down", now));
-    let (of_us, empty) = tokio::join!(Prometheus::start(&of_us), Prometheus::start(&empty));
-    let (of_us, empty) = (of_us.unwrap(), empty.unwrap());
-    let tenants = [("us", of_us.url()), ("nobody", empty.url())];
-    let certificate = pki.server("mimir").unwrap();
-    let proxy = TenantProxy::start(&certificate, TOKENS[0], &tenants)
-        .await
-        .unwrap();
-    let token = folder.write("token", TOKENS[0]);
-    let ca = folder.write("ca.crt", pki.ca_pem());
-    let server =
-        |tenant: &str| HistoryServer::new(&proxy.url(), of_tenant(&token, &ca, tenant)).unwrap();
-    let reader = Reader::new(&server("us"), &Machine::system());
-    assert!(up(&reader, now).await.unwrap().len() >= 30);
-    assert_eq!(refusal(server("nobody"), now).await.0, "NoData");
-
-    let (reason, message) = refusal(server("unknown"), now).await;
-    assert_eq!(reason, "Unauthorized", "{message}");
-    assert!(message.contains("no org id"), "{message}");
-    assert!(message.contains("X-Scope-OrgID: unknown"), "{message}");
-
-    // The proxy wants another token, and quotes the one that it was sent.
-    proxy.accept(TOKENS[1]);
-    let refused = up(&reader, now).await.unwrap_err().to_string();
-    assert!(
-        refused.contains("not accepted: Bearer [hidden]"),
-        "{refused}"
-    );
-    assert!(!refused.contains(TOKENS[0]), "{refused}");
-    folder.write("token", TOKENS[1]);
-    assert!(up(&reader, now).await.unwrap().len() >= 30);
-}
-
 /// The minutes of four days until now, and of an hour beyond.
 pub(crate) fn four_days(now: Timestamp) -> Span {
     Span {
@@ -314,119 +249,3 @@ fn wave(now: Timestamp) -> History {
 
 /// A spec with a prediction of the cpu usage, whose history is in Prometheus.
 const AUTOSCALER: &str = include_str!("../../examples/php-apache-dsp.yaml");
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_controller_tells_that_its_token_is_refused_and_follows_a_rotation() {
-    let world =
-        World::start(ClusterOptions::named("credentials").with(Component::MetricsServer)).await;
-    let now = Clock::system().now();
-    let full = wave(now);
-    let empty = history("down", now);
-    let (full, empty) = tokio::join!(Prometheus::start(&full), Prometheus::start(&empty));
-    let (full, empty) = (full.unwrap(), empty.unwrap());
-    let pki = Pki::new().unwrap();
-    let tenants = [("us", full.url()), ("nobody", empty.url())];
-    let certificate = pki.server_valid("mimir", &(-60..5)).unwrap();
-    let proxy = TenantProxy::start(&certificate, TOKENS[1], &tenants)
-        .await
-        .unwrap();
-    let folder = Folder::new("controller");
-    folder.write("token", TOKENS[0]);
-    folder.write("ca.crt", pki.ca_pem());
-    folder.write("tenant", "nobody");
-    let config = format!(
-        "apiVersion: foretide.io/v1alpha1\n\
-         kind: ControllerConfig\n\
-         logJson: true\n\
-         prometheus:\n\
-         \x20 url: {}\n\
-         \x20 bearerTokenFile: token\n\
-         \x20 headers: [{{name: {TENANT_HEADER}, valueFile: tenant}}]\n\
-         \x20 tls: {{caFile: ca.crt}}\n",
-        proxy.url()
-    );
-    let config = folder.write("config.yaml", &config);
-    world.deployment("php-apache", 1, "20m").await;
-    world.apply(AUTOSCALER).await;
-    let log = folder.0.join("log");
-    let listen = free_address();
-    let mut command = binary(world.kubeconfig(), world.hpa_flags());
-    command
-        .arg("--config")
-        .arg(&config)
-        .args(["--listen", &listen.to_string()]);
-    command.stderr(fs::File::create(&log).unwrap());
-    // A system without certificate authorities, as an image may be.
-    for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
-        command.env(variable, folder.0.join("absent"));
-    }
-    let controller = command.spawn().unwrap();
-
-    let told = prediction_is(&world, "Unauthorized").await;
-    assert!(told.contains("not accepted"), "{told}");
-    let explained = explain(&world).await;
-    assert!(
-        explained.contains("refused the request (status 401)"),
-        "{explained}"
-    );
-    assert!(
-        explained.contains("Suggested action: check the credentials"),
-        "{explained}"
-    );
-
-    folder.write("token", TOKENS[1]);
-    let told = prediction_is(&world, "NoData").await;
-    assert!(told.contains("the query returned no samples"), "{told}");
-    folder.write("tenant", "us");
-    prediction_is(&world, "ForecastReady").await;
-    let (_, metrics) = get(listen, "/metrics", None).await.unwrap();
-    let soon = r#"expires_soon{endpoint="hub",credential="server certificate"} 1"#;
-    assert!(metrics.contains(soon), "{metrics}");
-    drop(controller);
-
-    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let ehpa = world.ehpas().get("php-apache").await.unwrap();
-    let log = fs::read_to_string(&log).unwrap();
-    assert!(log.contains("expires soon"), "{log}");
-    let outputs = [
-        log,
-        metrics,
-        explained,
-        serde_json::to_string(&events.items).unwrap(),
-        serde_json::to_string(&ehpa).unwrap(),
-    ];
-    for output in outputs {
-        for token in TOKENS {
-            assert!(!output.contains(token), "{output}");
-        }
-    }
-    world.assert_nothing_forbidden();
-}
-
-/// Waits for the reason of the condition `PredictionReady`; returns its message.
-async fn prediction_is(world: &World, reason: &str) -> String {
-    world
-        .status("php-apache", reason, |status| {
-            let conditions = status.get("conditions")?.as_array()?;
-            let mut conditions = conditions.iter();
-            let found = conditions.find(|one| one["type"] == "PredictionReady")?;
-            (found["reason"] == reason)
-                .then(|| found["message"].as_str().unwrap_or_default().to_owned())
-        })
-        .await
-}
-
-async fn explain(world: &World) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
-    command
-        .arg("explain")
-        .arg(format!("{NAMESPACE}/php-apache"));
-    command
-        .arg("--kubeconfig")
-        .arg(world.cluster.kubeconfig_path());
-    let output = command.stdin(Stdio::null()).output().await.unwrap();
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    // Long sentences are wrapped.
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}

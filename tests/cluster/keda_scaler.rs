@@ -1,5 +1,5 @@
 //! `foretide keda-scaler` as KEDA's own client sees it, over the objects of a real API server: values, activation and
-//! streams, beside strangers that hold idle ones; TLS with certificates of our own, with files, and with client certificates.
+//! streams; TLS with certificates of our own, with files, and with client certificates.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,6 @@ use foretide::{
     ports::{CertificateFiles, CertificateLifetimes, ClientCertificates},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -107,15 +106,6 @@ impl Client {
             program: client.program(),
             address: scaler.address,
             flags: Vec::new(),
-        }
-    }
-
-    /// The client of a pod that has this address.
-    fn at(&self, address: &str) -> Self {
-        let flags = ["-from", address].map(str::to_owned).to_vec();
-        Self {
-            flags,
-            ..self.clone()
         }
     }
 
@@ -248,42 +238,32 @@ async fn decide(world: &World, window: Option<i32>, target: &str, floor: Option<
         .unwrap();
 }
 
-/// Makes clients of two pods hold as many streams as there are: 4,096 each. Their streams last as long as these answers.
-async fn strangers(world: &World, client: &Client) -> [Answers; 2] {
-    const AUTOSCALERS: usize = 32;
-    for number in 0..AUTOSCALERS {
-        world
-            .apply(&autoscaler("shop", &format!("idle-{number}")).to_string())
-            .await;
-    }
-    let metadata = json!({"autoscaler": "idle"});
-    let last = json!({"autoscaler": format!("idle-{}", AUTOSCALERS - 1)});
-    eventually(TIMEOUT, "the last one is read", || {
-        client.ask("shop", &last, "metric-spec")
-    })
-    .await;
-    let pods = ["127.0.0.2", "127.0.0.3"].map(|address| client.at(address));
-    let call = format!("hold 4096 {AUTOSCALERS}");
-    let mut held = pods.each_ref().map(|pod| pod.stream(&metadata, &call));
-    for answers in &mut held {
-        assert_eq!(answers.next().await, json!({"open": 4096}));
-    }
-    for pod in pods {
-        let refused = pod.stream(&last, "stream-metric-spec").end().await;
-        let expected =
-            "ResourceExhausted: too many streams: at most 4096 per address and 8192 in total";
-        assert!(refused.starts_with(expected), "{refused}");
-    }
-    held
+#[tokio::test(flavor = "multi_thread")]
+async fn kedas_client_reads_exact_values_follows_changes_and_verifies_certificates() {
+    let world = world("keda").await;
+    exact_values_and_streams(&world).await;
+    world.apply(&autoscaler("shop", "web").to_string()).await;
+    decide(&world, Some(7), "0.1", Some(9)).await;
+    files_and_client_certificates(&world).await;
+    certificates_of_our_own(&world).await;
+
+    // Every granted permission was used, and no other.
+    let mut events = world.cluster.audit().unwrap();
+    events.retain(|event| event.user == SCALER_USER);
+    assert!(events.iter().all(|event| event.code != 403), "{events:?}");
+    let granted: BTreeSet<_> = granted(RIGHTS)
+        .into_iter()
+        .chain(granted(CERTIFICATES))
+        .collect();
+    assert_eq!(
+        used(&events, &granted).intersection(&granted).count(),
+        granted.len()
+    );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kedas_client_reads_exact_values_and_follows_changes_beside_the_idle_streams_of_strangers()
-{
-    let world = world("keda-values").await;
-    let scaler = Scaler::run(&world, None).await;
+async fn exact_values_and_streams(world: &World) {
+    let scaler = Scaler::run(world, None).await;
     let client = Client::of(&scaler);
-    let _idle = strangers(&world, &client).await;
 
     // Without any decision, KEDA can make its HPA for the floor, and nothing has a value.
     let spec = json!({"metricSpecs": [
@@ -298,7 +278,7 @@ async fn kedas_client_reads_exact_values_and_follows_changes_beside_the_idle_str
         "{undecided}"
     );
 
-    decide(&world, None, "0.1", Some(9)).await;
+    decide(world, None, "0.1", Some(9)).await;
     let cron = source("cron");
     eventually(TIMEOUT, "the decision is read", || client.is_active()).await;
     let forecast = source("forecast");
@@ -329,14 +309,14 @@ async fn kedas_client_reads_exact_values_and_follows_changes_beside_the_idle_str
         specs.next().await["metricSpecs"][0]["targetSizeFloat"],
         json!(0.1)
     );
-    decide(&world, Some(7), "0.1", Some(9)).await;
+    decide(world, Some(7), "0.1", Some(9)).await;
     assert_eq!(activity.next().await, json!({"result": true}));
     let answer = client
         .ask("shop", &cron, "metrics foretide-cron-web")
         .await
         .unwrap();
     assert_eq!(answer["metricValues"][0]["metricValue"], "7");
-    decide(&world, None, "0.25", Some(9)).await;
+    decide(world, None, "0.25", Some(9)).await;
     assert_eq!(activity.next().await, json!({"result": false}));
     assert_eq!(
         specs.next().await["metricSpecs"][0]["targetSizeFloat"],
@@ -383,9 +363,8 @@ fn written(folder: &Path, name: &str, identity: &Identity) -> CertificateFiles {
     CertificateFiles { certificate, key }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tls_refuses_foreign_authorities_plaintext_and_clients_without_the_required_certificate() {
-    let world = world("keda-tls").await;
+/// Foreign authorities, plaintext and clients without the required certificate are refused.
+async fn files_and_client_certificates(world: &World) {
     let folder = world.cluster.folder().join("tls");
     std::fs::create_dir_all(&folder).unwrap();
     let (pki, foreign) = (Pki::new().unwrap(), Pki::new().unwrap());
@@ -403,10 +382,9 @@ async fn tls_refuses_foreign_authorities_plaintext_and_clients_without_the_requi
         lifetimes: CertificateLifetimes::COPIED,
         clients: ClientCertificates::None,
     };
-    decide(&world, Some(7), "0.1", Some(9)).await;
     let active = Ok(json!({"result": true}));
 
-    let open = Scaler::run(&world, Some(tls.clone())).await;
+    let open = Scaler::run(world, Some(tls.clone())).await;
     let client = Client::of(&open);
     assert_eq!(client.trusting(&authority).is_active().await, active);
     let plaintext = client.is_active().await.unwrap_err();
@@ -425,7 +403,7 @@ async fn tls_refuses_foreign_authorities_plaintext_and_clients_without_the_requi
         clients: ClientCertificates::SignedBy(authority.clone()),
         ..tls
     };
-    let guarded = Scaler::run(&world, Some(required)).await;
+    let guarded = Scaler::run(world, Some(required)).await;
     let client = Client::of(&guarded).trusting(&authority);
     let known = client.showing(&keda.certificate, &keda.key);
     assert_eq!(known.is_active().await, active);
@@ -438,82 +416,28 @@ async fn tls_refuses_foreign_authorities_plaintext_and_clients_without_the_requi
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn certificates_of_our_own_rotate_without_a_failed_call() {
-    let world = world("keda-rotation").await;
-    decide(&world, Some(7), "0.1", Some(9)).await;
-    let seconds = SignedDuration::from_secs;
+/// The authority that the replicas share in a Secret: a client trusts the bundle that a person or a tool copies from there.
+async fn certificates_of_our_own(world: &World) {
     let tls = KedaScalerTls {
         certificate: None,
         certificate_secret: "foretide-keda-scaler-certificates".to_owned(),
         service_name: SCALER.to_owned(),
         service_namespace: Some(SYSTEM.to_owned()),
-        // Another one signs after 36 s. Each is replaced 8 s before it ends or earlier, as a stall of seconds would otherwise
-        // let it end.
-        lifetimes: CertificateLifetimes {
-            authority: seconds(45),
-            overlap: seconds(6),
-            serving: seconds(24),
-            period: seconds(1),
-        },
+        lifetimes: CertificateLifetimes::COPIED,
         clients: ClientCertificates::None,
     };
     let replicas = [
-        Scaler::run(&world, Some(tls.clone())).await,
-        Scaler::run(&world, Some(tls)).await,
+        Scaler::run(world, Some(tls.clone())).await,
+        Scaler::run(world, Some(tls)).await,
     ];
-    let clients = [Client::of(&replicas[0]), Client::of(&replicas[1])];
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), SYSTEM);
-    let folder = world.cluster.folder().join("rotation");
-    std::fs::create_dir_all(&folder).unwrap();
-    let read = async |key: &str| {
-        let secret = secrets
-            .get("foretide-keda-scaler-certificates")
-            .await
-            .unwrap();
-        let data = secret.data.unwrap_or_default();
-        let path = folder.join(key);
-        std::fs::write(&path, &data[key].0).unwrap();
-        path
-    };
-    let authority = async || std::fs::read_to_string(read("ca.crt").await).unwrap();
-    let active = Ok(json!({"result": true}));
-    let first = authority().await;
-    eventually(2 * TIMEOUT, "another authority signs", || async {
-        for client in &clients {
-            // As a person or a tool copies the bundle.
-            let bundle = read("ca-bundle.crt").await;
-            let trusted = std::fs::read(&bundle).unwrap();
-            let found = client.trusting(&bundle).is_active().await;
-            if found != active {
-                // On a slow machine the bundle may have been replaced before the call.
-                let latest = std::fs::read(read("ca-bundle.crt").await).unwrap();
-                assert_ne!(trusted, latest, "{found:?}");
-            }
-        }
-        let newest = authority().await;
-        (newest != first).then_some(()).ok_or("the first one signs")
-    })
-    .await;
-    for client in &clients {
-        eventually(TIMEOUT, "a certificate of the new authority", || async {
-            // Read each time: it signs for some time only.
-            let newest = read("ca.crt").await;
-            client.trusting(&newest).is_active().await
+    let secret = secrets.get("foretide-keda-scaler-certificates").await;
+    let bundle = world.cluster.folder().join("ca-bundle.crt");
+    std::fs::write(&bundle, &secret.unwrap().data.unwrap()["ca-bundle.crt"].0).unwrap();
+    for replica in &replicas {
+        eventually(TIMEOUT, "an answer over TLS", || async {
+            Client::of(replica).trusting(&bundle).is_active().await
         })
         .await;
     }
-
-    // Every granted permission was used, and no other.
-    let mut events = world.cluster.audit().unwrap();
-    events.retain(|event| event.user == SCALER_USER);
-    assert!(events.iter().all(|event| event.code != 403), "{events:?}");
-    let granted: BTreeSet<_> = granted(RIGHTS)
-        .into_iter()
-        .chain(granted(CERTIFICATES))
-        .collect();
-    assert_eq!(
-        used(&events, &granted).intersection(&granted).count(),
-        granted.len()
-    );
 }

@@ -1,66 +1,125 @@
-//! Two replicas of the controller, one of which leads: it is killed, paused and stopped.
+//! The binary as a process among others: one replica leads and is killed, paused in the middle of its writes, and asked to
+//! end; Prometheus and the API server end and return.
+//!
+//! What must hold at each moment of a succession is proven in `tests/sim`; this is about real signals, processes, leases
+//! and connections. What was written when is read from the audit log, in which each replica has an account of its own.
 
-use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf};
 
-use foretide::clock::Clock;
-use jiff::{SignedDuration, Timestamp};
+use foretide::{
+    clock::Clock,
+    config::{Config, KubeAccess},
+    ports::HistoryServer,
+};
+use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
-use rig::{ClusterOptions, eventually};
-use serde_json::json;
-use tokio::{
-    io::AsyncWriteExt as _,
-    process::{Child, Command},
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+};
+use rig::{
+    ClusterOptions, FakeMetrics, History, MetricsApi, Prometheus, Reading, Series, eventually,
+};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::{
+    credentials::four_days,
+    manual_changes::{QUEUE, deployment, edit, ehpa, queue_metrics},
+    world::{NAMESPACE, TIMEOUT, World, binary},
 };
 
-use crate::world::{NAMESPACE, TIMEOUT, World, binary};
+const SYSTEM: &str = "foretide-system";
+/// Autoscalers that change at once, so that a leader has more to write when it is paused.
+const OBJECTS: usize = 30;
+const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
+/// As `deploy/` runs a replica, but for a lease that a busy machine does not let expire by itself.
+const ELECTION: [&str; 6] = [
+    "--listen=127.0.0.1:0",
+    "--leader-elect",
+    "--leader-elect-namespace=foretide-system",
+    "--leader-elect-lease-duration=30s",
+    "--leader-elect-renew-deadline=25s",
+    "--leader-elect-retry-period=2s",
+];
 
-/// How long a leader is paused at least: for longer than its lease of 15 s and the 5 s of a write.
-const PAUSE: SignedDuration = SignedDuration::from_secs(25);
+/// A replica that may lead, and its account.
+struct Replica {
+    account: &'static str,
+    process: Child,
+}
 
-/// A signal whose sender runs already, so that it arrives at once: while a program starts, a leader could write all that
-/// it has to.
-pub(crate) struct Signal(Child);
+// === impl Replica ===
 
-impl Signal {
-    pub(crate) fn prepare(process: &Child, signal: &str) -> Self {
-        let id = process.id().unwrap().to_string();
-        let script = r#"read -r now && kill "$1" "$2""#;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script, "sh", signal, &id]);
-        shell.stdin(Stdio::piped()).kill_on_drop(true);
-        Self(shell.spawn().unwrap())
+impl Replica {
+    /// A replica with an account of its own.
+    async fn start(world: &World, account: &'static str) -> Self {
+        let kubeconfig = add_account(world, account).await;
+        let mut command = binary(&kubeconfig, world.hpa_flags());
+        let process = command.args(ELECTION).spawn().unwrap();
+        Self { account, process }
     }
 
-    pub(crate) async fn send(mut self) {
-        let mut input = self.0.stdin.take().unwrap();
-        input.write_all(b"now\n").await.unwrap();
-        assert!(self.0.wait().await.unwrap().success());
+    /// A replica beside a leader, which has seen the lease: only a standby reads it.
+    async fn standby(world: &World, account: &'static str) -> Self {
+        let standby = Self::start(world, account).await;
+        eventually(TIMEOUT, "the standby has read the lease", || async {
+            let has_read = of(world, account).into_iter().any(|request| {
+                request.resource == "leases" && request.verb == "get" && request.code == 200
+            });
+            has_read.then_some(()).ok_or("not yet")
+        })
+        .await;
+        standby
+    }
+
+    /// Waits until it has ended; returns its exit code.
+    async fn ends(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(TIMEOUT, self.process.wait()).await;
+        ended.unwrap().unwrap().code()
     }
 }
 
-/// A replica, as `deploy/` runs it.
-fn replica(world: &World) -> Child {
-    let mut command = binary(world.kubeconfig(), world.hpa_flags());
-    command
-        .args(["--listen", "127.0.0.1:0", "--leader-elect"])
-        .args(["--leader-elect-namespace", "foretide-system"]);
-    command.spawn().unwrap()
-}
-
-/// A replica beside a leader, which has seen the lease: only a standby reads it.
-async fn standby(world: &World) -> Child {
-    let since = Clock::system().now();
-    let standby = replica(world);
-    eventually(TIMEOUT, "the standby has read the lease", || async {
-        let has_read = world.requests().into_iter().any(|request| {
-            let reads = request.resource == "leases" && request.verb == "get";
-            reads && request.code == 200 && request.time > since
+/// An account with the permissions of the controller; returns its kubeconfig.
+async fn add_account(world: &World, name: &str) -> PathBuf {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": SYSTEM },
+    });
+    world.apply(&account.to_string()).await;
+    for (kind, role) in [
+        ("ClusterRole", "foretide-controller"),
+        ("ClusterRole", "foretide-fleets"),
+        ("Role", "foretide-leader"),
+        ("Role", "foretide-members"),
+    ] {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": format!("{kind}Binding"),
+            "metadata": { "name": format!("{name}-{role}"), "namespace": SYSTEM },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": SYSTEM }],
         });
-        has_read.then_some(()).ok_or("not yet")
-    })
-    .await;
-    standby
+        world.apply(&binding.to_string()).await;
+    }
+    let kubeconfig = world.cluster.service_account_kubeconfig(SYSTEM, name);
+    kubeconfig.await.unwrap()
+}
+
+/// The requests of an account so far.
+fn of(world: &World, account: &str) -> Vec<rig::AuditEvent> {
+    let user = format!("system:serviceaccount:{SYSTEM}:{account}");
+    let mut events = world.cluster.audit().unwrap();
+    events.retain(|event| event.user == user);
+    events
+}
+
+/// When writes of an account were accepted, other than those of the lease and of events.
+fn writes(world: &World, account: &str) -> Vec<Timestamp> {
+    let meant = of(world, account)
+        .into_iter()
+        .filter(|event| event.wrote() && !["leases", "events"].contains(&event.resource.as_str()));
+    meant.map(|event| event.time).collect()
 }
 
 pub(crate) async fn signal(process: &Child, signal: &str) {
@@ -69,19 +128,9 @@ pub(crate) async fn signal(process: &Child, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Waits until a pause has lasted for longer than the lease and a write.
-pub(crate) async fn outlasts_the_lease(paused_since: Timestamp) {
-    let what = "the pause has outlasted the lease";
-    eventually(TIMEOUT, what, || async {
-        let paused = Clock::system().now().duration_since(paused_since);
-        (paused >= PAUSE).then_some(()).ok_or(format!("{paused:#}"))
-    })
-    .await;
-}
-
 /// The leases beside the controller.
 pub(crate) fn leases(client: &Client) -> Api<Lease> {
-    Api::namespaced(client.clone(), "foretide-system")
+    Api::namespaced(client.clone(), SYSTEM)
 }
 
 /// Who holds the lease; empty if nobody does.
@@ -94,8 +143,8 @@ pub(crate) async fn holder(client: &Client) -> Result<String, String> {
 }
 
 /// Waits until another replica than `before` holds the lease; returns which.
-pub(crate) async fn next_holder(client: &Client, limit: Duration, before: &str) -> String {
-    eventually(limit, "another replica leads", || async {
+pub(crate) async fn next_holder(client: &Client, before: &str) -> String {
+    eventually(TIMEOUT, "another replica leads", || async {
         let found = holder(client).await?;
         if found.is_empty() || found == before {
             return Err(found);
@@ -105,58 +154,146 @@ pub(crate) async fn next_holder(client: &Client, limit: Duration, before: &str) 
     .await
 }
 
-/// Sets the only count that the autoscaler may choose, and waits until it is in force.
-async fn scaled_to(world: &World, replicas: i32) {
-    let object = json!({
-        "apiVersion": "autoscaling.crane.io/v1alpha1",
-        "kind": "EffectiveHorizontalPodAutoscaler",
-        "metadata": { "name": "web", "namespace": NAMESPACE },
-        "spec": {
-            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
-            "minReplicas": replicas,
-            "maxReplicas": replicas,
-            "mode": "Direct",
-        },
+fn name(n: usize) -> String {
+    format!("web-{n}")
+}
+
+/// Sets the only count that each autoscaler may choose.
+async fn ask_for(world: &World, replicas: i32) {
+    let spec = json!({ "spec": { "minReplicas": replicas, "maxReplicas": replicas } });
+    let (ehpas, parameters) = (world.ehpas(), PatchParams::default());
+    let patched = (0..OBJECTS).map(|n| {
+        let (ehpas, parameters, patch) = (&ehpas, &parameters, Patch::Merge(spec.clone()));
+        async move { ehpas.patch(&name(n), parameters, &patch).await.unwrap() }
     });
-    world.apply(&object.to_string()).await;
-    let what = replicas.to_string();
-    world.ready("web", &what, |count| count == replicas).await;
+    join_all(patched).await;
+}
+
+/// How many Deployments have this count.
+async fn with(world: &World, replicas: i32) -> Result<usize, String> {
+    let listed = world.deployments().list(&ListParams::default()).await;
+    let listed = listed.map_err(|error| error.to_string())?;
+    let counts = listed.iter().filter_map(|one| one.spec.as_ref()?.replicas);
+    Ok(counts.filter(|count| *count == replicas).count())
+}
+
+async fn at_least(least: usize, replicas: i32, world: &World) {
+    let what = format!("{least} Deployments have {replicas} replicas");
+    eventually(TIMEOUT, &what, || async {
+        let found = with(world, replicas).await?;
+        (found >= least).then_some(()).ok_or(found.to_string())
+    })
+    .await;
+}
+
+async fn scaled_to(world: &World, replicas: i32) {
+    ask_for(world, replicas).await;
+    at_least(OBJECTS, replicas, world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_from_a_leader_that_is_killed_paused_or_stopped() {
     let world = World::start(ClusterOptions::named("leaders")).await;
-    let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/23-leader-rbac.yaml");
-    world.apply(&std::fs::read_to_string(rights).unwrap()).await;
-    world.deployment("web", 1, "1m").await;
+    let client = &world.client;
+    world.apply(LEADER).await;
+    for n in 0..OBJECTS {
+        let name = name(n);
+        world.deployment(&name, 1, "1m").await;
+        let direct = ehpa(deployment(&name), (1, 1), &json!({ "mode": "Direct" }));
+        world.apply(&direct.to_string()).await;
+    }
 
-    let mut killed = replica(&world);
-    let first = next_holder(&world.client, TIMEOUT, "").await;
+    let mut killed = Replica::start(&world, "one").await;
+    let first = next_holder(client, "").await;
     scaled_to(&world, 2).await;
-    let mut paused = standby(&world).await;
-    killed.kill().await.unwrap();
-    let second = next_holder(&world.client, TIMEOUT, &first).await;
+    let mut paused = Replica::standby(&world, "two").await;
+    killed.process.kill().await.unwrap();
+    let second = next_holder(client, &first).await;
     scaled_to(&world, 3).await;
 
-    let mut stopped = standby(&world).await;
-    signal(&paused, "-STOP").await;
-    let paused_since = Clock::system().now();
-    let third = next_holder(&world.client, TIMEOUT, &second).await;
-    scaled_to(&world, 4).await;
-    // The paused leader wakes up without the right to write, and ends.
-    outlasts_the_lease(paused_since).await;
-    signal(&paused, "-CONT").await;
-    let ended = tokio::time::timeout(TIMEOUT, paused.wait()).await;
-    assert_ne!(ended.unwrap().unwrap().code(), Some(0));
-    assert_eq!(holder(&world.client).await.unwrap(), third);
-    scaled_to(&world, 5).await;
+    // Paused while it has more to write: its successor writes the rest, and when it wakes up it has no right to write, and
+    // ends.
+    let mut stopped = Replica::standby(&world, "three").await;
+    tokio::join!(ask_for(&world, 1), async {
+        at_least(1, 1, &world).await;
+        signal(&paused.process, "-STOP").await;
+    });
+    let third = next_holder(client, &second).await;
+    at_least(OBJECTS, 1, &world).await;
+    scaled_to(&world, 2).await;
+    signal(&paused.process, "-CONT").await;
+    assert_ne!(paused.ends().await, Some(0));
+    assert_eq!(holder(client).await.unwrap(), third);
+    scaled_to(&world, 3).await;
+    for (before, after) in [(&killed, &paused), (&paused, &stopped)] {
+        let last = writes(&world, before.account).into_iter().max();
+        let first = writes(&world, after.account).into_iter().min();
+        assert!(last < first, "{last:?} by {}, {first:?}", before.account);
+    }
 
-    signal(&stopped, "-TERM").await;
-    let ended = tokio::time::timeout(TIMEOUT, stopped.wait()).await;
-    assert_eq!(ended.unwrap().unwrap().code(), Some(0));
-    world.assert_nothing_forbidden();
-    let requests = world.requests().into_iter();
-    let of_lease = requests.filter(|request| request.resource == "leases");
-    let verbs: BTreeSet<_> = of_lease.map(|request| request.verb).collect();
-    assert_eq!(verbs, ["create", "get", "update"].map(str::to_owned).into());
+    signal(&stopped.process, "-TERM").await;
+    assert_eq!(stopped.ends().await, Some(0));
+    let accounts = [&killed, &paused, &stopped].map(|replica| replica.account);
+    let requests: Vec<_> = accounts.iter().flat_map(|one| of(&world, one)).collect();
+    assert!(requests.iter().all(|request| request.code != 403));
+    let of_lease = requests.iter().filter(|one| one.resource == "leases");
+    let verbs: BTreeSet<_> = of_lease.map(|request| request.verb.as_str()).collect();
+    assert_eq!(verbs, ["create", "get", "update"].into());
+    outages(&world).await;
+}
+
+/// The forecast of the status, if it has a count.
+fn forecast(status: &Value) -> Option<u64> {
+    let proposals = status.pointer("/decision/proposals")?.as_array()?;
+    let forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
+    forecast["replicas"].as_u64()
+}
+
+/// A Prometheus that is not there delays nothing else, and is read when it is back; so is the API server.
+async fn outages(world: &World) {
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
+    let load = |total: &str| fake.set_external(NAMESPACE, QUEUE, vec![Reading::new(total)]);
+    load("30");
+    let span = four_days(Clock::system().now());
+    let series = Series::of(&[("namespace", NAMESPACE)], span, |_| 90.0);
+    let prometheus = Prometheus::start(&History::new().gauge(QUEUE, series))
+        .await
+        .unwrap();
+    prometheus.kill();
+    world.deployment("orders", 1, "1m").await;
+    let more = json!({ "mode": "Direct", "metrics": queue_metrics(), "prediction": {} });
+    let orders = ehpa(deployment("orders"), (1, 30), &more);
+    world.apply(&orders.to_string()).await;
+    let kubeconfig = add_account(world, "four").await;
+    let config = Config {
+        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
+        access: KubeAccess::Kubeconfig {
+            path: Some(kubeconfig),
+            context: None,
+        },
+        ..world.config()
+    };
+    let _controller = world.run(config, Clock::system());
+    world.ready("orders", "3", |count| count == 3).await;
+    world
+        .condition("orders", "PredictionReady", "False/QueryError")
+        .await;
+    prometheus.restart().await.unwrap();
+    let count = world.status("orders", "a forecast", forecast).await;
+    assert!((9..=10).contains(&count), "{count}");
+    world.ready("orders", "9 or 10", |count| count >= 9).await;
+    load("140");
+    world.ready("orders", "14", |count| count == 14).await;
+
+    // New load and a new spec take effect after an outage of the API server.
+    world.cluster.stop_apiserver();
+    assert!(world.deployments().get("orders").await.is_err());
+    world.cluster.start_apiserver().await.unwrap();
+    load("250");
+    world.ready("orders", "25", |count| count == 25).await;
+    let less = json!({ "spec": { "maxReplicas": 20 } });
+    edit(&world.ehpas(), "orders", less).await;
+    world.ready("orders", "20", |count| count == 20).await;
 }

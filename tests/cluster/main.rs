@@ -1,43 +1,33 @@
-//! Scenarios on a real control plane, real metrics-server and real Prometheus.
+//! Scenarios on a real control plane, real metrics-server and real Prometheus: what only these can show. Everything else is
+//! proven in `tests/sim` or below it (`docs/decisions/0054-fourteen-real-contracts.md`).
 //!
-//! Every controller runs in this process with the permissions of `deploy/`, under a clock that may start at another
-//! time and run faster. Tests wait for conditions with deadlines, never for a fixed time.
+//! Controllers run in this process or as processes, with the permissions of `deploy/`. Scenarios wait for states, with one
+//! deadline; none asserts a duration. `just nightly` runs the ignored ones.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::too_many_lines,
+    clippy::cognitive_complexity,
     clippy::cast_possible_truncation,
     reason = "a scenario is one sequence of steps, and stops at the first failure"
 )]
 
-mod admission;
 mod conformance;
 mod contract;
 mod credentials;
-mod cron;
-mod faults;
+mod definitions;
 mod fleet;
 mod image;
 mod installation;
-mod isolation;
 mod keda_scaler;
 mod leadership;
-mod manifests;
 mod manual_changes;
 mod measure;
 mod metric_adapter;
 mod metrics_access;
 mod minutes;
 mod monitoring;
-mod ownership;
 mod permissions;
 mod plain_hpa;
-mod preview;
-mod rules;
-mod silence;
-mod succession;
-mod targets;
-mod wave;
-mod winners;
 mod world;

@@ -1,13 +1,10 @@
 //! Delegated, Direct and a plain HPA under the same load: they settle at the same counts, and a floor never delays a
 //! scale-up.
 
-use foretide::{clock::Clock, config::Config, ports::HistoryServer};
+use foretide::clock::Clock;
 use futures::future::join_all;
-use jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use rig::{
-    ClusterOptions, FakeMetrics, History, MetricsApi, NodeSize, Prometheus, Reading, Series, Span,
-};
+use kube::api::{Patch, PatchParams};
+use rig::{ClusterOptions, FakeMetrics, MetricsApi, NodeSize, Reading};
 use serde_json::{Value, json};
 
 use crate::world::{NAMESPACE, World};
@@ -18,9 +15,6 @@ const METRIC: &str = "orders";
 const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 /// The comparisons with the child autoscalers of which none may disagree.
 const COMPARISONS: u64 = 10;
-/// A midnight; the wave has its peak at noon.
-const MIDNIGHT: f64 = 1_767_225_600.0;
-const DAY: f64 = 86_400.0;
 
 /// Bounds, behavior and the one metric: one replica for every 10.
 fn spec(name: &str, per_replica: &str, extra: &Value) -> Value {
@@ -192,76 +186,5 @@ async fn both_modes_settle_with_a_plain_hpa_and_a_floor_delays_no_scale_up() {
     assert!(comparisons >= COMPARISONS, "{comparisons}");
     assert_eq!(disagreements, 0, "of {comparisons}");
     drop(controller);
-    for name in floored {
-        world
-            .ehpas()
-            .delete(name, &DeleteParams::default())
-            .await
-            .unwrap();
-    }
-
-    exceed_forecast(&world, &fake).await;
     world.assert_nothing_forbidden();
-}
-
-/// A forecast that rises all morning, and a load that suddenly is far above it.
-async fn exceed_forecast(world: &World, fake: &FakeMetrics) {
-    let span = Span {
-        start: MIDNIGHT - 4.0 * DAY,
-        end: MIDNIGHT + 2.0 * DAY,
-        step: 60.0,
-    };
-    let demand = |at: f64| 50.0 - 40.0 * ((at - MIDNIGHT) / DAY * std::f64::consts::TAU).cos();
-    let series = Series::of(&[("namespace", NAMESPACE)], span, demand);
-    let prometheus = Prometheus::start(&History::new().gauge(METRIC, series))
-        .await
-        .unwrap();
-    load(fake, 10);
-    let prediction = json!({ "prediction": {
-        "predictionWindowSeconds": 3600,
-        "predictionAlgorithm": {
-            "algorithmType": "dsp",
-            "dsp": { "sampleInterval": "60s", "historyLength": "3d" },
-        },
-    } });
-    for name in ["without", "ahead"] {
-        world.deployment(name, 10, "1m").await;
-    }
-    plain(world, "without", spec("without", "1", &json!({}))).await;
-    ours(world, "ahead", spec("ahead", "1", &prediction)).await;
-    // A minute per second: between 04:00 and 08:00 the floor gains a replica about every six seconds, and it stays
-    // below the load for longer than the slowest machine needs to follow.
-    let four = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
-    let config = Config {
-        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
-        sync_period: jiff::SignedDuration::from_secs(60),
-        ..world.config()
-    };
-    let _controller = world.run(config, Clock::starting_at(four, 60.0));
-    world
-        .ready("ahead", "a floor's count", |count| count >= 36)
-        .await;
-    settle(world, &["without"], 10).await;
-    let names = ["without", "ahead"];
-    let before = names.map(|name| steps(world, name));
-    load(fake, 85);
-    // From 78 on the load is within the tolerance.
-    let there = |count: i32| count >= 78;
-    join_all(names.map(|name| world.ready(name, "at least 78", there))).await;
-    let [without, ahead] = [0, 1].map(|i| steps(world, names[i]) - before[i]);
-    assert!(without >= 3, "10, 20, 40, 80: {without}");
-    assert!(
-        ahead <= without,
-        "{ahead} steps above a forecast, {without} without one"
-    );
-    let forecast = |status: &Value| {
-        let proposals = status.pointer("/decision/proposals")?.as_array()?;
-        let forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
-        forecast["replicas"].as_u64()
-    };
-    let forecast = world.status("ahead", "a forecast", forecast).await;
-    assert!(
-        forecast < 78,
-        "the forecast alone would have led to {forecast}"
-    );
 }

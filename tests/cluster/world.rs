@@ -265,11 +265,6 @@ impl World {
         .await
     }
 
-    /// Follows `spec.replicas` of a Deployment from now on.
-    pub(crate) async fn watch_replicas(&self, name: &str) -> Counts {
-        Counts::of(self.deployments(), name).await
-    }
-
     /// The requests of our controller to the API server so far.
     pub(crate) fn requests(&self) -> Vec<AuditEvent> {
         let mut events = self.cluster.audit().unwrap();

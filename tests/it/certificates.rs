@@ -65,7 +65,7 @@ impl Files {
         self.write("tls.key", &key);
     }
 
-    /// The certificates of a server that reads the files many times in a second.
+    /// The certificates of a server that reads the files whenever everything else waits.
     async fn certificates(&self, clients: ClientCertificates) -> Certificates {
         let kubeconfig = self.path("kubeconfig");
         let connection =
@@ -74,8 +74,8 @@ impl Files {
             certificate: self.path("tls.crt"),
             key: self.path("tls.key"),
         });
-        let fast = Clock::starting_at(Clock::system().now(), 100_000.0);
-        Certificates::new(&connection.unwrap(), source, clients, fast)
+        let clock = Clock::simulated(Clock::system().now());
+        Certificates::new(&connection.unwrap(), source, clients, clock)
     }
 
     /// Whether a client of a server with this name comes through the handshake.
@@ -118,7 +118,7 @@ async fn next(configs: &mut watch::Receiver<Option<Arc<ServerConfig>>>) -> Arc<S
     configs.borrow_and_update().clone().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_pair_is_presented() {
     let files = Files::new("pair");
     let certificates = files.certificates(ClientCertificates::None).await;
@@ -140,7 +140,7 @@ async fn a_new_pair_is_presented() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_authority_of_required_client_certificates_is_read_again() {
     let files = Files::new("clients");
     let (old, new) = (Pki::new().unwrap(), Pki::new().unwrap());

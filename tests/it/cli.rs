@@ -38,6 +38,7 @@ pub(crate) fn run(line: &str) -> Result<CommandOutput, Failure> {
             screen: PLAIN,
             local: Zone::utc(),
             now,
+            machine: foretide::machine::Machine::system(),
         },
     )
 }

@@ -437,7 +437,7 @@ pub(crate) struct FakeCluster {
 pub(crate) fn run_to(clock: &Clock, at: Timestamp) {
     match Duration::try_from(at.duration_since(clock.now())) {
         Ok(passes) => clock.advance(passes),
-        Err(_) => clock.set(at, 0.0),
+        Err(_) => clock.set(at),
     }
 }
 

@@ -48,7 +48,7 @@ impl World {
     /// Members with these numbers of replicas of Deployment `web`, which use 100m each.
     fn new(members: &[(&str, u32)]) -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
-        let clock = Clock::starting_at(start, 0.0);
+        let clock = Clock::standing_at(start);
         let fleet = Members::default();
         for (name, replicas) in members {
             let fake = FakeCluster::default();

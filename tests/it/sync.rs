@@ -45,7 +45,7 @@ struct World {
 impl World {
     fn new(fake: FakeCluster) -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
-        let clock = Clock::starting_at(start, 0.0);
+        let clock = Clock::standing_at(start);
         Self {
             controller: Self::controller(&fake, &clock, &Arc::default()),
             fake,
@@ -616,7 +616,7 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
     };
     let setup = setup(Arc::default());
     // A clock that runs, for the loop; the token is of one that stands.
-    let clock = Clock::starting_at(world.start, 1.0);
+    let clock = Clock::simulated(world.start);
     let controller = EffectiveController::new(Arc::new(fake.clone()), clock.clone(), setup, shared);
     let running = tokio::spawn(
         controller

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_domain::{
     ReplicaBounds, Replicas, Scale,
-    hpa::{Hpa, Log, MetricSpec, Settings, Target},
+    hpa::{
+        Behavior, Hpa, Log, MetricSpec, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules,
+        Settings, Target,
+    },
     observation::{
         Container, ContainerUsage, Measured, Phase, Pod, PodUsage, Readiness, Requests, Status,
     },
@@ -54,13 +57,18 @@ impl HpaController {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let [namespace, name] = ["namespace", "name"].map(|field| text(&target["metadata"][field]));
         let metrics = metrics(&hpa["spec"]);
+        let behavior = &hpa["spec"]["behavior"];
+        let behavior = behavior.is_object().then(|| Behavior {
+            scale_up: rules(&behavior["scaleUp"]),
+            scale_down: rules(&behavior["scaleDown"]),
+        });
         let spec = Hpa {
             bounds: ReplicaBounds::new(
                 count(&hpa["spec"]["minReplicas"]),
                 count(&hpa["spec"]["maxReplicas"]),
             ),
             metrics: &metrics,
-            behavior: None,
+            behavior: behavior.as_ref(),
         };
         let pods = world::pods(&self.server, &namespace, &name);
         let usage = world.usage(&namespace);
@@ -123,10 +131,35 @@ fn count(value: &Value) -> Replicas {
     Replicas::new(u32::try_from(value.as_u64().unwrap_or_default()).unwrap())
 }
 
+/// The rules of one direction.
+fn rules(rules: &Value) -> ScalingRules {
+    let policy = |policy: &Value| ScalingPolicy {
+        kind: if policy["type"] == "Pods" {
+            PolicyKind::Pods
+        } else {
+            PolicyKind::Percent
+        },
+        value: i32::try_from(policy["value"].as_i64().unwrap()).unwrap(),
+        period: SignedDuration::from_secs(policy["periodSeconds"].as_i64().unwrap()),
+    };
+    let window = rules["stabilizationWindowSeconds"].as_i64();
+    let policies = rules["policies"].as_array();
+    ScalingRules {
+        window: window.map(SignedDuration::from_secs),
+        select: rules["selectPolicy"].as_str().map(|select| match select {
+            "Disabled" => PolicySelect::Disabled,
+            "Min" => PolicySelect::Min,
+            _ => PolicySelect::Max,
+        }),
+        policies: policies.map(|all| all.iter().map(policy).collect()),
+        tolerance: None,
+    }
+}
+
 /// The one metric that the workloads here are scaled by: the utilization of cpu.
 fn metrics(spec: &Value) -> Vec<MetricSpec> {
-    let metrics = spec["metrics"].as_array().unwrap();
-    let utilization = metrics.iter().map(|metric| {
+    let metrics = spec["metrics"].as_array().into_iter().flatten();
+    let utilization = metrics.map(|metric| {
         let percent = &metric["resource"]["target"]["averageUtilization"];
         MetricSpec::Resource {
             name: "cpu".into(),

@@ -2,15 +2,24 @@
 //!
 //! ```text
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
+//! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
-//! seeds     random faults, crashes, pauses and partitions: found, replayed, and shrunk
+//! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
+//! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
+//! single    the scene of one cluster; story tells what happens in it
 //! ```
 
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod cron;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod harmless;
 #[cfg(test)]
 mod hpa;
 #[cfg(test)]
@@ -25,9 +34,13 @@ mod isolation;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod ownership;
+#[cfg(test)]
 mod seeds;
 #[cfg(test)]
 mod silence;
+#[cfg(test)]
+mod single;
 #[cfg(test)]
 mod story;
 #[cfg(test)]

@@ -239,7 +239,7 @@ impl Connection {
     /// The clock that spans between this process and the server are measured by.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.machine.clock().of_network()
+        self.machine.clock().clone()
     }
 
     /// The namespace of the configuration: in a pod, the pod's own.
@@ -324,7 +324,7 @@ impl Calls {
 
     /// The clock that spans between this process and the server are measured by.
     pub(in crate::adapters) fn clock(&self) -> Clock {
-        self.machine.clock().of_network()
+        self.machine.clock().clone()
     }
 
     /// Gets one object.

@@ -38,6 +38,9 @@ pub(super) fn gated_client(
         stream,
         gate: Arc::clone(&gate),
     });
+    if machine.is_simulated() {
+        return http_client::over(connector, config, machine);
+    }
     let connector = config.rustls_https_connector_with_connector(connector)?;
     http_client::over(connector, config, machine)
 }
@@ -140,7 +143,7 @@ mod tests {
     async fn a_request_that_is_on_its_way_when_the_token_ends_is_not_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let leadership = Leadership::standby(Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0));
+        let leadership = Leadership::standby(Clock::standing_at(Timestamp::UNIX_EPOCH));
         leadership.set(Some(Token {
             epoch: 1,
             valid_until: Monotonic::after_origin(Duration::from_secs(10)),

@@ -31,7 +31,7 @@ fn limits() -> Limits {
 
 /// A process that is not the leader, and its clock, which stands.
 fn standby() -> (Leadership, Clock) {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     (Leadership::standby(clock.clone()), clock)
 }
 

@@ -1,7 +1,4 @@
-//! Decoding of object metadata, quantities and label selectors, and conversion of times to the controller's clock.
-//!
-//! Stores keep wall-clock times. [`OnClock`] converts them at every read, so that an age is the same on the
-//! controller's clock as on the wall clock, even if the two run at different rates.
+//! Decoding of object metadata, quantities and label selectors.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-
-use crate::clock::Clock;
-
-/// A value with wall-clock times.
-pub(super) trait OnClock: Clone {
-    /// The same value with its times converted to `clock`.
-    fn on(&self, clock: &Clock) -> Self;
-}
 
 /// The metadata fields that are read from watched objects. `ObjectMeta` would also decode and allocate all others, for
 /// every pod of a cluster.

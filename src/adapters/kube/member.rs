@@ -134,7 +134,6 @@ impl Member for KubeMember {
         let skew = self.calls.clock_skew();
         let on_ours = |at: Timestamp| at.saturating_sub(skew).unwrap_or(at);
         let oldest = since.into_iter().min().map(on_ours);
-        let oldest = oldest.map(|at| self.clock.from_wall(at));
         Ok((Replicas::new(count.saturating_add(missing)), oldest))
     }
 

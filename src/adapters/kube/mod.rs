@@ -59,18 +59,13 @@ pub(super) use self::{
     store::{Entry, Store, Stored},
     watch::{WatchTimeouts, Watched},
 };
-use self::{
-    decode::OnClock, objects::StoredWorkload, own_scales::OwnScales, pods::StoredPod, role::scopes,
-};
+use self::{objects::StoredWorkload, own_scales::OwnScales, pods::StoredPod, role::scopes};
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
     api_server::{Calls, Discovery, Limits, Resource},
     metrics_api::MetricsApi,
 };
-use crate::{
-    clock::Clock,
-    ports::{ClusterError, HpaView},
-};
+use crate::ports::{ClusterError, HpaView};
 
 /// A Kubernetes cluster: stores that watches keep up to date, and a client for everything else.
 ///
@@ -80,8 +75,6 @@ pub struct KubeCluster<R = Hub> {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
     metrics: MetricsApi,
-    /// The clock that times are converted to.
-    clock: Clock,
     stores: Stores,
     own_scales: OwnScales,
     role: R,
@@ -113,15 +106,13 @@ impl<R: Role> KubeCluster<R> {
     fn with_role(connection: Connection, role: R, options: Options<'_>) -> Self {
         let calls = Arc::new(connection.calls_within(options.limits, options.gate));
         let discovery = Arc::new(Discovery::new(calls.clone()));
-        let clock = connection.machine.clock().clone();
-        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock.clone());
+        let metrics = MetricsApi::new(calls.clone(), discovery.clone());
         Self {
             own_scales: OwnScales::new(connection.clock()),
             connection,
             calls,
             discovery,
             metrics,
-            clock,
             stores: Stores::new(options.namespaces),
             role,
             timeouts: options.timeouts,
@@ -183,14 +174,6 @@ impl<R: Role> KubeCluster<R> {
                 let object = store.resource.object(&target.namespace, &target.name);
                 object.path().map_err(|error| error.about(target))
             }
-        }
-    }
-
-    fn on_clock<V: OnClock>(&self, value: &Arc<V>) -> Arc<V> {
-        if self.clock.is_wall() {
-            value.clone()
-        } else {
-            Arc::new(value.on(&self.clock))
         }
     }
 }

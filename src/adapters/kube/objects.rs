@@ -13,15 +13,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    decode::{Meta, OnClock, read, selector_text},
+    decode::{Meta, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
     store::Stored,
 };
-use crate::{
-    clock::Clock,
-    ports::{ControllerRef, HpaView, ScaleView},
-};
+use crate::ports::{ControllerRef, HpaView, ScaleView};
 
 /// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]
@@ -251,14 +248,5 @@ impl Stored for HpaView {
             generation: metadata.generation,
             last_scale: parsed_status.and_then(|status| status.last_scale_time),
         })
-    }
-}
-
-impl OnClock for HpaView {
-    fn on(&self, clock: &Clock) -> Self {
-        Self {
-            last_scale: self.last_scale.map(|at| clock.from_wall(at)),
-            ..self.clone()
-        }
     }
 }

@@ -15,11 +15,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    decode::{Meta, OnClock, amounts, read},
+    decode::{Meta, amounts, read},
     nodes::scheduling::SchedulingConstraints,
     store::{Label, Stored},
 };
-use crate::clock::Clock;
 
 /// A pod and its labels.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,21 +170,6 @@ impl StoredPod {
                 .containers
                 .iter()
                 .for_each(|c| add_all(&c.requests)),
-        }
-    }
-}
-
-impl OnClock for Pod {
-    fn on(&self, clock: &Clock) -> Self {
-        let ready = |at: Readiness| Readiness {
-            since: clock.from_wall(at.since),
-            ..at
-        };
-        Self {
-            ready: self.ready.map(ready),
-            created: self.created.map(|at| clock.from_wall(at)),
-            started: self.started.map(|at| clock.from_wall(at)),
-            ..self.clone()
         }
     }
 }

@@ -345,7 +345,7 @@ impl<V: Stored> Watch<V> {
     }
 
     fn clock(&self) -> Clock {
-        self.machine.clock().of_network()
+        self.machine.clock().clone()
     }
 
     /// The copies are up to date.

@@ -34,25 +34,16 @@ impl<R: Role> Workloads for KubeCluster<R> {
     }
 
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>> {
-        let hpas = self.stores.hpas.in_namespace(namespace);
-        hpas.iter().map(|hpa| self.on_clock(hpa)).collect()
+        self.stores.hpas.in_namespace(namespace)
     }
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
-        self.stores
-            .hpas
-            .all()
-            .iter()
-            .map(|hpa| self.on_clock(hpa))
-            .collect()
+        self.stores.hpas.all()
     }
 
     fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {
         let pods = self.selected(namespace, selector)?;
-        Ok(pods
-            .iter()
-            .map(|stored| self.on_clock(&stored.pod))
-            .collect())
+        Ok(pods.iter().map(|stored| stored.pod.clone()).collect())
     }
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
@@ -114,7 +105,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
         let object = writes::object_of(Resource::HPA, manifest);
         let stored = writes::apply(&self.calls, object, manifest).await?;
-        self.hpa(object, stored)
+        stored_hpa(object, stored)
     }
 
     async fn patch_hpa(
@@ -125,7 +116,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
     ) -> Result<Arc<HpaView>, ClusterError> {
         let object = Resource::HPA.object(namespace, name);
         let stored = writes::patch(&self.calls, object, patch).await?;
-        self.hpa(object, stored)
+        stored_hpa(object, stored)
     }
 
     async fn delete_hpa(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ClusterError> {
@@ -148,12 +139,12 @@ impl<R: Role> KubeCluster<R> {
         })?;
         Ok(self.stores.pods.select(namespace, &selector))
     }
+}
 
-    fn hpa(&self, object: ObjectPath<'_>, stored: Value) -> Result<Arc<HpaView>, ClusterError> {
-        let view = HpaView::decode(stored).map_err(|message| ClusterError::Invalid {
-            what: object.to_string(),
-            message,
-        })?;
-        Ok(self.on_clock(&Arc::new(view)))
-    }
+fn stored_hpa(object: ObjectPath<'_>, stored: Value) -> Result<Arc<HpaView>, ClusterError> {
+    let view = HpaView::decode(stored).map_err(|message| ClusterError::Invalid {
+        what: object.to_string(),
+        message,
+    })?;
+    Ok(Arc::new(view))
 }

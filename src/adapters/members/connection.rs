@@ -48,7 +48,6 @@ pub(super) struct MemberConnection {
     pub(super) cluster: Arc<KubeMember>,
     probe: Arc<HealthProbe>,
     timeouts: Timeouts,
-    clock: Clock,
     tasks: JoinSet<()>,
 }
 
@@ -134,9 +133,8 @@ impl MemberConnection {
         Self {
             access,
             cluster,
-            probe: Arc::new(HealthProbe::new(clock.of_network())),
+            probe: Arc::new(HealthProbe::new(clock)),
             timeouts,
-            clock,
             tasks: JoinSet::new(),
         }
     }
@@ -175,11 +173,7 @@ impl MemberConnection {
         let state = self.probe.state().clone();
         let now = self.probe.clock.now();
         let silence = |contact: &Contact| self.probe.silence_since(contact);
-        let report = state.report(watches, &self.timeouts, now, silence);
-        HealthReport {
-            health: on_clock(&self.clock, report.health),
-            ..report
-        }
+        state.report(watches, &self.timeouts, now, silence)
     }
 
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
@@ -216,18 +210,6 @@ async fn keep_running<F: Future<Output = ()> + Send + 'static>(
         );
         tokio::time::sleep(delay).await;
         delay = delay.saturating_mul(2).min(LAST_RESTART_DELAY);
-    }
-}
-
-fn on_clock(clock: &Clock, health: Health) -> Health {
-    match health {
-        Health::Ready => Health::Ready,
-        Health::NotReady { since } => Health::NotReady {
-            since: clock.from_wall(since),
-        },
-        Health::Unknown { since } => Health::Unknown {
-            since: clock.from_wall(since),
-        },
     }
 }
 

@@ -209,7 +209,7 @@ impl MemberRegistry {
             known.unwrap_or_else(|| Unhealthy {
                 reported,
                 // A report does not come from the future.
-                since: self.clock.from_wall(reported).min(now.wall()),
+                since: reported.min(now.wall()),
                 seen: now,
             })
         });

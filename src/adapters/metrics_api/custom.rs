@@ -16,7 +16,6 @@ use serde::Deserialize;
 use super::{Amount, DEFAULT_WINDOW, MetricsApi, non_empty};
 use crate::{
     adapters::api_server::{CallError, query, root, segment},
-    clock::Clock,
     ports::MetricQuery,
 };
 
@@ -73,7 +72,7 @@ impl MetricsApi {
         let (mut samples, count) = (Vec::new(), items.len());
         for item in items {
             match self.stale_age(item.timestamp, item.window()) {
-                None => samples.push(item.on(&self.clock)),
+                None => samples.push(item.sample()),
                 Some(age) => ages.push(age),
             }
         }
@@ -202,12 +201,12 @@ impl Item {
         self.window_seconds.map(SignedDuration::from_secs)
     }
 
-    fn on(self, clock: &Clock) -> PodSample {
+    fn sample(self) -> PodSample {
         PodSample {
             window: self.window().unwrap_or(DEFAULT_WINDOW),
             pod: self.described_object.name.into(),
             value: self.value.0,
-            at: clock.from_wall(self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH)),
+            at: self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
         }
     }
 }

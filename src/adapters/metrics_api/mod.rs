@@ -28,7 +28,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::sync::Mutex;
 
 use super::api_server::{CallError, Calls, Discovery};
-use crate::clock::{Clock, Monotonic};
+use crate::clock::Monotonic;
 
 /// The window of a custom metric without one, as in the HPA controller.
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
@@ -37,8 +37,6 @@ const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
-    /// The clock that times are converted to.
-    clock: Clock,
     /// The version of the custom metrics API, and when it was discovered.
     version: Mutex<Option<(Monotonic, &'static str)>>,
 }
@@ -50,11 +48,10 @@ struct Amount(i64);
 // === impl MetricsApi ===
 
 impl MetricsApi {
-    pub(super) fn new(calls: Arc<Calls>, discovery: Arc<Discovery>, clock: Clock) -> Self {
+    pub(super) fn new(calls: Arc<Calls>, discovery: Arc<Discovery>) -> Self {
         Self {
             calls,
             discovery,
-            clock,
             version: Mutex::new(None),
         }
     }

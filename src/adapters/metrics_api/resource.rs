@@ -9,10 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::{Amount, MetricsApi, non_empty};
-use crate::{
-    adapters::api_server::{root, segment},
-    clock::Clock,
-};
+use crate::adapters::api_server::{root, segment};
 
 #[derive(Deserialize)]
 struct UsageList {
@@ -59,7 +56,7 @@ impl MetricsApi {
         let mut usage = NamespaceUsage::default();
         for item in items {
             match self.stale_age(item.timestamp, Some(item.window)) {
-                None => usage.pods.push(Arc::new(item.on(&self.clock))),
+                None => usage.pods.push(Arc::new(item.usage())),
                 Some(age) => usage.stale.push(StaleSample {
                     pod: item.metadata.name.into(),
                     age,
@@ -73,7 +70,7 @@ impl MetricsApi {
 // === impl PodMetrics ===
 
 impl PodMetrics {
-    fn on(self, clock: &Clock) -> PodUsage {
+    fn usage(self) -> PodUsage {
         let containers = self
             .containers
             .into_iter()
@@ -88,7 +85,7 @@ impl PodMetrics {
             });
         PodUsage {
             pod: self.metadata.name.into(),
-            at: clock.from_wall(self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH)),
+            at: self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
             window: self.window,
             containers: containers.collect(),
         }

@@ -15,7 +15,6 @@ use crate::{
         Calls, Discovery, Limits,
         fake::{FakeServer, Reply, Sent},
     },
-    clock::Clock,
     ports::MetricQuery,
 };
 
@@ -39,7 +38,7 @@ fn api(reply: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> (FakeServer, M
     let calls = Arc::new(Calls::new(client, limits));
     calls.date(NOW);
     let discovery = Arc::new(Discovery::new(calls.clone()));
-    (server, MetricsApi::new(calls, discovery, Clock::system()))
+    (server, MetricsApi::new(calls, discovery))
 }
 
 fn at(text: &str) -> Timestamp {

@@ -70,7 +70,7 @@ impl Prometheus {
             timeout,
             circuits: Arc::default(),
             machine: machine.clone(),
-            clock: machine.clock().of_network(),
+            clock: machine.clock().clone(),
         }
     }
 

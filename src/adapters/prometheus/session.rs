@@ -113,7 +113,7 @@ impl Sessions {
     /// The files cannot be used, and never could.
     pub(super) async fn current(&self) -> Result<Session, CredentialError> {
         let mut state = self.state.lock().await;
-        let now = self.machine.clock().of_network().monotonic();
+        let now = self.machine.clock().monotonic();
         let refused = self.refused.swap(false, Ordering::Relaxed);
         let is_fresh = |one: &&Current| !refused && now.since(one.read_at) < READ_PERIOD;
         if let Some(current) = state.current.as_ref().filter(is_fresh) {

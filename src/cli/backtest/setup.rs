@@ -94,7 +94,7 @@ impl BacktestSetup {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(Self, String), Failure> {
         let runtime = cluster::runtime()?;
-        let mut source = args.inputs.source(&runtime)?;
+        let mut source = args.inputs.source(&runtime, &context.machine)?;
         let name = args.inputs.name.as_deref();
         let mut chosen = inputs::chosen_one(&source.documents, name, context)?;
         let until = args
@@ -440,6 +440,7 @@ mod tests {
             screen: Screen::default(),
             local: Zone::utc(),
             now: Timestamp::UNIX_EPOCH,
+            machine: crate::machine::Machine::system(),
         };
         let chosen = inputs::chosen_one(&documents, None, &context).unwrap();
         let sample = |minute: i64| foretide_models::Sample {

@@ -15,6 +15,7 @@ use std::{
     fmt,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use foretide_crds::{EffectiveHorizontalPodAutoscalerStatus, ReplicaChangeStatus};
@@ -37,6 +38,8 @@ const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);
 const REPLAYED: SignedDuration = SignedDuration::from_hours(96);
 /// For how long the demand is generated: then the demo begins anew.
 const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How often the clock moves.
+const TICK: Duration = Duration::from_millis(100);
 /// How many changes of the replicas a status lists.
 const CHANGES: usize = 10;
 
@@ -64,7 +67,7 @@ pub fn start(
 ) -> Result<(Arc<Page>, impl Future<Output = ()> + Send + use<>), Failure> {
     let log = Arc::new(DecisionLog::default());
     let host = Arc::new(DemoHost {
-        clock: Clock::starting_at(replay_begin(), 0.0),
+        clock: Clock::standing_at(replay_begin()),
         speed,
         members: Mutex::default(),
     });
@@ -96,7 +99,7 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
     let mut now = begin;
     while now < end {
         let is_live = now >= PRESENT;
-        host.clock.set(now, if is_live { host.speed } else { 0.0 });
+        host.clock.set(now);
         for run in &mut runs {
             run.minute(now, page.log());
             // Each may make a forecast, which takes some milliseconds: what is served has its turn in between.
@@ -107,7 +110,7 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
         now = now.checked_add(MINUTE).unwrap_or(end);
         if is_live {
             page.refresh_worth();
-            host.clock.sleep(now.duration_since(host.clock.now())).await;
+            host.run_to(now).await;
         }
     }
 }
@@ -118,6 +121,22 @@ impl DemoHost {
     /// Whether the last days are still replayed, as fast as they can be.
     fn replays(&self) -> bool {
         self.clock.now() < PRESENT
+    }
+
+    /// Lets the clock run to a later time, at the speed of the demo.
+    async fn run_to(&self, later: Timestamp) {
+        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        loop {
+            let left = later.duration_since(self.clock.now());
+            let Some(left) = Duration::try_from(left).ok().filter(|left| !left.is_zero()) else {
+                return;
+            };
+            let tick = TICK.min(span(left.as_secs_f64() / self.speed));
+            tokio::time::sleep(tick).await;
+            let passed = span(tick.as_secs_f64() * self.speed);
+            self.clock
+                .advance(if tick < TICK { left } else { passed.min(left) });
+        }
     }
 }
 

@@ -91,7 +91,7 @@ impl std::str::FromStr for ObjectName {
 /// The cluster cannot be reached, or has no such object.
 pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     runtime()?.block_on(async {
-        let connection = connect(&args.cluster).await?;
+        let connection = connect(&args.cluster, &context.machine).await?;
         match &args.object {
             Some(object) => {
                 let autoscaler = read(&connection, &args.cluster, object).await?;
@@ -116,7 +116,7 @@ pub(super) fn watch(
         return Err(Failure::usage("--watch needs the NAME of one object"));
     };
     runtime()?.block_on(async {
-        let connection = connect(&args.cluster).await?;
+        let connection = connect(&args.cluster, &context.machine).await?;
         let mut watched = Watched::default();
         loop {
             match read(&connection, &args.cluster, object).await {
@@ -186,9 +186,9 @@ impl Watched {
     }
 }
 
-async fn connect(args: &ClusterArgs) -> Result<Connection, Failure> {
-    let (file, machine) = (args.kubeconfig.as_deref(), Machine::system());
-    let connection = Connection::from_kubeconfig(file, args.context.as_deref(), &machine).await;
+async fn connect(args: &ClusterArgs, machine: &Machine) -> Result<Connection, Failure> {
+    let (file, context) = (args.kubeconfig.as_deref(), args.context.as_deref());
+    let connection = Connection::from_kubeconfig(file, context, machine).await;
     connection.map_err(|error| unconnected(&error))
 }
 

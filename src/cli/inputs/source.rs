@@ -6,20 +6,24 @@ use tokio::runtime::Runtime;
 use super::{
     AutoscalerKind, AutoscalerWorkload, History, Inputs, documents, notes, several, without_history,
 };
-use crate::cli::{
-    cluster::ReadCluster,
-    conversion,
-    history::{Access, Reading},
-    manifest::Document,
-    output::Failure,
-    recording,
-    template::{self, TemplateSource},
+use crate::{
+    cli::{
+        cluster::ReadCluster,
+        conversion,
+        history::{Access, Reading},
+        manifest::Document,
+        output::Failure,
+        recording,
+        template::{self, TemplateSource},
+    },
+    machine::Machine,
 };
 
 /// The objects of a command, and the means to read more.
 pub(in crate::cli) struct Source<'a> {
     inputs: &'a Inputs,
     runtime: &'a Runtime,
+    machine: &'a Machine,
     cluster: Option<ReadCluster<'a>>,
     /// All objects, those made by a conversion included.
     pub(in crate::cli) documents: Vec<Document>,
@@ -44,9 +48,13 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// A file or the cluster cannot be read.
-    pub(in crate::cli) fn new(inputs: &'a Inputs, runtime: &'a Runtime) -> Result<Self, Failure> {
+    pub(in crate::cli) fn new(
+        inputs: &'a Inputs,
+        runtime: &'a Runtime,
+        machine: &'a Machine,
+    ) -> Result<Self, Failure> {
         let cluster = if inputs.object.is_some() || inputs.cluster.is_given() {
-            Some(inputs.cluster.open(runtime)?)
+            Some(inputs.cluster.open(runtime, machine)?)
         } else {
             None
         };
@@ -63,6 +71,7 @@ impl<'a> Source<'a> {
         Ok(Self {
             inputs,
             runtime,
+            machine,
             cluster,
             documents,
             converted,
@@ -97,6 +106,7 @@ impl<'a> Source<'a> {
         workload.target.namespace = namespace;
         let access = Access {
             runtime: self.runtime,
+            machine: self.machine,
             cluster: self.cluster.as_ref(),
             scope: self.inputs.promql_scope,
         };

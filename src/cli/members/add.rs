@@ -105,7 +105,7 @@ fn taint(text: &str) -> Result<String, String> {
 }
 
 /// Adds a member.
-pub(super) async fn run(args: &AddArgs) -> Result<CommandOutput, Failure> {
+pub(super) async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
     let server = args.reached_at().await?;
     args.check(&server)?;
     if args.output == Some(ManifestFormat::Yaml) {
@@ -115,9 +115,9 @@ pub(super) async fn run(args: &AddArgs) -> Result<CommandOutput, Failure> {
         return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let member = AdminClient::open(file, args.context.as_deref(), &Machine::system()).await;
+    let member = AdminClient::open(file, args.context.as_deref(), machine).await;
     let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
-    let hub = args.hub.client().await?;
+    let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
     let mut summary = args.summary("applied");
     let name = &args.name;

@@ -44,9 +44,13 @@ struct Findings {
 }
 
 /// Checks a member.
-pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutput, Failure> {
-    let (access, notes) = access(args).await?;
-    let member = AdminClient::for_member(&access, &Machine::system());
+pub(super) async fn run(
+    args: &CheckArgs,
+    screen: Screen,
+    machine: &Machine,
+) -> Result<CommandOutput, Failure> {
+    let (access, notes) = access(args, machine).await?;
+    let member = AdminClient::for_member(&access, machine);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
@@ -62,8 +66,8 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutpu
 }
 
 /// How the hub reaches the member, and a warning for standard error.
-async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
-    let hub = args.hub.client().await?;
+async fn access(args: &CheckArgs, machine: &Machine) -> Result<(Access, String), Failure> {
+    let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
     let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     let notes = profiles_warning(missing.as_ref());

@@ -32,12 +32,16 @@ pub(super) struct ListArgs {
 }
 
 /// Lists the members.
-pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput, Failure> {
-    let hub = args.hub.client().await?;
+pub(super) async fn run(
+    args: &ListArgs,
+    screen: Screen,
+    machine: &Machine,
+) -> Result<CommandOutput, Failure> {
+    let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
     let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     if !args.offline {
-        ask(&mut members, &args.hub.namespace).await;
+        ask(&mut members, &args.hub.namespace, machine).await;
     }
     let shares = hub.fleet_shares().await;
     let unread = shares.as_ref().err().map(|error| {
@@ -56,10 +60,10 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput
 }
 
 /// Asks every member whether it is ready, and adds its problems; each has its own deadline.
-async fn ask(members: &mut [ListedMember], namespace: &str) {
+async fn ask(members: &mut [ListedMember], namespace: &str, machine: &Machine) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
-        let found = match AdminClient::for_member(access, &Machine::system()) {
+        let found = match AdminClient::for_member(access, machine) {
             Ok(client) => client.check_ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };

@@ -11,7 +11,10 @@ mod remove;
 use std::path::PathBuf;
 
 use self::{add::AddArgs, check::CheckArgs, list::ListArgs, remove::RemoveArgs};
-use super::output::{CommandOutput, Failure, Screen};
+use super::{
+    context::CommandContext,
+    output::{CommandOutput, Failure},
+};
 use crate::{
     adapters::{
         kube::ConnectError,
@@ -96,25 +99,26 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 ///
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
-pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<CommandOutput, Failure> {
+pub(super) fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
-        Command::Add(args) => runtime.block_on(add::run(args)),
-        Command::List(args) => runtime.block_on(list::run(args, screen)),
-        Command::Check(args) => runtime.block_on(check::run(args, screen)),
-        Command::Remove(args) => runtime.block_on(remove::run(args)),
+        Command::Add(args) => runtime.block_on(add::run(args, machine)),
+        Command::List(args) => runtime.block_on(list::run(args, screen, machine)),
+        Command::Check(args) => runtime.block_on(check::run(args, screen, machine)),
+        Command::Remove(args) => runtime.block_on(remove::run(args, machine)),
     }
 }
 
 // === impl HubArgs ===
 
 impl HubArgs {
-    async fn client(&self) -> Result<AdminClient, Failure> {
-        let (file, machine) = (self.hub_kubeconfig.as_deref(), Machine::system());
-        let client = AdminClient::open(file, self.hub_context.as_deref(), &machine).await;
+    async fn client(&self, machine: &Machine) -> Result<AdminClient, Failure> {
+        let (file, context) = (self.hub_kubeconfig.as_deref(), self.hub_context.as_deref());
+        let client = AdminClient::open(file, context, machine).await;
         client.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 

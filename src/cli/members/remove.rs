@@ -13,9 +13,10 @@ use super::{HubArgs, add::object_name};
 use crate::{
     adapters::members::{AdminClient, FleetShare, ListedMember},
     cli::output::{CommandOutput, Failure},
-    clock::{Clock, Monotonic},
+    clock::Clock,
     config::parse_duration,
     error::chain,
+    machine::Machine,
 };
 
 /// Time between two looks at the fleets.
@@ -42,8 +43,8 @@ pub(super) struct RemoveArgs {
 }
 
 /// Removes a member.
-pub(super) async fn run(args: &RemoveArgs) -> Result<CommandOutput, Failure> {
-    let hub = args.hub.client().await?;
+pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
+    let hub = args.hub.client(machine).await?;
     let listed = args.listed(&hub).await?;
     let shares = args.shares(&hub).await?;
     if listed.is_none() && shares.is_empty() && !args.force {
@@ -63,7 +64,7 @@ pub(super) async fn run(args: &RemoveArgs) -> Result<CommandOutput, Failure> {
     let marked = hub.leave(&args.hub.namespace, secret, label).await;
     marked.map_err(|error| Failure::runtime(chain(&error)))?;
     report(&format!("member {} is leaving\n", args.name));
-    args.wait(&hub).await?;
+    args.wait(&hub, machine.clock()).await?;
     args.finish(&hub, listed.as_ref(), secret).await
 }
 
@@ -86,8 +87,8 @@ impl RemoveArgs {
     }
 
     /// Waits until no fleet has anything in the member, and shows what is left whenever that changes.
-    async fn wait(&self, hub: &AdminClient) -> Result<(), Failure> {
-        let since = Clock::system().monotonic();
+    async fn wait(&self, hub: &AdminClient, clock: &Clock) -> Result<(), Failure> {
+        let since = clock.monotonic();
         let mut last = Vec::new();
         loop {
             // First, so that the controller knows that the member leaves before its Secret is deleted.
@@ -96,7 +97,7 @@ impl RemoveArgs {
             if left.is_empty() {
                 return Ok(());
             }
-            if self.has_timed_out(since) {
+            if self.has_timed_out(clock.monotonic().since(since)) {
                 return Err(Failure::runtime(format!(
                     "member {} still has shares after {:#}; it goes on leaving while the controller runs, and the \
                      command can be run again:\n{}",
@@ -112,8 +113,7 @@ impl RemoveArgs {
         }
     }
 
-    fn has_timed_out(&self, since: Monotonic) -> bool {
-        let waited = Clock::system().monotonic().since(since);
+    fn has_timed_out(&self, waited: Duration) -> bool {
         jiff::SignedDuration::try_from(waited).is_ok_and(|waited| waited >= self.timeout)
     }
 

@@ -69,7 +69,13 @@ pub(super) fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
 }
 
 /// Whether the pods are unchanged, except those that the child's own decision created or removed.
-pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], reported: &ReportedPass) -> bool {
+pub(super) fn undisturbed(
+    before: &[Arc<Pod>],
+    now: &[Arc<Pod>],
+    reported: Option<&ReportedPass>,
+) -> bool {
+    let removes = reported.is_some_and(|pass| pass.desired < pass.current);
+    let creates = reported.is_some_and(|pass| pass.desired > pass.current);
     let found = |pods: &[Arc<Pod>], name: &str| {
         pods.binary_search_by(|pod| (*pod.name).cmp(name))
             .ok()
@@ -78,11 +84,11 @@ pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], reported: &Repo
     let kept = before.iter().all(|pod| match found(now, &pod.name) {
         Some(same) if same == *pod => true,
         // Pods that the child itself removes are not a disturbance.
-        Some(same) => same.deleting && reported.desired < reported.current,
-        None => reported.desired < reported.current,
+        Some(same) => same.deleting && removes,
+        None => removes,
     });
     let fresh = now.iter().any(|pod| found(before, &pod.name).is_none());
-    kept && (!fresh || reported.desired > reported.current)
+    kept && (!fresh || creates)
 }
 
 /// The value that a child reports for one metric, in the shape of our own.

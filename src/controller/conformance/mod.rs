@@ -82,7 +82,7 @@ struct Pass<'a> {
     reported: &'a ReportedPass,
     /// Whether its status has changed since the last sync.
     fresh: bool,
-    /// Whether the pods have not changed since the last sync, so that it read what we read.
+    /// Whether the pods have not changed for as long as the status may be late, so that it read what we read.
     calm: bool,
 }
 
@@ -96,6 +96,8 @@ pub(super) struct Conformance {
     expected: VecDeque<Expectation>,
     reads: VecDeque<Read>,
     pods: Vec<Arc<Pod>>,
+    /// When a change of the pods was seen that the child did not make.
+    disturbed: Option<Timestamp>,
     status: Value,
     compared: bool,
 }
@@ -179,15 +181,20 @@ impl Conformance {
             };
             self.wait_for_log(sync.at, rules);
         }
+        let reported = ReportedPass::of(child);
         let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        if !undisturbed(&before, sync.pods, reported.as_ref()) {
+            self.disturbed = Some(sync.at);
+        }
         self.expect(sync, child, rules);
         let fresh = self.status != child.status;
         if fresh {
             self.status = child.status.clone();
             self.compared = false;
         }
-        let reported = ReportedPass::of(child)?;
-        let calm = fresh && undisturbed(&before, sync.pods, &reported);
+        let reported = reported?;
+        let is_long_ago = |then| sync.at.duration_since(then) >= rules.slack();
+        let calm = fresh && self.disturbed.is_none_or(is_long_ago);
         let pass = Pass {
             reported: &reported,
             fresh,
@@ -587,6 +594,17 @@ mod tests {
         watch.sync(400, (4, 15, 6), &child((4, 4), 10));
         watch.pods.push(pod("c"));
         assert_eq!(watch.sync(415, (4, 15, 6), &child((4, 4), 15)), None);
+    }
+
+    #[test]
+    fn pods_that_changed_a_moment_ago_excuse_an_answer_too() {
+        let mut watch = Watch::settled();
+        watch.pods.push(pod("c"));
+        assert_eq!(watch.sync(400, (4, 10, 4), &child((4, 4), 10)), None);
+        let late = child((4, 6), 10);
+        assert_eq!(watch.sync(401, (4, 10, 4), &late), None);
+        assert_eq!(watch.sync(416, (4, 10, 4), &late), None, "it is not fresh");
+        assert_eq!(watch.sync(431, (4, 10, 4), &child((4, 7), 10)), Some(false));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl<C: Cluster> Queue<C> {
             clock: setup.machine.clock().clone(),
             telemetry: Arc::clone(&setup.telemetry),
             leadership,
-            slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().of_network()),
+            slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().clone()),
             pending: Mutex::default(),
             idle: Notify::new(),
         }

@@ -66,7 +66,7 @@ struct Port {
 
 impl Port {
     fn new() -> Self {
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+        let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
         let reviewer = FakeReviewer::default();
         let access = MetricsAccess::new(reviewer.clone(), clock.clone());
         Self {
@@ -138,7 +138,7 @@ async fn a_scrape_needs_a_token_of_a_user_who_may_and_a_probe_needs_none() {
 
 #[tokio::test(start_paused = true)]
 async fn without_access_control_the_metrics_need_no_token() {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let open = router(Arc::default(), clock, None::<MetricsAccess<FakeReviewer>>);
     assert_eq!(get(&open, "/metrics", &[]).await.0, 200);
 }
@@ -189,7 +189,7 @@ async fn reviews_in_flight_are_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn of_random_tokens_only_some_hashes_are_kept() {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let access = MetricsAccess::new(FakeReviewer::default(), clock);
     for n in 0..3 * VERDICTS_MAX {
         let header = format!("Bearer t{n}").parse().unwrap();

@@ -97,7 +97,7 @@ impl Adapter {
     fn new() -> Self {
         let (users, proxies) = (Pki::new().unwrap(), Pki::new().unwrap());
         // Certificates are of today.
-        let clock = Clock::starting_at(Clock::system().now(), 0.0);
+        let clock = Clock::standing_at(Clock::system().now());
         let reviewer = FakeReviewer::default();
         let (authorities, newest) = watch::channel(None);
         let control = AccessControl::new(reviewer.clone(), newest, clock.clone());
@@ -462,7 +462,7 @@ fn headers_of_a_front_proxy() {
 #[test]
 fn times_before_1970_are_no_reason_to_panic() {
     let (_sender, newest) = watch::channel(None);
-    let clock = Clock::starting_at(Timestamp::MIN, 0.0);
+    let clock = Clock::standing_at(Timestamp::MIN);
     let control = AccessControl::new(FakeReviewer::default(), newest, clock);
     assert_eq!(control.now().as_secs(), 0);
 }

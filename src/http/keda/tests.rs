@@ -89,7 +89,7 @@ fn scaler() -> (Arc<Fake>, Scaler) {
     });
     let statuses = Statuses {
         autoscalers: fake.clone(),
-        clock: Clock::starting_at(NOW.parse().unwrap(), 0.0),
+        clock: Clock::standing_at(NOW.parse().unwrap()),
     };
     (fake, Scaler::new(statuses))
 }

@@ -162,7 +162,7 @@ fn sources() -> MetricSources<Objects, Pods, Upstream> {
             pod("web-g", Phase::Running, false),
         ]),
         upstream: None,
-        clock: Clock::starting_at(NOW.parse().unwrap(), 0.0),
+        clock: Clock::standing_at(NOW.parse().unwrap()),
     }
 }
 

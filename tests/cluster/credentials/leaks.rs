@@ -419,10 +419,9 @@ async fn add_members(world: &World, folder: &Folder) {
 }
 
 /// Waits until the condition `PredictionReady` has this reason, and a message with this text. What a server says of a
-/// certificate can be lost (see [`super::up`]): the controller asks again after 15 s, and ever later. This is time for five
-/// attempts.
+/// certificate can be lost (see [`super::up`]): then the controller asks again.
 async fn reported(world: &World, (reason, message): (&str, &str)) {
-    eventually(3 * TIMEOUT, &format!("{reason}: {message}"), || async {
+    eventually(TIMEOUT, &format!("{reason}: {message}"), || async {
         let found = world.ehpas().get("php-apache").await;
         let status = found.map_err(|error| error.to_string())?.status;
         let status = serde_json::to_value(status).map_err(|error| error.to_string())?;
@@ -475,6 +474,12 @@ async fn run(world: &World, folder: &Folder, case: &Case, outputs: &mut Outputs)
     outputs
         .of(&mut foretide(&["validate", "-f", config.to_str().unwrap()]))
         .await;
+    if reason == "Unauthorized" && message.starts_with("x-api-key") {
+        // A new token is followed without a restart.
+        folder.write("wrong-token", TOKEN);
+        reported(world, ("NoData", "X-Scope-OrgID: nobody")).await;
+        folder.write("wrong-token", WRONG_TOKEN);
+    }
     drop(controller);
     outputs.add(&from("log"), fs::read_to_string(&log).unwrap());
     let ehpa = world.ehpas().get("php-apache").await.unwrap();

@@ -1,8 +1,8 @@
 //! Load on the shop, as the members' metrics APIs report it: measured in the replicas that it needs, and shared among
-//! the ready pods, over the fleet or in each member. A pod that was ready and no longer is uses nothing.
+//! the ready pods of the fleet. A pod that was ready and no longer is uses nothing.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ops::ControlFlow,
     sync::{Arc, Mutex},
     time::Duration,
@@ -22,30 +22,15 @@ const TARGET: f64 = 100.0;
 /// The interval at which the load is shared again.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// The distribution of the load, in replicas.
-enum Shared {
-    /// Every pod of the fleet the same.
-    Evenly(f64),
-    /// Each member its own.
-    Locally(BTreeMap<String, f64>),
-}
-
-/// The load of all members, and what the metrics APIs report of it.
-struct Usage {
-    shared: Shared,
-    /// Members whose metrics APIs report no pod.
-    silent: BTreeSet<String>,
-}
-
 /// The load of one scenario.
 pub(crate) struct Load {
-    usage: Arc<Mutex<Usage>>,
+    /// In replicas.
+    total: Arc<Mutex<f64>>,
     sharing: JoinHandle<()>,
 }
 
 /// A member with the pods that receive its load.
 struct Site {
-    name: String,
     metrics: FakeMetrics,
     pods: Arc<Mutex<BTreeMap<String, Pod>>>,
     watching: JoinHandle<()>,
@@ -55,40 +40,22 @@ impl Load {
     /// Serves the resource metrics of these members. There is no load yet.
     pub(crate) async fn start(members: &[(&str, &Cluster)]) -> Self {
         let opening = members.iter();
-        let sites = join_all(opening.map(|(name, cluster)| Site::open(name, cluster))).await;
-        let usage = Arc::new(Mutex::new(Usage {
-            shared: Shared::Evenly(0.0),
-            silent: BTreeSet::new(),
-        }));
-        let now = Arc::clone(&usage);
+        let sites = join_all(opening.map(|(_, cluster)| Site::open(cluster))).await;
+        let total = Arc::new(Mutex::new(0.0));
+        let now = Arc::clone(&total);
         let sharing = tokio::spawn(async move {
             let mut beat = tokio::time::interval(BEAT);
             loop {
                 beat.tick().await;
-                share(&sites, &now.lock().unwrap());
+                share(&sites, *now.lock().unwrap());
             }
         });
-        Self { usage, sharing }
+        Self { total, sharing }
     }
 
     /// From now on the load needs this number of replicas, and every pod receives the same.
     pub(crate) fn evenly(&self, replicas: f64) {
-        self.usage.lock().unwrap().shared = Shared::Evenly(replicas);
-    }
-
-    /// From now on the load of each member needs this number of replicas there; without an entry, none.
-    pub(crate) fn locally(&self, replicas: &[(&str, f64)]) {
-        let each = replicas
-            .iter()
-            .map(|(name, need)| ((*name).to_owned(), *need));
-        self.usage.lock().unwrap().shared = Shared::Locally(each.collect());
-    }
-
-    /// From now on the metrics APIs of these members, and of no others, report no pod, as if pods had only just
-    /// started.
-    pub(crate) fn silent(&self, members: &[&str]) {
-        let names = members.iter().map(|name| (*name).to_owned());
-        self.usage.lock().unwrap().silent = names.collect();
+        *self.total.lock().unwrap() = replicas;
     }
 }
 
@@ -99,7 +66,7 @@ impl Drop for Load {
 }
 
 impl Site {
-    async fn open(name: &str, cluster: &Cluster) -> Self {
+    async fn open(cluster: &Cluster) -> Self {
         let metrics = FakeMetrics::start(cluster, &[MetricsApi::Resource]).await;
         let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
         let store = Arc::<Mutex<BTreeMap<String, Pod>>>::default();
@@ -120,7 +87,6 @@ impl Site {
             ControlFlow::Continue(())
         }));
         Self {
-            name: name.to_owned(),
             metrics: metrics.unwrap(),
             pods: store,
             watching,
@@ -154,28 +120,19 @@ impl Drop for Site {
     }
 }
 
-fn share(sites: &[Site], usage: &Usage) {
+/// Every pod of the fleet gets the same.
+fn share(sites: &[Site], total: f64) {
     let serving: Vec<Vec<String>> = sites.iter().map(Site::serving).collect();
-    let count = |pods: usize| f64::from(u32::try_from(pods.max(1)).unwrap());
-    let all = count(serving.iter().map(Vec::len).sum());
+    let all: usize = serving.iter().map(Vec::len).sum();
+    let each = total / f64::from(u32::try_from(all.max(1)).unwrap());
     for (site, pods) in sites.iter().zip(&serving) {
-        if usage.silent.contains(&site.name) {
-            site.metrics.clear();
-            continue;
-        }
-        let each = match &usage.shared {
-            Shared::Evenly(total) => total / all,
-            Shared::Locally(needs) => {
-                needs.get(&site.name).copied().unwrap_or(0.0) / count(pods.len())
-            }
-        };
         site.carry(pods, each);
         site.carry(&site.pods(is_out_of_service), 0.0);
     }
 }
 
 /// Whether a pod receives load.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
+fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
         .as_ref()

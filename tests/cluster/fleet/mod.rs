@@ -1,17 +1,7 @@
-//! One autoscaler over a hub and three real members: each has its own control plane, its own HPA controller and nodes
-//! of limited size.
+//! What only real members show of a fleet: joining, credentials, `ClusterProfile`s and permissions. Each has its own control
+//! plane, its own HPA controller and nodes of limited size. What a fleet decides is proven in `tests/sim/fleet`.
 
-mod assignment;
-mod direct;
-mod floors;
+mod credentials;
 mod inventory;
 mod load;
-mod lost;
-mod nonparticipants;
-mod overflow;
-mod ownership;
-mod placement;
-mod saturated;
-mod scale_down;
 pub(crate) mod world;
-mod zero;

@@ -1,10 +1,7 @@
 //! The environment of one fleet scenario: a hub with our manifests, members with the permissions that a member grants,
 //! a Deployment `shop` in each if wanted, and load that is shared as the scenario says.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use foretide::{
     clock::Clock,
@@ -15,7 +12,6 @@ use futures::future::join_all;
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Pod,
-    events::v1::Event,
 };
 use kube::{
     Api, ResourceExt,
@@ -24,11 +20,11 @@ use kube::{
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
 use serde_json::{Value, json};
 use tokio::{
-    process::{Child, Command},
+    process::Command,
     sync::{Semaphore, SemaphorePermit},
 };
 
-use super::load::{Load, is_ready};
+use super::load::Load;
 use crate::{
     manual_changes::condition,
     world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, TIMEOUT, config, install},
@@ -120,15 +116,6 @@ impl FleetWorld {
     /// Runs a controller with this configuration.
     pub(crate) fn run(&self) -> Controller {
         Controller::run(self.config(), Clock::system())
-    }
-
-    /// Runs the released binary as a process.
-    pub(crate) fn binary(&self) -> Child {
-        let mut command = crate::world::binary(&self.kubeconfig, &HpaFlags::quick());
-        command
-            .args(["--listen", "127.0.0.1:0", "--member-namespace", SYSTEM])
-            .args(["--member-lost-after", "4s", "--member-allow-loopback"]);
-        command.spawn().unwrap()
     }
 
     /// Waits until usage was requested from each member this many more times, which is once per sync.
@@ -283,23 +270,6 @@ impl FleetWorld {
         join_all(found).await.into_iter().flatten().collect()
     }
 
-    /// Waits until exactly these members have an HPA, with exactly these bounds.
-    pub(crate) async fn assigned(&self, what: &str, wanted: &[(&str, Bounds)]) {
-        let wanted: BTreeMap<String, Bounds> = wanted
-            .iter()
-            .map(|(name, bounds)| ((*name).to_owned(), *bounds))
-            .collect();
-        eventually(TIMEOUT, &format!("{what}: {wanted:?}"), || async {
-            let found = self.bounds().await;
-            if found == wanted {
-                Ok(())
-            } else {
-                Err(format!("{found:?}; {}", self.status_summary().await))
-            }
-        })
-        .await;
-    }
-
     /// Waits until exactly these members have an HPA, with these maxima. The minimum of a member that had a floor may
     /// stay above its budget while it runs more.
     pub(crate) async fn capped(&self, what: &str, wanted: &[(&str, i32)]) {
@@ -338,32 +308,6 @@ impl FleetWorld {
         found.map_err(|error| error.to_string())
     }
 
-    /// The number of ready pods in these members, read one after the other: name the members that give pods away
-    /// first. It counts the pods themselves, because the status of a workload lags behind.
-    pub(crate) async fn serving(&self, members: &[&str]) -> usize {
-        let mut all = 0;
-        for member in members {
-            let pods: Api<Pod> = Api::namespaced(self.cluster(member).client(), NAMESPACE);
-            let of_the_shop = ListParams::default().labels(&format!("app={SHOP}"));
-            let found = eventually(TIMEOUT, &format!("the pods of {member}"), || async {
-                pods.list(&of_the_shop).await
-            })
-            .await;
-            all += found.iter().filter(|pod| is_ready(pod)).count();
-        }
-        all
-    }
-
-    /// Waits until every named member has its count, requested and ready.
-    pub(crate) async fn runs(&self, what: &str, wanted: &[(&str, i32)]) {
-        self.runs_so(what, |found| {
-            wanted
-                .iter()
-                .all(|(name, count)| found[*name] == (*count, *count))
-        })
-        .await;
-    }
-
     /// Waits until `wanted` accepts requested replicas and ready pods by member. Both are -1 where there is no shop.
     pub(crate) async fn runs_so(
         &self,
@@ -388,25 +332,6 @@ impl FleetWorld {
         .await
     }
 
-    /// Waits until no pod of the shop is created or deleted anywhere, and the controller has observed that.
-    pub(crate) async fn wait_until_stable(&self, controller: &Controller) {
-        eventually(TIMEOUT, "the pods are stable", || async {
-            for (name, _) in self.clusters() {
-                let (asked, ready) = self.counts(name).await?;
-                let pods: Api<Pod> = Api::namespaced(self.cluster(name).client(), NAMESPACE);
-                let only = ListParams::default().labels(&format!("app={SHOP}"));
-                let pods = pods.list(&only).await.map_err(|error| error.to_string())?;
-                let there = i32::try_from(pods.items.len()).unwrap();
-                if (asked, asked) != (ready, there) {
-                    return Err(format!("{name}: {ready} of {asked} ready, {there} there"));
-                }
-            }
-            Ok(())
-        })
-        .await;
-        controller.further_syncs(3).await;
-    }
-
     /// Waits until `wanted` accepts the status of the `FederatedHPA`.
     pub(crate) async fn status<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
         eventually(TIMEOUT, &format!("the status shows {what}"), || async {
@@ -426,30 +351,6 @@ impl FleetWorld {
                 .map(|(_, message)| message)
         })
         .await
-    }
-
-    /// Waits for an event with this reason whose note contains the word.
-    pub(crate) async fn event(&self, reason: &str, word: &str) {
-        let events: Api<Event> = Api::namespaced(self.fleet.hub.client(), NAMESPACE);
-        eventually(
-            TIMEOUT,
-            &format!("an event {reason} about {word}"),
-            || async {
-                let all = events.list(&ListParams::default()).await;
-                let all = all.map_err(|error| error.to_string())?;
-                let is_reported = all.iter().any(|event| {
-                    let note = event.note.as_deref().unwrap_or_default();
-                    event.reason.as_deref() == Some(reason) && note.contains(word)
-                });
-                let reasons: Vec<_> = all.iter().map(|event| &event.reason).collect();
-                if is_reported {
-                    Ok(())
-                } else {
-                    Err(format!("{reasons:?}"))
-                }
-            },
-        )
-        .await;
     }
 
     /// Waits until status gives this reason for a member.
@@ -474,13 +375,6 @@ impl FleetWorld {
         Counts::of(self.deployments(member), SHOP).await
     }
 
-    /// Follows the maximum of the HPA of the shop in a member from now on.
-    pub(crate) async fn watch_maximum(&self, member: &str) -> Counts {
-        let name = self.child(member).await.unwrap().name_any();
-        let maximum = |hpa: &HorizontalPodAutoscaler| Some(hpa.spec.as_ref()?.max_replicas);
-        Counts::follow(self.hpas(member), &name, maximum).await
-    }
-
     /// The requests of the controller to the hub so far.
     pub(crate) fn hub_requests(&self) -> Vec<AuditEvent> {
         by(&self.fleet.hub, CONTROLLER_USER)
@@ -490,28 +384,6 @@ impl FleetWorld {
     pub(crate) fn member_requests(&self, member: &str) -> Vec<AuditEvent> {
         let user = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
         by(self.cluster(member), &user)
-    }
-
-    /// Its writes to members so far, such as `member1: patch deployments/scale`, once each.
-    pub(crate) fn member_writes(&self) -> BTreeSet<String> {
-        let each = self.clusters().into_iter().flat_map(|(name, _)| {
-            let writes = self.member_requests(name).into_iter();
-            let writes = writes.filter(AuditEvent::is_write);
-            writes.map(move |event| {
-                let what = crate::manual_changes::written(&event);
-                format!("{name}: {} {what} {}", event.verb, event.name)
-            })
-        });
-        each.collect()
-    }
-
-    /// The number of its writes to members so far.
-    pub(crate) fn member_write_count(&self) -> usize {
-        let each = self.clusters().into_iter().map(|(name, _)| {
-            let writes = self.member_requests(name).into_iter();
-            writes.filter(AuditEvent::is_write).count()
-        });
-        each.sum()
     }
 
     /// Fails if any API server ever denied the controller a request.

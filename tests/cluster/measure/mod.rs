@@ -10,12 +10,13 @@ mod decisions;
 mod hostile;
 mod hostile_tenant;
 mod isolation;
+mod large;
 mod machine;
 mod phase;
 mod process;
 mod thousand;
 
-pub(super) use self::machine::peak_resident;
+use self::machine::peak_resident;
 
 use foretide::clock::Clock;
 use jiff::{SignedDuration, Timestamp};

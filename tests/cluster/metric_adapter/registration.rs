@@ -4,19 +4,20 @@ use foretide::{
     app::{self, adapter::AdapterError},
     config::AdapterConfig,
     machine::Machine,
-    ports::CertificateLifetimes,
 };
-use jiff::SignedDuration;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use rig::{AuditEvent, ClusterOptions, eventually};
+use rig::{AuditEvent, eventually};
 use serde_json::json;
 
-use super::{API_SERVICES, RunningAdapter, SYSTEM, World, available, config, install};
-use crate::{metrics_access::free_address, world::TIMEOUT};
+use super::{API_SERVICES, SYSTEM, World};
+use crate::world::TIMEOUT;
+
+/// The service of another adapter.
+const FOREIGN: [&str; 2] = ["keda", "keda-operator-metrics-apiserver"];
 
 /// The requests of the adapter about one registration.
 fn requests(world: &World, name: &str) -> Vec<AuditEvent> {
@@ -28,30 +29,34 @@ fn requests(world: &World, name: &str) -> Vec<AuditEvent> {
     requests
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_registration_of_another_adapter_is_never_taken_over() {
-    let world = World::start(ClusterOptions::named("adapter-registration")).await;
-    let services: Api<APIService> = Api::all(world.client.clone());
-    let address = free_address();
-    let kubeconfig = install(&world, address.port()).await;
-    let params = PatchParams::default();
-    let [external, custom, _] = API_SERVICES;
-    let move_to = async |namespace: &str, service: &str| {
-        let patch = Patch::Merge(json!({
-            "metadata": {"labels": {"app.kubernetes.io/part-of": "keda-operator"}},
-            "spec": {"service": {"namespace": namespace, "name": service}},
-        }));
-        let patched = services.patch(external, &params, &patch);
-        patched.await.unwrap()
-    };
+fn written(world: &World, name: &str) -> usize {
+    let requests = requests(world, name);
+    requests.iter().filter(|one| one.is_write()).count()
+}
 
-    // At the start: it ends, and says whose it is.
-    let foreign = move_to("keda", "keda-operator-metrics-apiserver").await;
-    let run = app::adapter::run(
-        config(&kubeconfig, address),
-        Machine::system(),
-        std::future::pending(),
-    );
+fn services(world: &World) -> Api<APIService> {
+    Api::all(world.client.clone())
+}
+
+/// Makes the registration of external metrics that of this service.
+async fn move_to(world: &World, [namespace, service]: [&str; 2]) -> APIService {
+    let patch = Patch::Merge(json!({
+        "metadata": {"labels": {"app.kubernetes.io/part-of": "keda-operator"}},
+        "spec": {"service": {"namespace": namespace, "name": service}},
+    }));
+    let (services, parameters) = (services(world), PatchParams::default());
+    let moved = services.patch(API_SERVICES[0], &parameters, &patch);
+    moved.await.unwrap()
+}
+
+/// An adapter ends at its start where another one is registered, and says whose it is.
+pub(super) async fn an_adapter_does_not_start_over_another_one(
+    world: &World,
+    config: AdapterConfig,
+) {
+    let external = API_SERVICES[0];
+    let foreign = move_to(world, FOREIGN).await;
+    let run = app::adapter::run(config, Machine::system(), std::future::pending());
     let refused = run.await.unwrap_err();
     let AdapterError::Registered(refused) = refused else {
         panic!("{refused:?}")
@@ -64,33 +69,25 @@ async fn the_registration_of_another_adapter_is_never_taken_over() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    assert_eq!(services.get(external).await.unwrap().spec, foreign.spec);
-    assert!(!requests(&world, external).iter().any(AuditEvent::is_write));
+    let found = services(world).get(external).await.unwrap();
+    assert_eq!(found.spec, foreign.spec);
+    assert_eq!(written(world, external), 0);
+    move_to(world, [SYSTEM, "foretide-adapter"]).await;
+}
 
-    // Later: what becomes foreign keeps what it has, and the others go on.
-    move_to(SYSTEM, "foretide-adapter").await;
-    let lifetimes = CertificateLifetimes {
-        period: SignedDuration::from_millis(200),
-        ..CertificateLifetimes::PUBLISHED
-    };
-    let _adapter = RunningAdapter::run(AdapterConfig {
-        lifetimes,
-        ..config(&kubeconfig, address)
-    });
-    available(&world.client).await;
-    move_to("keda", "keda-operator-metrics-apiserver").await;
+/// What becomes foreign while the adapter runs keeps what it has, and the other registrations are restored.
+pub(super) async fn a_registration_that_another_adapter_takes_is_left_to_it(world: &World) {
+    let (services, parameters) = (services(world), PatchParams::default());
+    let [external, custom, _] = API_SERVICES;
+    move_to(world, FOREIGN).await;
     let no_bundle = Patch::Merge(json!({"spec": {"caBundle": null}}));
     for name in [external, custom] {
-        services.patch(name, &params, &no_bundle).await.unwrap();
+        services.patch(name, &parameters, &no_bundle).await.unwrap();
     }
-    let writes = requests(&world, external)
-        .iter()
-        .filter(|one| one.is_write())
-        .count();
-    let reads = requests(&world, external).len();
+    let (writes, reads) = (written(world, external), requests(world, external).len());
     eventually(TIMEOUT, "ours is written again", || async {
         let spec = services.get(custom).await.unwrap().spec.unwrap();
-        let later = requests(&world, external).len();
+        let later = requests(world, external).len();
         if spec.ca_bundle.is_some() && later > reads + 2 {
             Ok(())
         } else {
@@ -98,19 +95,7 @@ async fn the_registration_of_another_adapter_is_never_taken_over() {
         }
     })
     .await;
-    assert_eq!(
-        services
-            .get(external)
-            .await
-            .unwrap()
-            .spec
-            .unwrap()
-            .ca_bundle,
-        None
-    );
-    let later = requests(&world, external)
-        .iter()
-        .filter(|one| one.is_write())
-        .count();
-    assert_eq!(later, writes);
+    let spec = services.get(external).await.unwrap().spec.unwrap();
+    assert_eq!(spec.ca_bundle, None);
+    assert_eq!(written(world, external), writes);
 }

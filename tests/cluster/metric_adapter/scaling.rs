@@ -1,12 +1,16 @@
-//! Each metric scales a Deployment, through the real HPA controller.
+//! Each metric scales a Deployment, through the real HPA controller; who may read them, and whose registrations they are.
 
-use foretide::{config::AdapterConfig, ports::UpstreamSettings};
-use rig::{ClusterOptions, FakeMetrics, Pki, Reading, eventually};
+use foretide::{
+    config::AdapterConfig,
+    ports::{CertificateLifetimes, UpstreamSettings},
+};
+use jiff::SignedDuration;
+use rig::{ClusterOptions, FakeMetrics, Reading, eventually};
 use serde_json::{Value, json};
 
 use super::{
     NAMESPACE, RunningAdapter, TIMEOUT, World, autoscaler, available, config, cpu_forecast, decide,
-    external, hpa, install, read,
+    external, hpa, install, mode, read, registration, security,
 };
 use crate::metrics_access::free_address;
 
@@ -69,57 +73,74 @@ async fn scaling_active(world: &World, name: &str, status: &str, texts: &[&str])
     .await;
 }
 
-/// An adapter with an upstream adapter, which is reached by a cluster.
-async fn start(world: &World, upstream: &FakeMetrics) -> RunningAdapter {
+#[tokio::test(flavor = "multi_thread")]
+async fn stock_autoscalers_scale_by_each_metric_of_the_adapter_and_only_readers_read_them() {
+    let world = World::start(ClusterOptions::named("metric-adapter")).await;
+    let upstream = FakeMetrics::unregistered(&world.cluster).await.unwrap();
     let listen = free_address();
-    let kubeconfig = install(world, listen.port()).await;
-    let adapter = RunningAdapter::run(AdapterConfig {
+    let kubeconfig = install(&world, listen.port()).await;
+    let config = AdapterConfig {
         upstream: Some(UpstreamSettings {
             url: upstream.url().parse().unwrap(),
             ca_file: world.cluster.folder().join("ca.crt"),
             token_file: None,
         }),
+        lifetimes: CertificateLifetimes {
+            period: SignedDuration::from_millis(200),
+            ..CertificateLifetimes::PUBLISHED
+        },
         ..config(&kubeconfig, listen)
-    });
+    };
+    registration::an_adapter_does_not_start_over_another_one(&world, config.clone()).await;
+    let _adapter = RunningAdapter::run(config);
     available(&world.client).await;
-    adapter
+    every_metric_scales(&world, &upstream).await;
+    discovery_lists_all(&world, &upstream).await;
+    let forbidden = world
+        .cluster
+        .audit()
+        .unwrap()
+        .into_iter()
+        .filter(|event| event.code == 403 && event.user.ends_with(":foretide-adapter"));
+    assert_eq!(forbidden.count(), 0);
+    let readers = security::a_request_needs_a_user_and_the_user_a_role(&world, listen).await;
+    let _controller = mode::a_child_reads_what_its_controller_publishes(&world).await;
+    registration::a_registration_that_another_adapter_takes_is_left_to_it(&world).await;
+    mode::the_status_says_what_the_child_cannot_read(&world).await;
+    readers.without_the_api_server(&world).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn stock_autoscalers_scale_by_each_metric_of_the_adapter() {
-    let world = World::start(ClusterOptions::named("metric-adapter")).await;
-    let upstream = FakeMetrics::unregistered(&world.cluster).await.unwrap();
-    let _adapter = start(&world, &upstream).await;
+async fn every_metric_scales(world: &World, upstream: &FakeMetrics) {
     for name in ["forecast", "pods", "windows", "alone", "queue"] {
         world.deployment(name, 3, "10m").await;
     }
 
     // Less than one core is exact: 0.9 cores of 100m each are nine pods.
-    autoscaler(&world, "forecast", json!({"prediction": {}})).await;
-    decide(&world, "forecast", 3, cpu_forecast("0.9")).await;
+    autoscaler(world, "forecast", json!({"prediction": {}})).await;
+    decide(world, "forecast", 3, cpu_forecast("0.9")).await;
     hpa(
-        &world,
+        world,
         "forecast",
         external(PREDICTION, "forecast", "resource.cpu", "100m"),
     )
     .await;
     // The same forecast by pod, as crane before 0.6, comes to the same count.
-    autoscaler(&world, "pods", json!({"prediction": {}})).await;
-    decide(&world, "pods", 3, cpu_forecast("0.9")).await;
-    hpa(&world, "pods", of_pods(&world, "pods").await).await;
+    autoscaler(world, "pods", json!({"prediction": {}})).await;
+    decide(world, "pods", 3, cpu_forecast("0.9")).await;
+    hpa(world, "pods", of_pods(world, "pods").await).await;
     // An open window.
     autoscaler(
-        &world,
+        world,
         "windows",
         json!({"crons": crons(), "prediction": {}}),
     )
     .await;
-    decide(&world, "windows", 3, window(Some(7))).await;
-    hpa(&world, "windows", external(CRON, "windows", "cron", "1")).await;
+    decide(world, "windows", 3, window(Some(7))).await;
+    hpa(world, "windows", external(CRON, "windows", "cron", "1")).await;
     // A closed window without other metrics keeps the current count.
-    autoscaler(&world, "alone", json!({"crons": crons()})).await;
-    decide(&world, "alone", 3, window(None)).await;
-    hpa(&world, "alone", external(CRON, "alone", "cron", "1")).await;
+    autoscaler(world, "alone", json!({"crons": crons()})).await;
+    decide(world, "alone", 3, window(None)).await;
+    hpa(world, "alone", external(CRON, "alone", "cron", "1")).await;
     // A metric of the upstream adapter.
     world.apply(UPSTREAM_READER).await;
     upstream.set_external(NAMESPACE, "queue_length", vec![Reading::new("50")]);
@@ -130,44 +151,35 @@ async fn stock_autoscalers_scale_by_each_metric_of_the_adapter() {
             "target": {"type": "AverageValue", "averageValue": "10"},
         },
     });
-    hpa(&world, "queue", queue).await;
+    hpa(world, "queue", queue).await;
 
     for (name, count) in [("forecast", 9), ("pods", 9), ("windows", 7), ("queue", 5)] {
         world
             .ready(name, &count.to_string(), |replicas| replicas == count)
             .await;
-        scaling_active(&world, name, "True", &[]).await;
+        scaling_active(world, name, "True", &[]).await;
     }
-    scaling_active(&world, "alone", "True", &[]).await;
+    scaling_active(world, "alone", "True", &[]).await;
     assert_eq!(world.replicas("alone").await, 3);
 
     // A window that closed beside metrics requires the minimum.
-    decide(&world, "windows", 7, window(None)).await;
+    decide(world, "windows", 7, window(None)).await;
     world.ready("windows", "2", |replicas| replicas == 2).await;
     // Alone, an open one requires its count, and what runs is kept when it closes.
-    decide(&world, "alone", 3, window(Some(6))).await;
+    decide(world, "alone", 3, window(Some(6))).await;
     world.ready("alone", "6", |replicas| replicas == 6).await;
-    decide(&world, "alone", 6, window(None)).await;
+    decide(world, "alone", 6, window(None)).await;
 
     // Without a forecast the metric is unavailable, not zero: nothing is scaled down.
     let expired = json!([{"source": "forecast", "name": "resource.cpu", "reason": "Expired"}]);
-    decide(&world, "forecast", 9, expired.clone()).await;
-    decide(&world, "pods", 9, expired).await;
+    decide(world, "forecast", 9, expired.clone()).await;
+    decide(world, "pods", 9, expired).await;
     for name in ["forecast", "pods"] {
         let text = "has no forecast of resource.cpu: Expired";
-        scaling_active(&world, name, "False", &[text]).await;
+        scaling_active(world, name, "False", &[text]).await;
         assert_eq!(world.replicas(name).await, 9);
     }
     assert_eq!(world.replicas("alone").await, 6);
-    discovery_lists_all(&world, &upstream).await;
-    upstream_is_verified(&world, &upstream).await;
-    let forbidden = world
-        .cluster
-        .audit()
-        .unwrap()
-        .into_iter()
-        .filter(|event| event.code == 403 && event.user.ends_with(":foretide-adapter"));
-    assert_eq!(forbidden.count(), 0);
 }
 
 /// The API server shows our metrics and those of the upstream adapter.
@@ -191,25 +203,4 @@ async fn discovery_lists_all(world: &World, upstream: &FakeMetrics) {
         json!([]),
         "as the upstream adapter answers"
     );
-}
-
-/// An adapter that trusts another authority than that of the upstream adapter asks it nothing, and serves its own
-/// metrics.
-async fn upstream_is_verified(world: &World, upstream: &FakeMetrics) {
-    let listen = free_address();
-    let ca_file = world.cluster.folder().join("other-ca.crt");
-    std::fs::write(&ca_file, Pki::new().unwrap().ca_pem()).unwrap();
-    let kubeconfig = install(world, listen.port()).await;
-    let _adapter = RunningAdapter::run(AdapterConfig {
-        upstream: Some(UpstreamSettings {
-            url: upstream.url().parse().unwrap(),
-            ca_file,
-            token_file: None,
-        }),
-        ..config(&kubeconfig, listen)
-    });
-    let url = upstream.url();
-    scaling_active(world, "queue", "False", &[url.as_str(), "certificate"]).await;
-    decide(world, "windows", 2, window(Some(4))).await;
-    world.ready("windows", "4", |replicas| replicas == 4).await;
 }

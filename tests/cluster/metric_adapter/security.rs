@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, Client};
-use rig::{ClusterOptions, eventually};
+use rig::eventually;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -13,10 +13,9 @@ use rustls::{
 use serde_json::{Value, json};
 
 use super::{
-    API_SERVICES, RunningAdapter, SYSTEM, TIMEOUT, World, autoscaler, available, config,
-    cpu_forecast, decide, install, outage::forecast, read,
+    API_SERVICES, SYSTEM, TIMEOUT, World, autoscaler, cpu_forecast, decide, outage::forecast, read,
 };
-use crate::metrics_access::{free_address, token};
+use crate::metrics_access::token;
 
 /// The name by which the API server reaches the adapter.
 const NAME: &str = "foretide-adapter.foretide-system.svc";
@@ -54,8 +53,6 @@ pub(super) struct Direct {
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Value,
-    /// The certificate of the server.
-    pub(super) certificate: Vec<u8>,
 }
 
 impl Direct {
@@ -82,7 +79,6 @@ impl Direct {
         let http = reqwest::Client::builder()
             .no_proxy()
             .tls_backend_preconfigured(config)
-            .tls_info(true)
             .resolve(NAME, address)
             .build();
         Self {
@@ -99,18 +95,12 @@ impl Direct {
         }
         let response = request.send().await?;
         let status = response.status().as_u16();
-        let tls = response.extensions().get::<reqwest::tls::TlsInfo>();
-        let certificate = tls.and_then(|tls| tls.peer_certificate()).unwrap().to_vec();
         let body = serde_json::from_str(&response.text().await?).unwrap_or_default();
-        Ok(Answer {
-            status,
-            body,
-            certificate,
-        })
+        Ok(Answer { status, body })
     }
 
     async fn status(&self, headers: &[(&str, &str)]) -> (u16, String) {
-        let Answer { status, body, .. } = self.get(headers).await.unwrap();
+        let Answer { status, body } = self.get(headers).await.unwrap();
         (
             status,
             body["message"].as_str().unwrap_or_default().to_owned(),
@@ -136,20 +126,33 @@ fn token_reviews(world: &World) -> usize {
         .count()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_needs_a_user_and_the_user_a_role() {
-    let world = World::start(ClusterOptions::named("adapter-access")).await;
+/// A client with the certificate of the aggregator, and one without any.
+pub(super) struct Readers {
+    proxy: Direct,
+    plain: Direct,
+}
+
+impl Readers {
+    /// Without the API server, nothing is known of a user.
+    pub(super) async fn without_the_api_server(&self, world: &World) {
+        world.cluster.stop_apiserver();
+        let (status, message) = self.proxy.status(&[("x-remote-user", "mallory")]).await;
+        assert_eq!(status, 503, "{message}");
+        assert_eq!(self.plain.status(&[]).await.0, 401);
+    }
+}
+
+/// As a real API server decides: through it, and by a direct connection to the adapter at this address.
+pub(super) async fn a_request_needs_a_user_and_the_user_a_role(
+    world: &World,
+    address: SocketAddr,
+) -> Readers {
     let client = world.client.clone();
-    let address = free_address();
-    let kubeconfig = install(&world, address.port()).await;
-    let _adapter = RunningAdapter::run(config(&kubeconfig, address));
-    available(&client).await;
     world.apply(OBJECTS).await;
-    world.deployment("web", 1, "10m").await;
-    autoscaler(&world, "web", json!({"prediction": {}})).await;
-    decide(&world, "web", 1, cpu_forecast("0.9")).await;
+    autoscaler(world, "web", json!({"prediction": {}})).await;
+    decide(world, "web", 1, cpu_forecast("0.9")).await;
     let bundle = bundle(&client).await;
-    let bearer = async |account: &str| format!("Bearer {}", token(&world, account, None).await);
+    let bearer = async |account: &str| format!("Bearer {}", token(world, account, None).await);
     let (reader, other) = (bearer("reader").await, bearer("other").await);
     let forged = [
         ("x-remote-user", "system:serviceaccount:default:reader"),
@@ -159,13 +162,13 @@ async fn a_request_needs_a_user_and_the_user_a_role() {
     // Without a user: no header counts, and no token is reviewed.
     let plain = Direct::new(address, &bundle, None);
     for headers in [&[][..], &forged] {
-        let Answer { status, body, .. } = plain.get(headers).await.unwrap();
+        let Answer { status, body } = plain.get(headers).await.unwrap();
         assert_eq!((status, &body["reason"]), (401, &json!("Unauthorized")));
     }
-    assert_eq!(token_reviews(&world), 0);
+    assert_eq!(token_reviews(world), 0);
     let invalid = format!("{reader}x");
     assert_eq!(plain.status(&[("authorization", &invalid)]).await.0, 401);
-    assert_eq!(token_reviews(&world), 1);
+    assert_eq!(token_reviews(world), 1);
 
     // With one: as its roles say, whatever the headers say.
     let denied = r#"crane_autoscaling_prediction.external.metrics.k8s.io "" is forbidden: User "system:serviceaccount:default:other" cannot list resource "crane_autoscaling_prediction" in API group "external.metrics.k8s.io" in the namespace "default""#;
@@ -174,12 +177,12 @@ async fn a_request_needs_a_user_and_the_user_a_role() {
     for _again in 0..3 {
         assert_eq!(plain.status(&headers).await, (403, denied.to_owned()));
     }
-    assert_eq!(token_reviews(&world), 2);
+    assert_eq!(token_reviews(world), 2);
     headers[2] = ("authorization", &reader);
     // The API server has read a role, and the adapter a status, some time after it was written.
     eventually(TIMEOUT, "the reader gets the value", || async {
         let answer = plain.get(&headers).await;
-        let Answer { status, body, .. } = answer.map_err(|error| error.to_string())?;
+        let Answer { status, body } = answer.map_err(|error| error.to_string())?;
         let is_value = status == 200 && body["items"][0]["value"] == "900m";
         is_value.then_some(()).ok_or(format!("{status}: {body}"))
     })
@@ -216,9 +219,5 @@ async fn a_request_needs_a_user_and_the_user_a_role() {
     assert_eq!(codes("eve"), [403]);
     assert_eq!(codes("system:serviceaccount:default:reader"), [200]);
 
-    // Without the API server, nothing is known of a user.
-    world.cluster.stop_apiserver();
-    let (status, message) = proxy.status(&[("x-remote-user", "mallory")]).await;
-    assert_eq!(status, 503, "{message}");
-    assert_eq!(plain.status(&[]).await.0, 401);
+    Readers { proxy, plain }
 }

@@ -134,7 +134,7 @@ async fn alerts_about_the_controller_fire_and_resolve() {
     let monitoring = Monitoring::start(&scraper).await;
 
     let mut first = Replica::elected(&world, world.kubeconfig());
-    let leader = next_holder(&world.client, TIMEOUT, "").await;
+    let leader = next_holder(&world.client, "").await;
     let second = Replica::elected(&world, world.kubeconfig()).ready().await;
     monitoring.scrape(&[first.address, second.address]);
     monitoring.shows(PANELS, WEB).await;
@@ -149,7 +149,7 @@ async fn alerts_about_the_controller_fire_and_resolve() {
         .fires("ForetideNoLeader", &[("severity", "critical")])
         .await;
     lease_lasts(&world, 15).await;
-    next_holder(&world.client, TIMEOUT, &leader).await;
+    next_holder(&world.client, &leader).await;
     monitoring.resolves("ForetideNoLeader", &[]).await;
 
     let unelected = Replica::start(&world, world.kubeconfig(), &[]);
@@ -269,7 +269,7 @@ async fn a_clock_is_wrong(world: &World, monitoring: &Monitoring, mut before: Re
     signal(&before.process, "-TERM").await;
     before.process.wait().await.unwrap();
     monitoring.scrape(&[next.address]);
-    next_holder(&world.client, TIMEOUT, &leader).await;
+    next_holder(&world.client, &leader).await;
     proxy.set_ahead(90);
     let instance = next.address.to_string();
     monitoring

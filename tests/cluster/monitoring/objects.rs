@@ -161,7 +161,7 @@ impl Scenario {
         monitoring.scrape(&[config.listen]);
         // Nothing is answered at the start.
         history.pause().unwrap();
-        let clock = Clock::starting_at(now, 1.0);
+        let clock = Clock::simulated(now);
         let controller = world.run(config, clock.clone());
         let scenario = Self {
             world,

@@ -1,8 +1,6 @@
 //! A controller whose network to the API server is broken: connections hang. It has a namespace of its own, so that it
 //! runs beside the scenario of the objects.
 
-use std::time::Duration;
-
 use foretide::{
     clock::Clock,
     config::{Config, KubeAccess},
@@ -10,7 +8,7 @@ use foretide::{
 use rig::{FakeMetrics, Reading};
 use serde_json::json;
 
-use super::{Monitoring, scaled::FACTOR, workload_in};
+use super::{Monitoring, workload_in};
 use crate::{
     manual_changes::{QUEUE, deployment, ehpa, queue_metrics},
     metrics_access::free_address,
@@ -23,8 +21,7 @@ pub(super) const ALERTS: &[&str] = &["ForetideSyncsLate", "ForetideWatchStale"];
 /// The namespace of its controller.
 const SILENT: &str = "silent";
 
-/// The time of a sync is measured by the controller's clock, which runs faster by the factor. The silence of a watch is
-/// measured by the clock of the system, so this takes two minutes.
+/// Lateness and silence are numbers of seconds that are not divided, so this takes two minutes.
 pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
     prepare(world, fake).await;
     let relay = world.cluster.relay().await.unwrap();
@@ -39,13 +36,11 @@ pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
         },
         listen: free_address(),
         namespaces: vec![SILENT.to_owned()],
-        sync_period: jiff::SignedDuration::try_from(Duration::from_secs(1) * FACTOR).unwrap(),
         ..world.config()
     };
     let monitoring = Monitoring::start("none is needed on loopback").await;
     monitoring.scrape(&[config.listen]);
-    let now = Clock::system().now();
-    let controller = world.run(config, Clock::starting_at(now, f64::from(FACTOR)));
+    let controller = world.run(config, Clock::system());
     controller.further_syncs(2).await;
 
     relay.block();

@@ -73,7 +73,7 @@ impl World {
             members: Members::default(),
             load: AtomicI64::new(0),
             local: Mutex::default(),
-            clock: Clock::starting_at(start, 0.0),
+            clock: Clock::standing_at(start),
             start,
         }
     }

@@ -42,7 +42,7 @@ impl Stepped {
             Event::Step(seconds) => {
                 self.ahead += seconds;
                 let clock = &self.world.clock;
-                clock.set(clock.now() + SignedDuration::from_secs(seconds), 0.0);
+                clock.set(clock.now() + SignedDuration::from_secs(seconds));
             }
         }
     }

@@ -48,7 +48,7 @@ impl AccessReviewer for Reviewer {
 
 /// A page that anyone may reach, and bearers of tokens may read.
 async fn guarded() -> Router {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let site = PageSite::open(demo_page().await);
     site.guarded(PageAccess::new(Reviewer, clock)).router()
 }

@@ -82,7 +82,7 @@ async fn serve(router: Router) -> (u16, AbortHandle) {
 
 /// The controller's own router: readers need a token of [`Reviewer`].
 async fn controller(leads: bool) -> (u16, AbortHandle) {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let page = Page::new(Arc::default(), Arc::new(Process { leads }));
     let site = PageSite::open(Arc::new(page));
     serve(site.guarded(PageAccess::new(Reviewer, clock)).router()).await
@@ -131,7 +131,7 @@ fn in_pods(kubeconfig: PathBuf) -> RemotePageSettings {
 async fn open(settings: RemotePageSettings) -> Result<RemotePage, RemotePageError> {
     RemotePage::open(
         settings,
-        Machine::system().with_clock(Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0)),
+        Machine::system().with_clock(Clock::standing_at(Timestamp::UNIX_EPOCH)),
     )
     .await
 }

@@ -25,7 +25,7 @@ impl Stepped {
     fn step(&mut self, seconds: i64) {
         self.ahead += seconds;
         let clock = &self.world.clock;
-        clock.set(clock.now() + SignedDuration::from_secs(seconds), 0.0);
+        clock.set(clock.now() + SignedDuration::from_secs(seconds));
     }
 
     /// A sync at this second after the start, while the pods together use as much as this many replicas should; returns
@@ -124,32 +124,4 @@ async fn a_cron_window_opens_and_closes_by_the_clock_as_it_is_now() {
     assert_eq!(world.sync(330, 2).await, 2);
     // And it is not lost.
     assert_eq!(world.sync(HOUR, 2).await, 9);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_wait_after_a_pause_is_not_taken_for_another_pause_on_a_fast_clock() {
-    let fake = FakeCluster::default();
-    fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
-    let World {
-        clock, controller, ..
-    } = World::new(fake.clone());
-    let running = tokio::spawn(controller.run(std::future::pending()));
-    let second = Duration::from_secs(1);
-    tokio::time::sleep(second).await;
-    let calls = async |after: Duration| {
-        clock.advance(after);
-        fake.state().now = clock.now();
-        let before = fake.state().calls;
-        tokio::time::sleep(second).await;
-        fake.state().calls - before
-    };
-    assert_eq!(calls(Duration::from_mins(10)).await, 0, "it waits");
-    // The wait is two seconds, and two minutes of a clock that is sixty times as fast.
-    clock.advance(Duration::from_mins(2));
-    tokio::time::sleep(2 * second).await;
-    for pass in 0..3 {
-        let asked = calls(Duration::from_secs(20)).await;
-        assert_ne!(asked, 0, "pass {pass}: it does not wait again");
-    }
-    running.abort();
 }

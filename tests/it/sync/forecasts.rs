@@ -445,7 +445,7 @@ async fn a_query_that_never_returns_delays_no_other_series() {
                 tokio::task::yield_now().await;
             }
             // Wakes those that wait for the next pass.
-            clock.set(now, 0.0);
+            clock.set(now);
         };
         tokio::join!(world.forecaster.pass(), until_renewed);
     }

@@ -35,15 +35,25 @@ impl Pki {
     /// # Errors
     /// As those of rcgen.
     pub fn new() -> Result<Self> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, "rig");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let params = authority()?;
         let key = KeyPair::generate()?;
         let ca_pem = params.self_signed(&key)?.pem();
         Ok(Self {
             issuer: Issuer::new(params, key),
             ca_pem,
+        })
+    }
+
+    /// The certificate and the key of an authority that is valid for these days only.
+    ///
+    /// # Errors
+    /// As those of rcgen.
+    pub fn authority_valid(days: &Validity) -> Result<Identity> {
+        let key = KeyPair::generate()?;
+        let certificate = valid(authority()?, days).self_signed(&key)?.pem();
+        Ok(Identity {
+            certificate,
+            key: key.serialize_pem(),
         })
     }
 
@@ -121,6 +131,14 @@ impl Identity {
             "client-key-data": STANDARD.encode(&self.key),
         })
     }
+}
+
+fn authority() -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, "rig");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
 }
 
 fn server(name: &str) -> Result<CertificateParams> {

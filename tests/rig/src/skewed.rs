@@ -1,5 +1,5 @@
-//! An API server whose clock is wrong, or that delivers no objects, as a client sees it: a proxy before the real one
-//! that changes the header `Date` of each response, and can hold back what lists and watches receive.
+//! An API server whose clock is wrong, as a client sees it: a proxy before the real one that changes the header `Date` of
+//! each response.
 
 use std::sync::{
     Arc,
@@ -13,9 +13,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, fmt::rfc2822};
-use tokio::sync::watch;
 
 use crate::{Error, Identity, Result, tls_server::TlsServer};
 
@@ -33,8 +31,6 @@ struct Shared {
     http: reqwest::Client,
     /// How far the clock is ahead, in seconds.
     ahead: AtomicI64,
-    /// Whether lists and watches deliver nothing.
-    holds_reads: watch::Sender<bool>,
 }
 
 impl SkewedServer {
@@ -53,7 +49,6 @@ impl SkewedServer {
             url,
             http,
             ahead: AtomicI64::new(0),
-            holds_reads: watch::Sender::new(false),
         });
         let router = Router::new()
             .fallback(pass_on)
@@ -65,11 +60,6 @@ impl SkewedServer {
     /// Sets how many seconds its clock is ahead.
     pub fn set_ahead(&self, seconds: i64) {
         self.shared.ahead.store(seconds, Ordering::Relaxed);
-    }
-
-    /// Holds back what lists and watches receive but that they were answered, or delivers it.
-    pub fn hold_reads(&self, holds: bool) {
-        self.shared.holds_reads.send_replace(holds);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -95,9 +85,6 @@ const OF_THE_CONNECTION: [header::HeaderName; 3] =
 
 async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let query = parts.uri.query().unwrap_or_default();
-    let is_held = |pair: &str| pair == "watch=true" || pair.starts_with("limit=");
-    let is_held = query.split('&').any(is_held);
     let url = format!("{}{}", shared.url, parts.uri);
     let sent = shared
         .http
@@ -113,32 +100,11 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             {
                 headers.insert(header::DATE, date);
             }
-            let chunks = answer.bytes_stream();
-            let body = if is_held {
-                let held = shared.holds_reads.subscribe();
-                // At the end too: the regular end of a watch is something that it delivers.
-                let end = stream::once(released(held.clone())).filter_map(async |()| None);
-                let chunks = chunks.then(move |chunk| {
-                    let held = held.clone();
-                    async move {
-                        released(held).await;
-                        chunk
-                    }
-                });
-                Body::from_stream(chunks.chain(end))
-            } else {
-                Body::from_stream(chunks)
-            };
+            let body = Body::from_stream(answer.bytes_stream());
             (status, headers, body).into_response()
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
-}
-
-/// Waits until lists and watches deliver.
-async fn released(mut held: watch::Receiver<bool>) {
-    // It fails when the proxy is gone.
-    held.wait_for(|held| !held).await.ok();
 }
 
 fn passed_on(mut headers: HeaderMap) -> HeaderMap {

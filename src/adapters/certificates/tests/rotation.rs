@@ -59,7 +59,7 @@ fn an_authority_is_announced_after_two_thirds_and_signs_when_every_client_can_ha
 #[tokio::test]
 async fn a_year_of_rotation_is_trusted_by_clients_that_have_the_published_bundle() {
     let objects = Objects::new();
-    let clock = Clock::starting_at(start(), 0.0);
+    let clock = Clock::standing_at(start());
     let [one, other] = [(); 2].map(|()| Replica::new(&objects, &clock, PUBLISHED));
     let mut authorities = Vec::new();
     let mut certificates = Vec::new();
@@ -109,7 +109,7 @@ async fn a_year_of_rotation_is_trusted_by_clients_that_have_the_published_bundle
 #[tokio::test]
 async fn the_next_authority_does_not_sign_before_every_registration_has_it() {
     let objects = Objects::new();
-    let clock = Clock::starting_at(start(), 0.0);
+    let clock = Clock::standing_at(start());
     let replica = Replica::new(&objects, &clock, PUBLISHED);
     replica.round().await;
     let first = objects.text("ca.crt");
@@ -142,8 +142,8 @@ async fn the_next_authority_does_not_sign_before_every_registration_has_it() {
 #[tokio::test]
 async fn a_replica_with_a_wrong_clock_makes_nothing() {
     let objects = Objects::new();
-    let clock = Clock::starting_at(start(), 0.0);
-    let wrong_clock = Clock::starting_at(start() + days(365), 0.0);
+    let clock = Clock::standing_at(start());
+    let wrong_clock = Clock::standing_at(start() + days(365));
     let wrong = Replica::new(&objects, &wrong_clock, PUBLISHED);
     wrong.skew_clock();
     assert!(!wrong.round().await);
@@ -164,7 +164,7 @@ async fn a_replica_with_a_wrong_clock_makes_nothing() {
 #[tokio::test]
 async fn without_the_secret_the_known_authority_signs_on_until_it_ends() {
     let objects = Objects::new();
-    let clock = Clock::starting_at(start(), 0.0);
+    let clock = Clock::standing_at(start());
     let replica = Replica::new(&objects, &clock, PUBLISHED);
     replica.round().await;
     let bundle = objects.published().unwrap();
@@ -194,7 +194,7 @@ async fn without_the_secret_the_known_authority_signs_on_until_it_ends() {
 #[tokio::test]
 async fn data_that_was_removed_or_damaged_makes_a_new_authority() {
     let objects = Objects::new();
-    let clock = Clock::starting_at(start(), 0.0);
+    let clock = Clock::standing_at(start());
     let replica = Replica::new(&objects, &clock, PUBLISHED);
     replica.round().await;
     let damages: [fn(&mut Value); 4] = [
@@ -254,7 +254,7 @@ proptest! {
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let objects = Objects::new();
-            let clock = Clock::starting_at(start(), 0.0);
+            let clock = Clock::standing_at(start());
             let replicas = [(); 3].map(|()| Replica::new(&objects, &clock, lifetimes));
             for event in &events {
                 clock.advance(std::time::Duration::from_mins(event.minutes.into()));

@@ -6,19 +6,11 @@ use foretide_domain::{
     Replicas, ScaleTarget,
     observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{
-    decode::{OnClock, milli_value},
-    objects::StoredWorkload,
-    pods::StoredPod,
-    store::Stored,
-};
-use crate::{
-    clock::Clock,
-    ports::{ControllerRef, HpaView, ScaleView},
-};
+use super::super::{decode::milli_value, objects::StoredWorkload, pods::StoredPod, store::Stored};
+use crate::ports::{ControllerRef, HpaView, ScaleView};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -201,43 +193,6 @@ fn an_hpa_keeps_unknown_fields() {
         last_scale: Some(at("2026-01-01T00:00:00Z")),
     };
     assert_eq!(view, Ok(want));
-}
-
-#[test]
-fn ages_are_the_same_on_a_clock_in_another_year() {
-    let started = Clock::system().now() - SignedDuration::from_secs(90);
-    let pod = Pod {
-        name: "a".into(),
-        phase: Phase::Running,
-        deleting: false,
-        created: Some(started),
-        ready: Some(Readiness {
-            status: Status::True,
-            since: started,
-        }),
-        started: Some(started),
-        containers: Arc::new([]),
-        pod_level_requests: None,
-    };
-    assert_eq!(
-        pod.on(&Clock::system()),
-        pod,
-        "the wall clock needs no conversion"
-    );
-
-    let clock = Clock::starting_at(at("2031-06-01T12:00:00Z"), 1.0);
-    let carried = pod.on(&clock);
-    let age = clock
-        .now()
-        .duration_since(carried.started.unwrap())
-        .as_secs_f64();
-    assert!((90.0..100.0).contains(&age), "{age}");
-    let ready = carried
-        .ready
-        .unwrap()
-        .since
-        .duration_since(carried.started.unwrap());
-    assert!(ready.as_secs_f64().abs() < 1.0, "{ready}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::{
 /// The demo at the present, without its live part.
 static AT_PRESENT: LazyLock<Page> = LazyLock::new(|| {
     let host = Arc::new(DemoHost {
-        clock: Clock::starting_at(PRESENT, 0.0),
+        clock: Clock::standing_at(PRESENT),
         speed: 60.0,
         members: Mutex::default(),
     });
@@ -88,7 +88,7 @@ fn what_a_simulated_workload_was_worth_is_what_its_back_test_says() {
         let setup = scenario.setup(&context()).unwrap();
         let log = Arc::new(DecisionLog::default());
         let host = DemoHost {
-            clock: Clock::starting_at(PRESENT, 0.0),
+            clock: Clock::standing_at(PRESENT),
             speed: 1.0,
             members: Mutex::default(),
         };

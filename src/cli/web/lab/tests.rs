@@ -19,6 +19,7 @@ fn context() -> CommandContext {
         screen: Screen::default(),
         local: Zone::utc(),
         now: Timestamp::UNIX_EPOCH,
+        machine: crate::machine::Machine::system(),
     }
 }
 

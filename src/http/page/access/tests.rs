@@ -81,7 +81,7 @@ impl Door {
             rights,
             ..FakeReviewer::default()
         };
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH, 0.0);
+        let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
         let access = PageAccess::new(reviewer.clone(), clock.clone());
         Self {
             reviewer,

@@ -106,7 +106,7 @@ impl Fleet {
             .iter()
             .map(|(query, cores)| ((*query).to_owned(), *cores));
         held.0.lock().unwrap().cores = cores.collect();
-        let clock = Clock::starting_at(Timestamp::from_second(START).unwrap(), 0.0);
+        let clock = Clock::standing_at(Timestamp::from_second(START).unwrap());
         let forecasts = Arc::<Forecasts>::default();
         let source = HistorySource {
             reader: held.clone(),

@@ -88,7 +88,7 @@ impl Running {
             }
         }
         let start = Timestamp::from_second(START).unwrap();
-        let clock = Clock::starting_at(start, 1.0);
+        let clock = Clock::simulated(start);
         let forecasts = Arc::<Forecasts>::default();
         let source = HistorySource {
             reader: Loaded::default(),

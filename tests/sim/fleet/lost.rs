@@ -1,0 +1,224 @@
+//! A member that does not answer, is tainted, or whose Secret comes and goes; and a hub whose controller is killed.
+
+use serde_json::{Value, json};
+use simkube::faults::Plan;
+
+use super::world::{token, with_preferences};
+use crate::cluster::Cluster;
+
+const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
+const THIRDS: [(&str, u64); 3] = [("member1", 8), ("member2", 8), ("member3", 8)];
+
+fn weights() -> Value {
+    let equal = ROOMS.map(|(name, _)| (name, 1));
+    with_preferences("StaticWeighted", "staticWeight", &equal)
+}
+
+/// Nine replicas over three members, each of which may have eight.
+fn settled() -> Cluster {
+    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    cluster.deploy_everywhere(3);
+    cluster.evenly(9_000);
+    cluster.ask_for(
+        "StaticWeighted",
+        (3, 24),
+        &json!({"federatedHPAAssignment": weights()}),
+    );
+    cluster.start("pod-0");
+    cluster.capped(60, "a third each", &THIRDS);
+    cluster.runs(60, "nine", &ROOMS.map(|(name, _)| (name, 3)));
+    cluster
+}
+
+#[test]
+fn a_lost_member_keeps_its_bounds_scales_by_itself_and_returns_without_a_dip() {
+    let mut cluster = settled();
+    cluster.block("member2");
+    cluster.until(60, "it is unknown", |cluster| {
+        cluster.has_reason("member2", "Unknown")
+    });
+    assert_eq!(cluster.condition("MembersReachable"), "False/Unreachable");
+    cluster.evenly(18_000);
+    cluster.runs(
+        90,
+        "six each, the lost one too",
+        &ROOMS.map(|(name, _)| (name, 6)),
+    );
+    let before = cluster.bounds()["member2"];
+    cluster.edit_fleet(&json!({"minReplicas": 12, "maxReplicas": 27}));
+    // 27 without the budget of the lost member.
+    cluster.capped(
+        60,
+        "the others follow",
+        &[("member1", 10), ("member2", 8), ("member3", 9)],
+    );
+    cluster.run_for(120);
+    assert_eq!(cluster.bounds()["member2"], before);
+    cluster.unblock("member2");
+    let ninths = [("member1", 9), ("member2", 9), ("member3", 9)];
+    for _second in 0..120 {
+        cluster.run_for(1);
+        assert_eq!(cluster.serving(), 18, "{}", cluster.show());
+    }
+    cluster.capped(1, "a third each of the new", &ninths);
+    assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
+}
+
+#[test]
+fn members_scale_without_the_hub_and_its_successor_moves_nothing() {
+    let mut cluster = settled();
+    let standing = cluster.fleet_status()["ledger"].clone();
+    cluster.kill("pod-0");
+    let writes = cluster.member_writes().len();
+    for (load, each) in [(24_000, 8), (15_000, 5), (18_000, 6)] {
+        cluster.evenly(load);
+        cluster.runs(
+            120,
+            "what the load needs",
+            &ROOMS.map(|(name, _)| (name, each)),
+        );
+    }
+    assert_eq!(cluster.member_writes().len(), writes);
+    cluster.start("pod-0");
+    for _second in 0..120 {
+        cluster.run_for(1);
+        assert_eq!(cluster.serving(), 18, "{}", cluster.show());
+    }
+    cluster.capped(1, "as ever", &THIRDS);
+    assert_eq!(cluster.fleet_status()["ledger"], standing);
+}
+
+/// Runs for a while in which no maximum moves and the member is read.
+fn nothing_moves(cluster: &mut Cluster, seconds: u64) {
+    for _second in 0..seconds {
+        cluster.run_for(1);
+        cluster.capped(0, "no maximum moves", &THIRDS);
+        assert_eq!(cluster.serving(), 9, "{}", cluster.show());
+    }
+}
+
+#[test]
+fn no_share_moves_while_a_secret_is_missing_or_cannot_be_used() {
+    let mut cluster = settled();
+    let standing = cluster.fleet_status()["ledger"].clone();
+    // The connection serves.
+    cluster.forget("member3");
+    nothing_moves(&mut cluster, 60);
+    assert!(
+        cluster.has_reason("member3", "Secret is missing"),
+        "{}",
+        cluster.show()
+    );
+    cluster.join("member3", &json!({}));
+    nothing_moves(&mut cluster, 30);
+    cluster.rotate("member3", "unknown");
+    nothing_moves(&mut cluster, 60);
+    assert!(
+        cluster.has_reason("member3", "new credentials are not used"),
+        "{}",
+        cluster.show()
+    );
+    cluster.rotate("member3", &token("member3"));
+    nothing_moves(&mut cluster, 30);
+    assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
+    // Without a connection it is a member that does not answer.
+    cluster.kill("pod-0");
+    cluster.forget("member3");
+    cluster.start("pod-0");
+    nothing_moves(&mut cluster, 120);
+    assert_eq!(cluster.condition("MembersReachable"), "False/Unreachable");
+    cluster.join("member3", &json!({}));
+    nothing_moves(&mut cluster, 60);
+    assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
+    assert_eq!(cluster.fleet_status()["ledger"], standing);
+}
+
+/// A policy that divides a maximum of 18: over all three, without the second, and over all three after the second was
+/// away and runs nothing.
+struct Case {
+    assignment: Value,
+    full: &'static [(&'static str, u64)],
+    without: &'static [(&'static str, u64)],
+    cured: &'static [(&'static str, u64)],
+}
+
+fn dividing() -> [Case; 4] {
+    let plain = |policy: &str| json!({"federatedHPAAssignmentType": policy});
+    let priorities = [("member1", 1), ("member2", 3), ("member3", 2)];
+    let case = |assignment, full, without, cured| Case {
+        assignment,
+        full,
+        without,
+        cured,
+    };
+    let thirds: &[_] = &[("member1", 6), ("member2", 6), ("member3", 6)];
+    let halves: &[_] = &[("member1", 9), ("member3", 9)];
+    let outer: &[_] = &[("member1", 10), ("member3", 8)];
+    let upper: &[_] = &[("member2", 10), ("member3", 8)];
+    [
+        case(weights(), thirds, halves, thirds),
+        case(plain("DynamicWeighted"), thirds, halves, thirds),
+        // Members that already run the workload come first.
+        case(
+            plain("Aggregated"),
+            &[("member1", 10), ("member2", 8)],
+            outer,
+            outer,
+        ),
+        case(
+            with_preferences("Prioritized", "priority", &priorities),
+            upper,
+            &[("member1", 8), ("member3", 10)],
+            upper,
+        ),
+    ]
+}
+
+#[test]
+fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing_policy() {
+    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    cluster.deploy_everywhere(1);
+    cluster.evenly(6_000);
+    let more = json!({
+        "failurePolicy": "Reassign", "tolerationSeconds": 20,
+        "rebalance": {"cooldownSeconds": 15, "settleObservations": 100},
+        "federatedHPAAssignment": weights(),
+    });
+    cluster.ask_for("StaticWeighted", (6, 18), &more);
+    cluster.start("pod-0");
+    for case in dividing() {
+        let policy = case.assignment["federatedHPAAssignmentType"].to_string();
+        cluster.edit_fleet(&json!({"federatedHPAAssignment": case.assignment}));
+        cluster.capped(180, &format!("{policy}, all members"), case.full);
+        cluster.until_shown(120, "the load is served", &|cluster| cluster.serving() >= 6);
+
+        // Lost for longer than tolerated: the others get its share, and it is not changed.
+        let theirs = cluster.bounds().get("member2").copied();
+        cluster.block("member2");
+        cluster.until_shown(180, &format!("{policy}, reassigned"), &|cluster| {
+            assert_eq!(cluster.bounds().get("member2").copied(), theirs);
+            let found = cluster.bounds();
+            let others = found.iter().filter(|(name, _)| *name != "member2");
+            others
+                .map(|(name, (_, max))| (&**name, *max))
+                .eq(case.without.iter().copied())
+        });
+        cluster.until(60, "it failed", |cluster| {
+            cluster.has_reason("member2", "Failed")
+        });
+        cluster.unblock("member2");
+        cluster.capped(400, &format!("{policy}, complete again"), case.full);
+
+        // Tainted: the same, but the member answers and can be drained.
+        let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
+        cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
+        cluster.until_shown(400, &format!("{policy}, tainted and drained"), &|cluster| {
+            assert!(cluster.serving() >= 6, "too few serve: {}", cluster.show());
+            cluster.counts("member2") == Some((0, 0))
+        });
+        cluster.capped(120, &format!("{policy}, tainted"), case.without);
+        cluster.mark("member2", &taint(Value::Null));
+        cluster.capped(400, &format!("{policy}, cured"), case.cured);
+        cluster.run_for(60);
+    }
+}

@@ -1,0 +1,15 @@
+//! Fleets in simulated clusters: a hub, and members of their own nodes, metrics and HPA controllers.
+
+mod assignment;
+mod direct;
+mod floors;
+mod lost;
+mod nonparticipants;
+mod overflow;
+mod ownership;
+mod placement;
+mod saturated;
+mod scale_down;
+mod succession;
+pub(crate) mod world;
+mod zero;

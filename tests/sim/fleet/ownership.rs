@@ -1,0 +1,134 @@
+//! Ownership of HPAs in members: one of another owner is left alone, or adopted and restored; a target that is created
+//! again is managed again; and a deletion waits for a member that does not answer, but not for ever.
+
+use serde_json::{Value, json};
+use simkube::faults::Plan;
+
+use super::world::{FLEETS, with_preferences};
+use crate::cluster::{Cluster, SHOP};
+
+const ADOPT: &str = "autoscaling.foretide.io/adopt";
+const BY_HAND: &str = "shop-by-hand";
+const HPAS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
+
+/// An HPA made by users of a member.
+fn by_hand() -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": 80});
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": BY_HAND, "namespace": SHOP, "labels": {"team": "shop"}},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP},
+            "minReplicas": 2, "maxReplicas": 5,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
+        },
+    })
+}
+
+/// The HPA of another owner, without what only its own controller and the server write.
+fn foreign(cluster: &Cluster) -> Value {
+    let (code, found) =
+        cluster
+            .site("member2")
+            .ask("kubectl", "GET", &format!("{HPAS}/{BY_HAND}"), &Value::Null);
+    assert_eq!(code, 200, "{found}");
+    let kept = ["uid", "labels", "annotations", "ownerReferences"];
+    json!([
+        found["spec"],
+        kept.map(|field| found["metadata"][field].clone())
+    ])
+}
+
+fn with_hpas(cluster: &Cluster) -> Vec<String> {
+    cluster.bounds().into_keys().collect()
+}
+
+#[test]
+fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with_the_fleet() {
+    let rooms = [("member1", 10), ("member3", 10)];
+    let mut cluster = Cluster::fleet(1, Plan::default(), &rooms);
+    cluster.add_member("member2", 10);
+    cluster.deploy_everywhere(2);
+    cluster.evenly(6_000);
+    let equal = [("member1", 1), ("member2", 1), ("member3", 1)];
+    let weights = with_preferences("StaticWeighted", "staticWeight", &equal);
+    cluster.ask_for(
+        "StaticWeighted",
+        (3, 12),
+        &json!({"federatedHPAAssignment": weights}),
+    );
+    cluster.start("pod-0");
+    let halves = [("member1", 6), ("member3", 6)];
+    cluster.capped(60, "halves", &halves);
+
+    // A member with an HPA of its own joins.
+    let (code, answer) = cluster.site("member2").create(&by_hand());
+    assert_eq!(code, 201, "{answer}");
+    let original = foreign(&cluster);
+    cluster.join("member2", &json!({}));
+    cluster.until(60, "it is another's", |cluster| {
+        cluster.has_reason("member2", "Foreign")
+    });
+    assert_eq!(cluster.condition("Ready"), "False/TargetConflict");
+    let message = cluster.fleet_status()["conditions"].to_string();
+    for word in ["member2", BY_HAND, ADOPT] {
+        assert!(message.contains(word), "{message}");
+    }
+    cluster.run_for(60);
+    assert_eq!(foreign(&cluster), original);
+    assert!(
+        !cluster
+            .member_writes()
+            .iter()
+            .any(|write| write.starts_with("member2"))
+    );
+
+    // It is adopted: the same object continues with its share of our bounds.
+    cluster.annotate_fleet(&json!({ADOPT: "true"}));
+    let thirds = [("member1", 4), ("member2", 4), ("member3", 4)];
+    cluster.capped(90, "thirds", &thirds);
+    assert_eq!(foreign(&cluster)[1][0], original[1][0]);
+    cluster.runs(120, "two each", &thirds.map(|(name, _)| (name, 2)));
+
+    // The target is deleted in one member, and created again.
+    let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
+    cluster
+        .site("member3")
+        .ask("kubectl", "DELETE", &path, &Value::Null);
+    cluster.until(60, "no target", |cluster| {
+        cluster.has_reason("member3", "TargetAbsent")
+    });
+    cluster.until(60, "the others have its share", |cluster| {
+        let bounds = cluster.bounds();
+        bounds["member1"].1 == 6 && bounds["member2"].1 == 6
+    });
+    cluster.deploy("member3", 1);
+    cluster.capped(120, "thirds again", &thirds);
+
+    // The fleet is deleted while a member does not answer: what is left there is deleted when it returns.
+    cluster.block("member3");
+    cluster.until(90, "it does not answer", |cluster| {
+        cluster.condition("MembersReachable") == "False/Unreachable"
+    });
+    cluster.delete_fleet();
+    cluster.until(30, "the HPAs of the others are gone", |cluster| {
+        with_hpas(cluster) == ["member2", "member3"] && foreign(cluster) == original
+    });
+    cluster.run_for(240);
+    assert_eq!(
+        cluster.server.objects(FLEETS).len(),
+        1,
+        "the deletion waits"
+    );
+    cluster.until(90, "it waits no more", |cluster| {
+        cluster.server.objects(FLEETS).is_empty()
+    });
+    assert_eq!(with_hpas(&cluster), ["member2", "member3"]);
+    cluster.unblock("member3");
+    cluster.until(120, "no managed HPA", |cluster| {
+        with_hpas(cluster) == ["member2"]
+    });
+    assert_eq!(foreign(&cluster), original);
+    assert!(cluster.serving() >= 6, "{}", cluster.show());
+}

@@ -1,0 +1,591 @@
+//! Member clusters beside the hub, and fleets over them: what a story does to them, and what it sees.
+//!
+//! A member is a cluster of its own, with nodes, metrics and an HPA controller, that the replicas of the product reach over
+//! the network by the kubeconfig in its Secret. The load of the shop is shared by the ready pods of all members, or that of
+//! one member.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foretide::adapters::members::permissions;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use simkube::{
+    SimKube,
+    network::Way,
+    world::{self, World},
+};
+
+use crate::{
+    cluster::{Cluster, HUB, Load, PER_POD, SHOP},
+    hpa::HpaController,
+};
+
+/// The namespace of the members' Secrets, and in a member that of the hub's account.
+pub(crate) const SYSTEM: &str = "foretide-system";
+/// The user that the hub is in a member.
+const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-hub";
+/// The label of the members' Secrets.
+const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
+/// From a node to readiness.
+const START_UP: Duration = Duration::from_secs(8);
+const HPAS: &str = "horizontalpodautoscalers.autoscaling";
+pub(crate) const FLEETS: &str = "federatedhpas.autoscaling.foretide.io";
+
+/// Lowest and highest number of replicas.
+pub(crate) type Bounds = (u64, u64);
+
+/// A member cluster.
+pub(crate) struct Member {
+    pub(crate) server: SimKube,
+    pub(crate) world: World,
+    hpas: HpaController,
+}
+
+/// The servers of all members, whose pods share a load.
+type Sites = Arc<Mutex<Vec<SimKube>>>;
+
+/// The members of a hub, by name.
+#[derive(Default)]
+pub(crate) struct Members {
+    all: BTreeMap<String, Member>,
+    sites: Sites,
+}
+
+// === impl Members ===
+
+impl Members {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
+        self.all.iter().map(|(name, member)| (&**name, member))
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.all.keys().cloned().collect()
+    }
+
+    /// What every controller of the members does; `hpas`: the HPA controllers as well.
+    pub(crate) fn step(&mut self, hpas: bool, now: Timestamp) {
+        for member in self.all.values_mut() {
+            member.world.step();
+            if hpas {
+                member.hpas.step(&member.world, now);
+            }
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// A hub and members that have joined, with room for so many pods of the shop each.
+    pub(crate) fn fleet(seed: u64, plan: simkube::faults::Plan, members: &[(&str, u64)]) -> Self {
+        let mut cluster = Self::new(seed, plan);
+        for (name, pods) in members {
+            cluster.add_member(name, *pods);
+            cluster.join(name, &json!({}));
+        }
+        cluster
+    }
+
+    /// A member with room for so many pods, and with the rights that `foretide members add --place` grants.
+    pub(crate) fn add_member(&mut self, name: &str, pods: u64) {
+        let number = u32::try_from(self.members.all.len()).unwrap() + 2;
+        let server = SimKube::new(number, self.clock());
+        self.network().add(name, server.clone());
+        server.add_token(&token(name), ACCOUNT);
+        for object in in_member() {
+            create(&server, &object);
+        }
+        let (load, sites, member) = (
+            self.load.clone(),
+            self.members.sites.clone(),
+            name.to_owned(),
+        );
+        sites.lock().unwrap().push(server.clone());
+        let here = server.clone();
+        let demand =
+            Arc::new(move |app: &str, now| demand(&load, &sites, (&member, &here), app, now));
+        let size = (1, 2 * PER_POD * pods);
+        let world = World::new(&server, self.clock(), size, START_UP, demand);
+        let hpas = HpaController::new(&server, crate::cluster::settings());
+        let member = Member {
+            server,
+            world,
+            hpas,
+        };
+        self.members.all.insert(name.to_owned(), member);
+    }
+
+    /// Makes a cluster a member, with this metadata in its Secret.
+    pub(crate) fn join(&self, member: &str, metadata: &Value) {
+        create(&self.server, &secret(member, &token(member), metadata));
+    }
+
+    /// Deletes the Secret of a member.
+    pub(crate) fn forget(&self, member: &str) {
+        self.must("DELETE", &secret_path(member), &Value::Null);
+    }
+
+    /// Writes a kubeconfig with this token into the Secret of a member.
+    pub(crate) fn rotate(&self, member: &str, token: &str) {
+        let data = &secret(member, token, &json!({}))["data"];
+        self.must("PATCH", &secret_path(member), &json!({"data": data}));
+    }
+
+    /// Changes the metadata of the Secret of a member.
+    pub(crate) fn mark(&self, member: &str, metadata: &Value) {
+        self.must(
+            "PATCH",
+            &secret_path(member),
+            &json!({"metadata": metadata}),
+        );
+    }
+
+    /// Changes how all hosts reach a member.
+    pub(crate) fn reach_member(&self, member: &str, way: Way) {
+        for host in self.hosts() {
+            self.network().set(&host, member, way);
+        }
+    }
+
+    pub(crate) fn block(&self, member: &str) {
+        self.reach_member(member, Way::Blocked);
+    }
+
+    pub(crate) fn unblock(&self, member: &str) {
+        self.reach_member(member, Way::Open(Duration::ZERO));
+    }
+
+    /// The server of a member, or of the hub.
+    pub(crate) fn site(&self, member: &str) -> &SimKube {
+        if member == HUB {
+            &self.server
+        } else {
+            &self.members.all[member].server
+        }
+    }
+
+    /// Creates the shop in a member, with so many replicas, or sets them as a user does.
+    pub(crate) fn deploy(&self, member: &str, replicas: u64) {
+        let server = self.site(member);
+        if deployment(server, SHOP).is_some() {
+            let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
+            let spec = json!({"spec": {"replicas": replicas}});
+            ask(server, "PATCH", &path, &spec);
+        } else {
+            create(server, &shop(SHOP, replicas));
+        }
+    }
+
+    pub(crate) fn deploy_everywhere(&self, replicas: u64) {
+        for name in self.members.names() {
+            self.deploy(&name, replicas);
+        }
+    }
+
+    /// Creates a fleet of the shop.
+    pub(crate) fn ask_for(&self, policy: &str, bounds: Bounds, more: &Value) {
+        create(&self.server, &fleet(SHOP, policy, bounds, more));
+    }
+
+    /// Changes the `spec` of the fleet as a user does.
+    pub(crate) fn edit_fleet(&self, spec: &Value) {
+        self.must("PATCH", &fleet_path(SHOP), &json!({"spec": spec}));
+    }
+
+    pub(crate) fn annotate_fleet(&self, annotations: &Value) {
+        let change = json!({"metadata": {"annotations": annotations}});
+        self.must("PATCH", &fleet_path(SHOP), &change);
+    }
+
+    pub(crate) fn delete_fleet(&self) {
+        self.must("DELETE", &fleet_path(SHOP), &Value::Null);
+    }
+
+    /// From now on the pods of all members share a load of so many thousandths of a pod.
+    pub(crate) fn evenly(&self, milli: u64) {
+        self.locally(&[]);
+        self.load.set(SHOP, self.now(), milli * PER_POD / 1_000);
+    }
+
+    /// From now on each member has a load of its own, in thousandths of a pod; without an entry none.
+    pub(crate) fn locally(&self, loads: &[(&str, u64)]) {
+        self.load.set(SHOP, self.now(), 0);
+        for name in self.members.names() {
+            let load = loads.iter().find(|(member, _)| *member == name);
+            let milli = load.map_or(0, |(_, milli)| *milli);
+            self.load
+                .set(&local(&name, SHOP), self.now(), milli * PER_POD / 1_000);
+        }
+    }
+
+    /// The HPA of the shop in a member, whoever owns it.
+    pub(crate) fn child(&self, member: &str) -> Option<Arc<Value>> {
+        child(self.site(member), SHOP)
+    }
+
+    /// The bounds of every member that has an HPA for the shop.
+    pub(crate) fn bounds(&self) -> BTreeMap<String, Bounds> {
+        let names = self.members.names().into_iter();
+        names
+            .filter_map(|name| Some((name.clone(), bounds_of(&*self.child(&name)?))))
+            .collect()
+    }
+
+    /// Wanted replicas and ready pods of the shop in a member; none without the workload.
+    pub(crate) fn counts(&self, member: &str) -> Option<(u64, u64)> {
+        counts(self.site(member), SHOP)
+    }
+
+    /// The ready pods of the shop in all members.
+    pub(crate) fn serving(&self) -> u64 {
+        let each = self.members.all.values();
+        each.map(|member| ready(&member.server, SHOP)).sum()
+    }
+
+    /// The status of the fleet.
+    pub(crate) fn fleet_status(&self) -> Value {
+        let all = self.server.objects(FLEETS);
+        let found = all.iter().find(|one| one["metadata"]["name"] == SHOP);
+        found.map_or(Value::Null, |found| found["status"].clone())
+    }
+
+    /// What the status says of a member.
+    pub(crate) fn row(&self, member: &str) -> Value {
+        let status = self.fleet_status();
+        let rows = status["clusters"].as_array().cloned().unwrap_or_default();
+        let row = rows.into_iter().find(|row| row["name"] == member);
+        row.unwrap_or_default()
+    }
+
+    /// Whether the reason of a member contains this.
+    pub(crate) fn has_reason(&self, member: &str, wanted: &str) -> bool {
+        let row = self.row(member);
+        row["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains(wanted))
+    }
+
+    /// A condition of the fleet, as `status/reason`.
+    pub(crate) fn condition(&self, kind: &str) -> String {
+        let status = self.fleet_status();
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let mut of_kind = conditions.filter(|one| one["type"] == kind);
+        of_kind.next().map_or_else(String::new, |one| {
+            let text = |field: &str| one[field].as_str().unwrap_or_default();
+            format!("{}/{}", text("status"), text("reason"))
+        })
+    }
+
+    /// Whether an event with this reason was recorded.
+    pub(crate) fn has_event(&self, reason: &str) -> bool {
+        let events = self.server.objects("events.events.k8s.io");
+        events.iter().any(|event| event["reason"] == reason)
+    }
+
+    /// Lets a member serve the usage of pods, or not.
+    pub(crate) fn serve_metrics(&self, member: &str, serves: bool) {
+        let api = "v1beta1.metrics.k8s.io";
+        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{api}");
+        if serves {
+            let service = json!({"name": "metrics-server", "namespace": "kube-system"});
+            let spec = json!({
+                "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": service,
+            });
+            let api = json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": api}, "spec": spec,
+            });
+            create(self.site(member), &api);
+        } else {
+            ask(self.site(member), "DELETE", &path, &Value::Null);
+        }
+    }
+
+    /// What replicas of the product have written in the members so far, such as `member1: patch deployments/scale`.
+    pub(crate) fn member_writes(&self) -> Vec<String> {
+        let mut writes = Vec::new();
+        for (name, member) in self.members.iter() {
+            let entries = member.server.audit().into_iter();
+            let ours = entries.filter(|entry| entry.user == ACCOUNT && entry.written.is_some());
+            writes.extend(
+                ours.map(|entry| format!("{name}: {} {}", entry.access.verb, entry.object())),
+            );
+        }
+        writes
+    }
+
+    /// What replicas of the product have written in the hub so far, without the lease.
+    pub(crate) fn hub_writes(&self) -> BTreeSet<String> {
+        let entries = self.server.audit().into_iter();
+        let ours =
+            entries.filter(|entry| entry.client.starts_with("pod-") && entry.written.is_some());
+        ours.map(|entry| entry.access.resource)
+            .filter(|resource| resource != "leases")
+            .collect()
+    }
+
+    /// Waits until exactly these members have an HPA, with exactly these bounds.
+    pub(crate) fn assigned(&mut self, seconds: u64, what: &str, wanted: &[(&str, Bounds)]) {
+        let wanted: BTreeMap<String, Bounds> = wanted
+            .iter()
+            .map(|(name, bounds)| ((*name).to_owned(), *bounds))
+            .collect();
+        self.until_shown(seconds, what, &|cluster| cluster.bounds() == wanted);
+    }
+
+    /// Waits until exactly these members have an HPA, with these maxima.
+    pub(crate) fn capped(&mut self, seconds: u64, what: &str, wanted: &[(&str, u64)]) {
+        self.until_shown(seconds, what, &|cluster| {
+            let found = cluster.bounds();
+            let found = found.iter().map(|(name, (_, max))| (&**name, *max));
+            found.eq(wanted.iter().copied())
+        });
+    }
+
+    /// Waits until these members run so many replicas, all of them ready.
+    pub(crate) fn runs(&mut self, seconds: u64, what: &str, wanted: &[(&str, u64)]) {
+        self.until_shown(seconds, what, &|cluster| cluster.has(wanted));
+    }
+
+    /// Whether these members run so many replicas, all of them ready.
+    pub(crate) fn has(&self, wanted: &[(&str, u64)]) -> bool {
+        let runs = |(name, count): &(&str, u64)| self.counts(name) == Some((*count, *count));
+        wanted.iter().all(runs)
+    }
+
+    /// As `until`; a failure shows the fleet.
+    pub(crate) fn until_shown(&mut self, seconds: u64, what: &str, holds: &dyn Fn(&Self) -> bool) {
+        for _second in 0..seconds {
+            if holds(self) {
+                return;
+            }
+            self.run_for(1);
+        }
+        assert!(
+            holds(self),
+            "{}: not within {seconds} s: {what}\n{}",
+            self.now(),
+            self.show()
+        );
+    }
+
+    /// Counts, bounds and reasons of all members, for messages.
+    pub(crate) fn show(&self) -> String {
+        let status = self.fleet_status();
+        let of = |name: String| {
+            let (counts, reason) = (self.counts(&name), self.row(&name)["reason"].clone());
+            let bounds = self.child(&name).map(|child| bounds_of(&child));
+            format!("{name}: runs {counts:?}, bounds {bounds:?}: {reason}\n")
+        };
+        let each: String = self.members.names().into_iter().map(of).collect();
+        format!("{each}{}\n{}", status["conditions"], status["decision"])
+    }
+
+    fn must(&self, method: &str, path: &str, body: &Value) {
+        ask(&self.server, method, path, body);
+    }
+}
+
+fn ask(server: &SimKube, method: &str, path: &str, body: &Value) {
+    let (code, answer) = server.ask("kubectl", method, path, body);
+    assert!(code < 300, "{method} {path}: {answer}");
+}
+
+fn create(server: &SimKube, object: &Value) {
+    let (code, answer) = server.create(object);
+    assert_eq!(code, 201, "{answer}");
+}
+
+pub(crate) fn deployment(server: &SimKube, name: &str) -> Option<Arc<Value>> {
+    let all = server.objects("deployments.apps").into_iter();
+    all.filter(|one| one["metadata"]["namespace"] == SHOP)
+        .find(|one| one["metadata"]["name"] == name)
+}
+
+/// The HPA of a workload, whoever owns it.
+pub(crate) fn child(server: &SimKube, target: &str) -> Option<Arc<Value>> {
+    let all = server.objects(HPAS).into_iter();
+    all.filter(|one| one["metadata"]["namespace"] == SHOP)
+        .find(|one| one["spec"]["scaleTargetRef"]["name"] == target)
+}
+
+pub(crate) fn bounds_of(hpa: &Value) -> Bounds {
+    let bound = |field: &str| hpa["spec"][field].as_u64();
+    (
+        bound("minReplicas").unwrap_or(1),
+        bound("maxReplicas").unwrap_or_default(),
+    )
+}
+
+/// The ready pods of a workload.
+pub(crate) fn ready(server: &SimKube, app: &str) -> u64 {
+    let pods = world::pods(server, SHOP, app);
+    pods.iter().filter(|pod| world::is_ready(pod)).count() as u64
+}
+
+/// Wanted replicas and ready pods of a workload; none if there is none.
+pub(crate) fn counts(server: &SimKube, app: &str) -> Option<(u64, u64)> {
+    let found = deployment(server, app)?;
+    let wanted = found["spec"]["replicas"].as_u64().unwrap_or(1);
+    Some((wanted, ready(server, app)))
+}
+
+/// What the pods of a member use: its part of the load that all share, and its own.
+fn demand(
+    load: &Load,
+    sites: &Sites,
+    (name, server): (&str, &SimKube),
+    app: &str,
+    now: Timestamp,
+) -> u64 {
+    let shared = load.at(app, now);
+    let own = load.at(&local(name, app), now);
+    if shared == 0 {
+        return own;
+    }
+    let all: u64 = sites
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|site| ready(site, app))
+        .sum();
+    own + shared * ready(server, app) / all.max(1)
+}
+
+/// The name of the load that is a member's own.
+pub(crate) fn local(member: &str, app: &str) -> String {
+    format!("{member}/{app}")
+}
+
+pub(crate) fn token(member: &str) -> String {
+    format!("token-of-{member}")
+}
+
+fn secret_path(member: &str) -> String {
+    format!("/api/v1/namespaces/{SYSTEM}/secrets/{member}")
+}
+
+pub(crate) fn fleet_path(name: &str) -> String {
+    format!("/apis/autoscaling.foretide.io/v1alpha1/namespaces/{SHOP}/federatedhpas/{name}")
+}
+
+/// A workload whose pods are to use half of what they request.
+pub(crate) fn shop(name: &str, replicas: u64) -> Value {
+    let requests = json!({"requests": {"cpu": format!("{}m", 2 * PER_POD)}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": SHOP},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "app", "image": "app:1", "resources": requests}]},
+            },
+        },
+    })
+}
+
+/// A fleet: CPU at 50 %, moves within a minute, and these fields of `spec`.
+pub(crate) fn fleet(name: &str, policy: &str, (min, max): Bounds, more: &Value) -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": 50});
+    let mut spec = json!({
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": min, "maxReplicas": max,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        // The load alone determines the rate.
+        "behavior": {
+            "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}]},
+            "scaleDown": {"stabilizationWindowSeconds": 30},
+        },
+        "autoscaleMultiClusterDelay": 15,
+        "rebalance": {"cooldownSeconds": 15, "settleObservations": 2},
+        "federatedHPAAssignment": {"federatedHPAAssignmentType": policy},
+    });
+    let more = more.as_object().unwrap().clone();
+    spec.as_object_mut().unwrap().extend(more);
+    json!({
+        "apiVersion": "autoscaling.foretide.io/v1alpha1", "kind": "FederatedHPA",
+        "metadata": {"name": name, "namespace": SHOP}, "spec": spec,
+    })
+}
+
+/// A policy with one number for each member: `priority` or `staticWeight`.
+pub(crate) fn with_preferences(policy: &str, field: &str, members: &[(&str, u64)]) -> Value {
+    let each = members
+        .iter()
+        .map(|(name, number)| json!({"targetCluster": {"clusterNames": [name]}, field: number}));
+    json!({
+        "federatedHPAAssignmentType": policy,
+        "clusterAutoscalingPreference": each.collect::<Vec<_>>(),
+    })
+}
+
+/// A policy without preferences.
+pub(crate) fn plain(policy: &str) -> Value {
+    json!({"federatedHPAAssignmentType": policy})
+}
+
+/// A window that is always open.
+pub(crate) fn window(replicas: u64) -> Value {
+    json!([{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}])
+}
+
+/// What `foretide members add --place` creates in a member.
+fn in_member() -> Vec<Value> {
+    let namespace =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let rule = |right: &foretide::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
+    let rules: Vec<_> = permissions(true).iter().map(rule).collect();
+    let rbac = "rbac.authorization.k8s.io";
+    vec![
+        namespace(SHOP),
+        namespace(SYSTEM),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole",
+            "metadata": {"name": "foretide-member"}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding",
+            "metadata": {"name": "foretide-member"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "foretide-member"},
+            "subjects": [{"kind": "ServiceAccount", "name": "foretide-hub", "namespace": SYSTEM}],
+        }),
+    ]
+}
+
+/// The Secret of a member, with a kubeconfig as `docs/members.md` describes it.
+fn secret(member: &str, token: &str, metadata: &Value) -> Value {
+    let cluster =
+        json!({"server": format!("https://{member}"), "certificate-authority-data": &*AUTHORITY});
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": member,
+        "contexts": [{"name": member, "context": {"cluster": member, "user": "foretide-hub"}}],
+        "clusters": [{"name": member, "cluster": cluster}],
+        "users": [{"name": "foretide-hub", "user": {"token": token}}],
+    });
+    let mut secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": member, "namespace": SYSTEM, "labels": {LABEL: "true"}},
+        "data": {"kubeconfig": STANDARD.encode(kubeconfig.to_string())},
+    });
+    let more = metadata.as_object().unwrap().clone();
+    secret["metadata"].as_object_mut().unwrap().extend(more);
+    secret
+}
+
+/// A certificate that nobody checks, because connections stay in memory; a kubeconfig must have one.
+static AUTHORITY: LazyLock<String> = LazyLock::new(|| {
+    let signed = rcgen::generate_simple_self_signed([HUB.to_owned()]).unwrap();
+    STANDARD.encode(signed.cert.pem())
+});

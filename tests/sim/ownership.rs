@@ -1,0 +1,147 @@
+//! Whose an HPA is: a child is restored, that of a user is never written, an adopted one is given back as it was, and none
+//! of it changes the replicas.
+
+use serde_json::{Value, json};
+use simkube::faults::Plan;
+
+use crate::cluster::{Cluster, SHOP};
+
+const CHILD: &str = "ehpa-shop";
+const OWN: &str = "shop-by-hand";
+const ADOPT: &str = "autoscaling.foretide.io/adopt";
+
+fn path(kind: &str, name: &str) -> String {
+    let api = match kind {
+        "horizontalpodautoscalers" => "autoscaling/v2",
+        _ => "autoscaling.crane.io/v1alpha1",
+    };
+    format!("/apis/{api}/namespaces/{SHOP}/{kind}/{name}")
+}
+
+/// A request of a user, which must succeed.
+fn by_hand(cluster: &Cluster, method: &str, path: &str, body: &Value) {
+    let (code, answer) = cluster.server.ask("kubectl", method, path, body);
+    assert!(code < 300, "{answer}");
+}
+
+fn edit(cluster: &Cluster, kind: &str, name: &str, change: &Value) {
+    by_hand(cluster, "PATCH", &path(kind, name), change);
+}
+
+fn hpa(cluster: &Cluster, name: &str) -> Option<Value> {
+    let all = cluster
+        .server
+        .objects("horizontalpodautoscalers.autoscaling");
+    let found = all.iter().find(|one| one["metadata"]["name"] == name)?;
+    Some((**found).clone())
+}
+
+/// What a user has written of an HPA.
+fn written(cluster: &Cluster, name: &str) -> Option<[Value; 4]> {
+    let hpa = hpa(cluster, name)?;
+    let metadata = &hpa["metadata"];
+    let of_user = [
+        &hpa["spec"],
+        &metadata["labels"],
+        &metadata["annotations"],
+        &metadata["ownerReferences"],
+    ];
+    Some(of_user.map(Clone::clone))
+}
+
+/// The HPA of a user, which asks for half as many pods as the autoscaler.
+fn of_a_user() -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": 100});
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": OWN, "namespace": SHOP, "labels": {"team": "shop"}, "annotations": {"note": "ours"},
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"},
+            "minReplicas": 2, "maxReplicas": 9,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
+        },
+    })
+}
+
+#[test]
+fn a_child_that_was_edited_or_deleted_by_hand_is_restored() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.autoscaler("shop", 5, "Delegated", &json!({}));
+    cluster.needs("shop", 5);
+    cluster.start("pod-0");
+    cluster.run_for(60);
+    let child = written(&cluster, CHILD).unwrap();
+    let target = json!({"type": "Utilization", "averageUtilization": 70});
+    for change in [
+        json!({"spec": {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}}),
+        json!({"spec": {"minReplicas": 4}}),
+        json!({"spec": {"minReplicas": 7}}),
+        json!({"spec": {"maxReplicas": 30}}),
+        json!({"spec": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}}),
+        json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}),
+    ] {
+        edit(&cluster, "horizontalpodautoscalers", CHILD, &change);
+        assert_ne!(written(&cluster, CHILD).unwrap(), child, "{change}");
+        // A minimum may stay raised for as long as a decrease would wait.
+        cluster.until(90, &change.to_string(), |cluster| {
+            written(cluster, CHILD).as_ref() == Some(&child)
+        });
+    }
+    let uid = hpa(&cluster, CHILD).unwrap()["metadata"]["uid"].clone();
+    by_hand(
+        &cluster,
+        "DELETE",
+        &path("horizontalpodautoscalers", CHILD),
+        &Value::Null,
+    );
+    cluster.until(20, "another child", |cluster| {
+        hpa(cluster, CHILD).is_some_and(|child| child["metadata"]["uid"] != uid)
+    });
+    cluster.run_for(60);
+    assert_eq!(cluster.replicas("shop"), 5);
+    assert_eq!(cluster.scaled("shop"), 0);
+}
+
+#[test]
+fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.autoscaler("shop", 4, "Delegated", &json!({}));
+    cluster.needs("shop", 4);
+    let (code, answer) = cluster.server.create(&of_a_user());
+    assert_eq!(code, 201, "{answer}");
+    let original = written(&cluster, OWN).unwrap();
+    let ehpas = "effectivehorizontalpodautoscalers";
+    let adopt = json!({"metadata": {"annotations": {ADOPT: "true"}}});
+    let is_original = |cluster: &Cluster| written(cluster, OWN).as_ref() == Some(&original);
+    let is_adopted = |cluster: &Cluster| hpa(cluster, OWN).unwrap()["spec"]["maxReplicas"] == 12;
+
+    // It is named, and not written; and there is no child beside it.
+    cluster.start("pod-0");
+    cluster.until(60, "the conflict", |cluster| {
+        let status = cluster.status("shop");
+        status.contains("TargetConflict") && status.contains(OWN)
+    });
+    cluster.run_for(60);
+    assert!(is_original(&cluster));
+    assert_eq!(hpa(&cluster, CHILD), None);
+
+    edit(&cluster, ehpas, "shop", &adopt);
+    cluster.until(30, "it is adopted", is_adopted);
+    cluster.edit("shop", &json!({"scaleStrategy": "Preview"}));
+    cluster.until(30, "a preview gives it back", is_original);
+    cluster.edit("shop", &json!({"scaleStrategy": "Auto"}));
+    cluster.until(30, "it is adopted again", is_adopted);
+
+    // Its adopter is deleted while no controller runs: the next one gives it back.
+    cluster.kill("pod-0");
+    by_hand(&cluster, "DELETE", &path(ehpas, "shop"), &Value::Null);
+    cluster.run_for(60);
+    assert!(is_adopted(&cluster));
+    cluster.start("pod-0");
+    cluster.until(90, "the next controller gives it back", is_original);
+    assert_eq!(hpa(&cluster, CHILD), None);
+    assert_eq!((cluster.replicas("shop"), cluster.scaled("shop")), (4, 0));
+}

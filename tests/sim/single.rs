@@ -1,0 +1,147 @@
+//! The scene of one cluster: three apps, two replicas of the product, and loads, windows and upsets from the seed.
+
+use serde_json::{Value, json};
+use simkube::faults::Plan;
+
+use crate::{
+    cluster::{Cluster, MAX, SHOP},
+    laws::{fits, needed},
+    seeds::{self, Scene},
+    story::{Story, Upset},
+};
+
+const APPS: [(&str, &str); 3] = [("web", "Delegated"), ("api", "Direct"), ("batch", "Direct")];
+const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
+
+struct Single {
+    cluster: Cluster,
+    story: Story,
+}
+
+impl Scene for Single {
+    type Upset = Upset;
+    /// The counts and conditions of all apps at the end. Not the bounds of children: after a succession, `minReplicas` stays
+    /// at a count that is needed anyway.
+    type Record = Vec<Value>;
+
+    const UPSETS: &'static [&'static str] = &Upset::NAMES;
+    const HEALED: u64 = 120;
+    const ALIVE: u64 = Self::HEALED + 50;
+    const SETTLED: u64 = 245;
+    const END: u64 = 275;
+
+    fn rate(seed: u64) -> u64 {
+        if seed % 3 == 1 { 0 } else { 60 }
+    }
+
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut cluster = Cluster::new(seed, plan);
+        let story = Story::new(seed, &APPS.map(|(app, _)| app), &HOSTS, Self::HEALED);
+        for (app, mode) in APPS {
+            let window = json!({"name": "rush", "start": "1/4 * * * *", "end": "2/4 * * * *", "targetReplicas": 6});
+            let crons = if app == "batch" {
+                json!({"crons": [window]})
+            } else {
+                json!({})
+            };
+            cluster.autoscaler(app, 2, mode, &crons);
+            cluster.needs(app, 2);
+        }
+        for (host, ahead) in HOSTS.iter().zip(story.ahead.clone()) {
+            cluster.start_ahead(host, ahead);
+        }
+        Self { cluster, story }
+    }
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn upsets_at(&self, second: u64) -> Vec<(usize, Upset)> {
+        self.story.upsets_at(second)
+    }
+
+    fn kind_of(upset: &Upset) -> Option<&'static str> {
+        upset.name()
+    }
+
+    fn happen(&mut self, upset: &Upset) {
+        upset.happen(&mut self.cluster);
+    }
+
+    fn heal(&mut self) {
+        self.cluster.heal();
+    }
+
+    fn second(&mut self, second: u64) -> Result<(), String> {
+        for (app, pods) in self.story.needs_at(second) {
+            self.cluster.needs(app, pods);
+        }
+        for (app, edit) in self.story.edits_at(second) {
+            edit.make(&self.cluster, app);
+        }
+        self.cluster.second()
+    }
+
+    fn check_alive(&self) -> Result<(), String> {
+        for (app, _) in APPS {
+            let (count, load) = (
+                self.cluster.replicas(app),
+                self.cluster.load.at(app, self.cluster.now()),
+            );
+            let needed = needed(load).min(MAX);
+            if count < needed {
+                return Err(format!("alive: {app} has {count} and needs {needed}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self) -> Vec<Value> {
+        let server = &self.cluster.server;
+        let mut all = Vec::from(APPS.map(|(app, _)| json!({app: self.count(app)})));
+        for ehpa in server.objects("effectivehorizontalpodautoscalers.autoscaling.crane.io") {
+            let status = &ehpa["status"];
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let conditions: Vec<_> = conditions
+                .map(|one| json!([one["type"], one["status"], one["reason"]]))
+                .collect();
+            assert_eq!(ehpa["metadata"]["namespace"], SHOP);
+            all.push(json!({"name": ehpa["metadata"]["name"], "conditions": conditions}));
+        }
+        all
+    }
+
+    fn compare(_seed: u64, record: &Vec<Value>, undisturbed: &Vec<Value>) -> Result<(), String> {
+        let mut both = record.iter().zip(undisturbed);
+        match both.find(|(one, other)| one != other) {
+            Some((end, other)) => Err(format!("end: {end}, and without faults {other}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Single {
+    /// The count of an app. All that are within the tolerance of its load are as good.
+    fn count(&self, app: &str) -> Value {
+        let (count, load) = (
+            self.cluster.replicas(app),
+            self.cluster.load.at(app, self.cluster.now()),
+        );
+        if fits(count, load) {
+            json!("as the load asks")
+        } else {
+            json!(count)
+        }
+    }
+}
+
+#[test]
+fn no_seed_breaks_a_law_and_every_fault_happens() {
+    seeds::play::<Single>();
+}
+
+#[test]
+fn a_seed_runs_twice_in_the_same_way() {
+    seeds::play_twice::<Single>();
+}
