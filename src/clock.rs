@@ -11,6 +11,7 @@
 //! time at which another machine was heard, with both readings of the clock that it was read on.
 
 use std::{
+    fmt,
     ops::Add,
     sync::{Arc, LazyLock, PoisonError, RwLock},
     time::Duration,
@@ -44,11 +45,14 @@ pub struct Contact {
 #[derive(Debug, Clone)]
 pub struct Clock(Option<Arc<Settable>>);
 
-#[derive(Debug)]
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
+    /// Of a simulation: what happens to the process while it reads its monotonic clocks.
+    interruption: Option<Interruption>,
 }
+
+type Interruption = Box<dyn Fn() + Send + Sync>;
 
 /// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
@@ -194,19 +198,27 @@ impl Clock {
     /// A clock that reads `start` until it is set or advanced.
     #[must_use]
     pub fn standing_at(start: Timestamp) -> Self {
-        Self::settable(start, false)
+        Self::settable(start, false, None)
     }
 
     /// The clock of a host in a simulation: it reads `start` now, and runs as the time of tokio.
     #[must_use]
     pub fn simulated(start: Timestamp) -> Self {
-        Self::settable(start, true)
+        Self::interrupted(start, || {})
     }
 
-    fn settable(start: Timestamp, runs: bool) -> Self {
+    /// The same for a process that can be stopped while it reads its monotonic clocks: `interruption` is called between
+    /// two of them.
+    #[must_use]
+    pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::settable(start, true, Some(Box::new(interruption)))
+    }
+
+    fn settable(start: Timestamp, runs: bool, interruption: Option<Interruption>) -> Self {
         Self(Some(Arc::new(Settable {
             setting: RwLock::new(Setting::new(start, Monotonic::default(), runs)),
             set: Notify::new(),
+            interruption,
         })))
     }
 
@@ -255,10 +267,20 @@ impl Clock {
     /// version of the object that it was decided from.
     #[must_use]
     pub fn monotonic(&self) -> Monotonic {
-        match self.setting() {
-            None => monotonic_now(),
-            Some(setting) => setting.monotonic_at(tokio_now()),
-        }
+        let Some(settable) = &self.0 else {
+            return monotonic_now();
+        };
+        let now = || settable.setting().monotonic_at(tokio_now());
+        later(
+            || {
+                let now = now();
+                if let Some(interruption) = &settable.interruption {
+                    interruption();
+                }
+                now
+            },
+            now,
+        )
     }
 
     /// Both readings of this clock.
@@ -304,13 +326,23 @@ impl Clock {
     }
 
     fn setting(&self) -> Option<Setting> {
-        let settable = self.0.as_deref()?;
-        Some(
-            *settable
-                .setting
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        self.0.as_deref().map(Settable::setting)
+    }
+}
+
+// === impl Settable ===
+
+impl Settable {
+    fn setting(&self) -> Setting {
+        *self.setting.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Settable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settable")
+            .field("setting", &self.setting())
+            .finish_non_exhaustive()
     }
 }
 
@@ -365,10 +397,19 @@ fn monotonic_now() -> Monotonic {
     static ORIGIN: LazyLock<(std::time::Instant, Option<Duration>)> =
         LazyLock::new(|| (instant_now(), since_boot()));
     let (origin, boot) = *ORIGIN;
+    let total = || {
+        let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
+        ORIGIN_READING + total.unwrap_or_default()
+    };
+    let awake = || ORIGIN_READING + tokio_now().into_std().saturating_duration_since(origin);
+    later(total, awake)
+}
+
+/// The later reading of two clocks, of which a process that is stopped while it reads may get an old one of `total`.
+fn later(total: impl FnOnce() -> Monotonic, awake: impl FnOnce() -> Monotonic) -> Monotonic {
     // This one first: if the process is stopped meanwhile, the other clock shows it.
-    let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
-    let awake = tokio_now().into_std().saturating_duration_since(origin);
-    ORIGIN_READING + awake.max(total.unwrap_or_default())
+    let total = total();
+    awake().max(total)
 }
 
 #[expect(

@@ -181,9 +181,16 @@ impl Adapter {
     }
 
     /// Answers requests, and keeps the sources of the answers up to date.
-    fn serve(self, config: &AdapterConfig, listener: TcpListener, server: &mut MetricServer) {
+    fn serve(
+        self,
+        config: &AdapterConfig,
+        listener: Option<TcpListener>,
+        server: &mut MetricServer,
+    ) {
         let (router, configs) = (self.router(config), self.certificates.configs());
-        server.serve(|stopped| http::serve_tls(listener, configs, router, LIMITS, stopped));
+        server.serve(listener, |listener, stopped| {
+            http::serve_tls(listener, configs, router, LIMITS, stopped)
+        });
         tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
         let Self {
             autoscalers,

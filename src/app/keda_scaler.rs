@@ -51,7 +51,7 @@ pub async fn run(
     let mut server = MetricServer::with_probes(probe_listener, unready);
     let statuses = Arc::clone(&autoscalers) as Arc<dyn Autoscalers>;
     let (router, updates) = http::keda::service(statuses, machine.clock().clone());
-    server.serve(|stopped| match &certificates {
+    server.serve(listener, |listener, stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
             http::serve_tls(listener, configs, router, http::keda::LIMITS, stopped).boxed()

@@ -55,10 +55,10 @@ pub enum MetricServerError {
     },
 }
 
-/// The ports of a server and its connection to the Kubernetes API.
+/// The ports of a server and its connection to the Kubernetes API. A host of a simulation has no ports.
 pub(super) struct Opened {
-    pub(super) listener: TcpListener,
-    pub(super) probe_listener: TcpListener,
+    pub(super) listener: Option<TcpListener>,
+    pub(super) probe_listener: Option<TcpListener>,
     pub(super) connection: Connection,
 }
 
@@ -79,14 +79,21 @@ pub(super) async fn open(
     machine: &Machine,
 ) -> Result<Opened, MetricServerError> {
     Ok(Opened {
-        probe_listener: bind(probe_listen, "--probe-listen").await?,
-        listener: bind(listen, "--listen").await?,
+        probe_listener: bind(probe_listen, "--probe-listen", machine).await?,
+        listener: bind(listen, "--listen", machine).await?,
         connection: connect(access, machine).await?,
     })
 }
 
-async fn bind(addr: SocketAddr, flag: &'static str) -> Result<TcpListener, MetricServerError> {
-    let bound = TcpListener::bind(addr).await;
+async fn bind(
+    addr: SocketAddr,
+    flag: &'static str,
+    machine: &Machine,
+) -> Result<Option<TcpListener>, MetricServerError> {
+    if machine.is_simulated() {
+        return Ok(None);
+    }
+    let bound = TcpListener::bind(addr).await.map(Some);
     bound.map_err(|source| MetricServerError::Listen { addr, flag, source })
 }
 
@@ -95,27 +102,35 @@ async fn bind(addr: SocketAddr, flag: &'static str) -> Result<TcpListener, Metri
 impl MetricServer {
     /// Answers probes from now on.
     pub(super) fn with_probes(
-        listener: TcpListener,
+        listener: Option<TcpListener>,
         unready: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let mut server = Self {
             parts: Parts::new(),
             stop: None,
         };
-        server.spawn("probes", http::serve(listener, http::probes(unready)));
+        if let Some(listener) = listener {
+            server.spawn("probes", http::serve(listener, http::probes(unready)));
+        }
         server
     }
 
     /// Answers requests from now on: `serve` gets the signal to end.
-    pub(super) fn serve<S>(&mut self, serve: impl FnOnce(Stopped) -> S)
-    where
+    pub(super) fn serve<S>(
+        &mut self,
+        listener: Option<TcpListener>,
+        serve: impl FnOnce(TcpListener, Stopped) -> S,
+    ) where
         S: Future<Output = ()> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
         self.stop = Some(stop);
         // A dropped sender means shutdown.
-        let served = serve(stopped.map(drop as fn(_)));
-        self.spawn(SERVER, served);
+        let stopped: Stopped = stopped.map(drop as fn(_));
+        match listener {
+            Some(listener) => self.spawn(SERVER, serve(listener, stopped)),
+            None => self.spawn(SERVER, stopped),
+        }
     }
 
     /// Starts a part that runs until the process ends.

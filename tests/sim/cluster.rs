@@ -13,9 +13,13 @@ use foretide::{
     api::validation::{CostLimits, TargetRules},
     app,
     clock::Clock,
-    config::{Config, Election, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
+    config::{
+        AdapterConfig, Config, Election, KubeAccess, MemberArgs, MetricApiArg, MetricsAuth,
+        ScopeArg,
+    },
     leadership::Timing,
     machine::{Dial, Machine, Stream},
+    ports::CertificateLifetimes,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{FutureExt as _, future::BoxFuture};
@@ -25,7 +29,7 @@ use simkube::{
     Now, SimKube,
     faults::Plan,
     host::DataCenter,
-    network::{Network, Way},
+    network::{Effect, Network, Trouble, Way},
     world::World,
 };
 use tokio::sync::oneshot;
@@ -54,6 +58,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
+const ADAPTER: &str = "system:serviceaccount:foretide-system:foretide-adapter";
+
+/// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
+/// page.
+const HELD: [(&[&str], Effect); 2] = [
+    (&["watch=true"], Effect::Silent),
+    (&["continue="], Effect::Refused(500)),
+];
 
 /// A simulated cluster.
 pub(crate) struct Cluster {
@@ -76,6 +88,8 @@ pub(crate) struct Cluster {
 }
 
 struct Replica {
+    clock: Clock,
+    interruption: Interruption,
     stop: Option<oneshot::Sender<()>>,
     ahead: i64,
     restarts: u64,
@@ -84,6 +98,9 @@ struct Replica {
     /// How its last process ended.
     ended: Option<Result<(), String>>,
 }
+
+/// After how many more readings of its clocks a process is stopped in the middle of one, and for how long.
+type Interruption = Arc<Mutex<Option<(u32, Duration)>>>;
 
 /// The demand of each app as it was set: since when, and how much.
 #[derive(Clone, Default)]
@@ -205,21 +222,7 @@ impl Cluster {
         (replicas, mode): (u32, &str),
         rest: &Value,
     ) {
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{
-                        "name": "app", "image": "app:1",
-                        "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
-                    }]},
-                },
-            },
-        });
+        let deployment = deployment(namespace, name, replicas);
         let target = json!({"type": "Utilization", "averageUtilization": 50});
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -236,6 +239,54 @@ impl Cluster {
             let (code, answer) = self.server.create(&object);
             assert_eq!(code, 201, "{answer}");
         }
+    }
+
+    /// An autoscaler whose target does not exist.
+    pub(crate) fn autoscaler_without_target(&self, namespace: &str, name: &str, api: &str) {
+        let target = json!({"apiVersion": api, "kind": "Deployment", "name": "nothing"});
+        let ehpa = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": MAX, "mode": "Direct", "metrics": []},
+        });
+        let (code, answer) = self.server.create(&ehpa);
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    pub(crate) fn namespace(&self, name: &str) {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        assert_eq!(self.server.create(&namespace).0, 201);
+    }
+
+    /// An HPA that was made by hand with at most 3 replicas: to be adopted by the autoscaler of this name, or marked as
+    /// adopted by this UID.
+    pub(crate) fn adopted_hpa(&self, namespace: &str, name: &str, by: Option<&str>) {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let metric = json!({"type": "Utilization", "averageUtilization": 50});
+        let mut spec = json!({
+            "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": metric}}],
+        });
+        let mut annotations = json!({});
+        if let Some(uid) = by {
+            annotations["autoscaling.foretide.io/adopted-by"] = json!(uid);
+            annotations["autoscaling.foretide.io/original-spec"] = json!(spec.to_string());
+            spec["maxReplicas"] = json!(9);
+        } else {
+            let path = format!(
+                "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
+            );
+            let adopt =
+                json!({"metadata": {"annotations": {"autoscaling.foretide.io/adopt": "true"}}});
+            assert_eq!(self.server.ask("kubectl", "PATCH", &path, &adopt).0, 200);
+        }
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        });
+        let (code, answer) = self.server.create(&hpa);
+        assert_eq!(code, 201, "{answer}");
     }
 
     /// From now on an app needs so many pods.
@@ -259,15 +310,21 @@ impl Cluster {
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
         let config = config(self.elects, !self.members.is_empty());
-        self.data_center.start(host, |now| {
-            let clock = Clock::simulated(now + SignedDuration::from_secs(ahead));
-            let machine = Machine::simulated(host, clock, wire, seed);
+        let interruption = Interruption::default();
+        let armed = Arc::clone(&interruption);
+        let clock = self.data_center.start(host, |now| {
+            let start = now + SignedDuration::from_secs(ahead);
+            let clock = Clock::interrupted(start, move || interrupt(&armed));
+            let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
             let run = app::run(config, machine, stopped);
-            run.map(|ended| ended.map_err(|error| error.to_string()))
+            let run = run.map(|ended| ended.map_err(|error| error.to_string()));
+            (run, clock)
         });
         let ended = before.and_then(|before| before.ended);
         let replica = Replica {
+            clock,
+            interruption,
             stop: Some(stop),
             ahead,
             restarts,
@@ -275,6 +332,50 @@ impl Cluster {
             ended,
         };
         self.replicas.insert(host.to_owned(), replica);
+    }
+
+    /// Installs the metric adapter for the custom metrics API, and starts a replica of it that the API server is far from.
+    pub(crate) fn start_adapter(&mut self, host: &str) {
+        self.server.add_token("adapter", ADAPTER);
+        let reader = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "extension-apiserver-authentication-reader", "namespace": "kube-system"},
+            "rules": [{
+                "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"],
+                "resourceNames": ["extension-apiserver-authentication"],
+            }],
+        });
+        let files =
+            ["rbac", "certificates", "custom"].map(|name| format!("deploy/adapter/{name}.yaml"));
+        for object in files
+            .iter()
+            .flat_map(|file| manifests(file))
+            .chain([reader])
+        {
+            let (code, answer) = self.server.create(&object);
+            assert_eq!(code, 201, "{answer}");
+        }
+        self.reach(host, Way::Open(Duration::from_millis(300)));
+        let wire = Wire {
+            host: host.to_owned(),
+            network: self.network().clone(),
+        };
+        let seed = self.seed;
+        self.data_center.start(host, |now| {
+            let machine = Machine::simulated(host, Clock::simulated(now), wire, seed);
+            let run = app::adapter::run(adapter_config(), machine, std::future::pending());
+            (
+                run.map(|ended| ended.map_err(|error| error.to_string())),
+                (),
+            )
+        });
+    }
+
+    /// The registrations of an API group.
+    pub(crate) fn registrations(&self, group: &str) -> Vec<Arc<Value>> {
+        let all = self.server.objects("apiservices.apiregistration.k8s.io");
+        let of_group = all.into_iter().filter(|one| one["spec"]["group"] == group);
+        of_group.collect()
     }
 
     /// Kills the process of a host; it stays down.
@@ -292,6 +393,7 @@ impl Cluster {
     /// Lets everything go on that is paused, cut off or slow, and fails nothing any more.
     pub(crate) fn heal(&mut self) {
         self.network().plan().end();
+        self.network().end_all();
         for host in self.replicas.keys().cloned().collect::<Vec<_>>() {
             self.reach(&host, Way::Open(Duration::ZERO));
             self.resume(&host);
@@ -305,6 +407,55 @@ impl Cluster {
     /// Pauses a host in the middle of what it has to do now.
     pub(crate) fn stop_after(&mut self, host: &str, turns: u32) {
         self.data_center.stop_after(host, turns);
+    }
+
+    /// Stops a host for some time in the middle of a reading of its clocks, after so many more of them.
+    pub(crate) fn stop_in_reading(&mut self, host: &str, readings: u32, span: Duration) {
+        *self.replicas[host].interruption.lock().unwrap() = Some((readings, span));
+    }
+
+    /// Steps the wall clock of a host by so many seconds.
+    pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
+        let replica = self.replicas.get_mut(host).unwrap();
+        replica.ahead += seconds;
+        let clock = &replica.clock;
+        let step = || clock.set(clock.now() + SignedDuration::from_secs(seconds));
+        self.data_center.within(host, step);
+    }
+
+    /// From now on watches of a host, or of all, are silent and lists are not complete.
+    pub(crate) fn hold(&mut self, host: &str) {
+        for client in self.hosts_named(host) {
+            for (parts, effect) in HELD {
+                self.network().begin(Trouble {
+                    client: client.clone(),
+                    method: "GET",
+                    parts,
+                    effect,
+                });
+            }
+            self.server.limit_pages(2);
+            self.network().reset(&client, HUB);
+            let now = self.now();
+            self.laws.stale_since(&client, Some(now));
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn release(&mut self, host: &str) {
+        HELD.iter().for_each(|(parts, _)| self.network().end(parts));
+        for client in self.hosts_named(host) {
+            self.network().reset(&client, HUB);
+            self.laws.stale_since(&client, None);
+        }
+    }
+
+    fn hosts_named(&self, host: &str) -> Vec<String> {
+        let all = self
+            .replicas
+            .keys()
+            .filter(|name| host.is_empty() || *name == host);
+        all.cloned().collect()
     }
 
     pub(crate) fn resume(&mut self, host: &str) {
@@ -355,10 +506,38 @@ impl Cluster {
         scales.count()
     }
 
+    /// As `kubectl scale`.
+    pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}/scale");
+        let scale = json!({"spec": {"replicas": count}});
+        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &scale).0, 200);
+    }
+
+    /// Deletes a Deployment, and creates it with two replicas.
+    pub(crate) fn recreate(&self, name: &str) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
+        let (code, _) = self.server.ask("kubectl", "DELETE", &path, &Value::Null);
+        assert_eq!(code, 200);
+        let (code, answer) = self.server.create(&deployment(SHOP, name, 2));
+        assert_eq!(code, 201, "{answer}");
+    }
+
+    /// A Deployment without replicas whose annotation is as large as the API server admits.
+    pub(crate) fn large_deployment(&self, namespace: &str, number: usize) {
+        let mut large = deployment(namespace, &format!("large-{number}"), 0);
+        large["metadata"]["annotations"] = json!({"note": "x".repeat(250 << 10)});
+        let (code, answer) = self.server.create(&large);
+        assert_eq!(code, 201, "{answer}");
+    }
+
     /// Changes the `spec` of an autoscaler as a user does.
     pub(crate) fn edit(&self, name: &str, spec: &Value) {
+        self.edit_in(SHOP, name, spec);
+    }
+
+    pub(crate) fn edit_in(&self, namespace: &str, name: &str, spec: &Value) {
         let path = format!(
-            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/effectivehorizontalpodautoscalers/{name}"
+            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
         );
         let (code, answer) = self
             .server
@@ -368,11 +547,23 @@ impl Cluster {
 
     /// The status of an autoscaler, as text.
     pub(crate) fn status(&self, name: &str) -> String {
+        self.ehpa(name)["status"].to_string()
+    }
+
+    /// The generation of an autoscaler that its status is of.
+    pub(crate) fn observed_generation(&self, name: &str) -> u64 {
+        let generation = &self.ehpa(name)["status"]["observedGeneration"];
+        generation.as_u64().unwrap_or_default()
+    }
+
+    fn ehpa(&self, name: &str) -> Arc<Value> {
         let ehpas = self
             .server
             .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
-        let found = ehpas.iter().find(|one| one["metadata"]["name"] == name);
-        found.unwrap()["status"].to_string()
+        let found = ehpas
+            .into_iter()
+            .find(|one| one["metadata"]["name"] == name);
+        found.unwrap()
     }
 
     /// Lets a second pass, or what is left of it; says which law is broken after it.
@@ -459,6 +650,37 @@ impl Cluster {
     }
 }
 
+/// Counts a reading of the clocks, and stops its process if that is due.
+fn interrupt(armed: &Mutex<Option<(u32, Duration)>>) {
+    let mut left = armed.lock().unwrap();
+    match &mut *left {
+        Some((0, span)) => {
+            simkube::host::stop_here(*span);
+            *left = None;
+        }
+        Some((readings, _)) => *readings -= 1,
+        None => {}
+    }
+}
+
+fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": "app", "image": "app:1",
+                    "resources": {"requests": {"cpu": format!("{}m", 2 * PER_POD)}},
+                }]},
+            },
+        },
+    })
+}
+
 pub(crate) fn settings() -> Settings {
     Settings {
         downscale_stabilization: SignedDuration::try_from(STABILIZATION).unwrap(),
@@ -474,10 +696,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
-        access: KubeAccess::Kubeconfig {
-            path: Some(KUBECONFIG.clone()),
-            context: None,
-        },
+        access: access("token"),
         namespaces: Vec::new(),
         prometheus: None,
         promql_scope: ScopeArg::Namespace,
@@ -499,8 +718,38 @@ fn config(elects: bool, has_members: bool) -> Config {
     }
 }
 
-static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-hub.yaml");
+fn adapter_config() -> AdapterConfig {
+    AdapterConfig {
+        access: access("adapter"),
+        namespaces: Vec::new(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        probe_listen: "127.0.0.1:0".parse().unwrap(),
+        apis: vec![MetricApiArg::Custom],
+        service_name: "foretide-adapter".to_owned(),
+        service_namespace: Some("foretide-system".to_owned()),
+        certificate: None,
+        certificate_secret: "foretide-adapter-certificates".to_owned(),
+        lifetimes: CertificateLifetimes::PUBLISHED,
+        upstream: None,
+    }
+}
+
+fn access(token: &str) -> KubeAccess {
+    KubeAccess::Kubeconfig {
+        path: Some(KUBECONFIGS[token].clone()),
+        context: None,
+    }
+}
+
+static KUBECONFIGS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(|| {
+    ["token", "adapter"]
+        .map(|token| (token, kubeconfig(token)))
+        .into()
+});
+
+fn kubeconfig(token: &str) -> PathBuf {
+    let name = format!("simulated-hub-{token}.yaml");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Connections in memory need no CA. Without one, each process would read those of the system.
     let unused = rcgen::generate_simple_self_signed([HUB.to_owned()])
         .unwrap()
@@ -510,16 +759,15 @@ static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "hub",
         "clusters": [{"name": "hub", "cluster": cluster}],
-        "users": [{"name": "hub", "user": {"token": "token"}}],
+        "users": [{"name": "hub", "user": {"token": token}}],
         "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
     });
     std::fs::write(&path, config.to_string()).unwrap();
     path
-});
+}
 
 /// The definitions and rights that the product is installed with, and the namespaces of two users.
 static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = [
         "crds/autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml",
         "crds/autoscaling.foretide.io_federatedhpas.yaml",
@@ -532,9 +780,12 @@ static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let namespace =
         |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut objects = vec![namespace(SHOP), namespace(TENANT)];
-    for file in files {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
-        objects.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
-    }
+    objects.extend(files.into_iter().flat_map(manifests));
     objects
 });
+
+fn manifests(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}

@@ -5,11 +5,14 @@
 //! | bounds | no count is set below `minReplicas` or above `maxReplicas` |
 //! | floor | a count that has reached the floor of an open window stays there until it ends |
 //! | no dip | a count never falls below what the load of the last minutes needs |
+//! | gate | nothing is sent by a process whose lease has run out, or that has given it back |
 //! | one writer | what the holder of the lease has written, nobody else writes until the lease is his |
 //! | release | a process that ends in order leaves no lease behind because an own renewal came late |
+//! | stale | a process that has not seen the cluster as it is for long scales nothing |
+//! | preview | nothing is scaled by an autoscaler that only shows what it would do |
 //! | rights | nothing is asked for that the roles of `deploy/` forbid |
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -19,6 +22,12 @@ use crate::cluster::{Load, PER_POD};
 
 /// How late a write can arrive. One of a status has no version as its condition, so it may follow those of a new leader.
 const LATEST: SignedDuration = SignedDuration::from_secs(10);
+/// After which time without news a process scales no more: a minute, and what is under way.
+const STALE: SignedDuration = SignedDuration::from_secs(80);
+/// How long it takes until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
+const IN_FORCE: SignedDuration = SignedDuration::from_secs(40);
+/// How long a lease lasts after the request that has renewed it was sent.
+const LEASE: SignedDuration = SignedDuration::from_secs(15);
 /// How long the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 
@@ -28,7 +37,14 @@ pub(crate) struct Laws {
     load: Load,
     /// How many requests were looked at.
     seen: usize,
-    counts: BTreeMap<String, u64>,
+    /// By Deployment: its UID and count.
+    counts: BTreeMap<String, (Value, u64)>,
+    /// By autoscaler: what it allows, and since when. The last one is in force.
+    allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
+    /// Since when hosts have no news.
+    stale: BTreeMap<String, Timestamp>,
+    /// The Deployments that a user has scaled since the last look.
+    by_hand: BTreeSet<String>,
     /// Who has written an object last, in which term of the lease.
     writers: BTreeMap<String, Writer>,
     term: Writer,
@@ -36,6 +52,16 @@ pub(crate) struct Laws {
     term_since: Timestamp,
     /// The code of the last request for the lease, by host.
     lease_codes: BTreeMap<String, u16>,
+    /// Until when the lease of a host lasts, by host.
+    leases: BTreeMap<String, Timestamp>,
+}
+
+/// What a spec allows: least and most replicas. A preview allows no change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Allowed {
+    least: u64,
+    most: u64,
+    acts: bool,
 }
 
 /// A host, and the number of leases that were taken until then.
@@ -54,10 +80,14 @@ impl Laws {
             load: load.clone(),
             seen: 0,
             counts: BTreeMap::new(),
+            allowed: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            by_hand: BTreeSet::new(),
             writers: BTreeMap::new(),
             term: Writer::default(),
             term_since: Timestamp::MIN,
             lease_codes: BTreeMap::new(),
+            leases: BTreeMap::new(),
         }
     }
 
@@ -65,7 +95,11 @@ impl Laws {
     pub(crate) fn check(&mut self, now: Timestamp) -> Result<(), String> {
         let entries = self.server.audit_since(self.seen);
         self.seen += entries.len();
+        self.by_hand.clear();
         for entry in &entries {
+            if entry.client == "kubectl" && entry.access.resource == "deployments/scale" {
+                self.by_hand.insert(entry.access.name.clone());
+            }
             if entry.access.resource == "leases" {
                 self.lease_codes.insert(entry.client.clone(), entry.code);
             }
@@ -96,9 +130,11 @@ impl Laws {
             return Ok(());
         }
         if entry.access.resource == "leases" {
-            self.take(entry.written.as_ref(), entry.time);
+            self.take(entry);
             return Ok(());
         }
+        self.check_gate(entry)?;
+        self.check_stale(entry)?;
         // Each event is an object of its own.
         if entry.access.resource == "events" {
             return Ok(());
@@ -130,18 +166,64 @@ impl Laws {
         Ok(())
     }
 
+    fn check_gate(&self, entry: &Entry) -> Result<(), String> {
+        let until = self.leases.get(&entry.client);
+        let until = until.copied().unwrap_or(Timestamp::MIN);
+        let is_review = entry.access.resource.ends_with("reviews");
+        if self.leases.is_empty() || is_review || entry.sent <= until {
+            return Ok(());
+        }
+        Err(format!(
+            "gate: {} has sent {} of {} at {}, and its lease ended at {until}",
+            entry.client,
+            entry.access.verb,
+            entry.object(),
+            entry.sent
+        ))
+    }
+
     /// Notes who has the lease.
-    fn take(&mut self, lease: Option<&Arc<Value>>, now: Timestamp) {
+    fn take(&mut self, entry: &Entry) {
+        let (lease, now) = (entry.written.as_ref(), entry.time);
         let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let host = holder
             .and_then(|identity| identity.split('_').next())
             .unwrap_or_default();
+        let until = if host == entry.client {
+            entry.sent + LEASE
+        } else {
+            entry.sent
+        };
+        self.leases.insert(entry.client.clone(), until);
         if host != self.term.host {
             self.term_since = now;
             self.term = Writer {
                 host: host.to_owned(),
                 term: self.term.term + 1,
             };
+        }
+    }
+
+    /// From now on a host has no news of the cluster, or has them again.
+    pub(crate) fn stale_since(&mut self, host: &str, since: Option<Timestamp>) {
+        match since {
+            Some(since) => self.stale.insert(host.to_owned(), since),
+            None => self.stale.remove(host),
+        };
+    }
+
+    fn check_stale(&self, entry: &Entry) -> Result<(), String> {
+        let scales = ["deployments/scale", "horizontalpodautoscalers"];
+        let since = self.stale.get(&entry.client);
+        match since.filter(|since| entry.sent > **since + STALE) {
+            Some(since) if scales.contains(&&*entry.access.resource) => Err(format!(
+                "stale: {} has no news since {since}, and has sent {} of {} at {}",
+                entry.client,
+                entry.access.verb,
+                entry.object(),
+                entry.sent
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -152,18 +234,48 @@ impl Laws {
         for deployment in self.server.objects("deployments.apps") {
             let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
             let count = deployment["spec"]["replicas"].as_u64().unwrap_or_default();
-            let before = self.counts.insert(name.to_owned(), count).unwrap_or(count);
-            if let Some(autoscaler) = autoscalers
+            let uid = &deployment["metadata"]["uid"];
+            let before = self
+                .counts
+                .insert(name.to_owned(), (uid.clone(), count))
+                .filter(|(before, _)| before == uid)
+                .map_or(count, |(_, count)| count);
+            let Some(autoscaler) = autoscalers
                 .iter()
                 .find(|one| one["metadata"]["name"] == name)
-                && before != count
-            {
+            else {
+                continue;
+            };
+            self.note_allowed(name, &autoscaler["spec"], now);
+            if before != count && !self.by_hand.contains(name) {
                 let change = format!("{name} from {before} to {count}");
                 self.check_change(name, (before, count), &autoscaler["spec"], now)
                     .map_err(|law| format!("{law}: {change}"))?;
             }
         }
         Ok(())
+    }
+
+    fn note_allowed(&mut self, name: &str, spec: &Value, now: Timestamp) {
+        let bound = |field: &str| spec[field].as_u64();
+        // With an invalid spec the last valid one stays in force.
+        let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) else {
+            return;
+        };
+        let acts = spec["scaleStrategy"] != "Preview";
+        let allowed = Allowed { least, most, acts };
+        let known = self.allowed.entry(name.to_owned()).or_default();
+        if known.last().is_none_or(|(_, last)| *last != allowed) {
+            known.push((now, allowed));
+        }
+    }
+
+    /// What was allowed of late; the last one is in force.
+    fn allowed(&self, name: &str, now: Timestamp) -> Vec<Allowed> {
+        let all = self.allowed.get(name).into_iter().flatten();
+        let mut ends = all.clone().skip(1).map(|(since, _)| *since);
+        let recent = all.filter(|_| ends.next().is_none_or(|end| end > now - IN_FORCE));
+        recent.map(|(_, allowed)| *allowed).collect()
     }
 
     fn check_change(
@@ -173,14 +285,22 @@ impl Laws {
         spec: &Value,
         now: Timestamp,
     ) -> Result<(), String> {
-        let bound = |field: &str| spec[field].as_u64().unwrap_or_default();
-        let (min, max) = (bound("minReplicas"), bound("maxReplicas"));
+        let allowed = self.allowed(name, now);
+        let acting: Vec<_> = allowed.iter().filter(|one| one.acts).collect();
+        let (Some(min), Some(max)) = (
+            acting.iter().map(|one| one.least).min(),
+            acting.iter().map(|one| one.most).max(),
+        ) else {
+            return Err("preview".to_owned());
+        };
         if count < min.min(before) || count > max.max(before) {
             return Err(format!("bounds {min} to {max}"));
         }
         if count > before {
             return Ok(());
         }
+        // The least of late: a decrease to a new bound is one.
+        let max = acting.iter().map(|one| one.most).min().unwrap_or_default();
         let floor = floor(spec, now).min(max).min(before);
         if count < floor {
             return Err(format!("floor {floor}"));
@@ -193,9 +313,10 @@ impl Laws {
     }
 }
 
-/// How many pods a load needs at least: those that are enough within the tolerance of a tenth.
+/// How many pods a load needs at least: those that are enough within the tolerance of a tenth, of a utilization in whole
+/// percents.
 pub(crate) const fn needed(milli: u64) -> u64 {
-    (10 * milli).div_ceil(11 * PER_POD)
+    (100 * milli).div_ceil(112 * PER_POD)
 }
 
 /// Whether a load asks for no other count: it is within the tolerance of a tenth.

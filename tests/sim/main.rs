@@ -6,6 +6,7 @@
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
+//! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
 //! single    the scene of one cluster; story tells what happens in it
 //! ```
 
@@ -17,6 +18,8 @@ mod cron;
 mod faults;
 #[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod harmless;
 #[cfg(test)]
 mod hpa;
 #[cfg(test)]

@@ -144,6 +144,8 @@ fn run<S: Scene>(seed: u64, faults: &Faults) -> Outcome<S::Record> {
 struct Run<S: Scene> {
     scene: S,
     faults: Faults,
+    /// Whether requests have faults.
+    has_rate: bool,
     second: u64,
     upsets: Vec<(usize, S::Upset)>,
 }
@@ -155,6 +157,7 @@ impl<S: Scene> Run<S> {
         Self {
             scene: S::new(seed, faults.plan(seed, S::rate(seed))),
             faults,
+            has_rate: S::rate(seed) > 0,
             second: 0,
             upsets: Vec::new(),
         }
@@ -164,10 +167,13 @@ impl<S: Scene> Run<S> {
         let broken = self
             .live()
             .err()
-            .map(|law| format!("{} {law}", self.scene.cluster().now()));
+            .map(|law| format!("{law} ({})", self.scene.cluster().now()));
         let plan = self.scene.cluster().network().plan();
         let (requests, mut counts) = (plan.happened().to_vec(), plan.counts());
         drop(plan);
+        if !self.has_rate {
+            counts.clear();
+        }
         let mut causes: Vec<_> = requests
             .into_iter()
             .map(|(request, fault)| (Cause::Request(request), format!("{fault:?}")))
@@ -283,6 +289,13 @@ struct Failure {
     causes: Vec<(Cause, String)>,
 }
 
+impl Failure {
+    /// Whether both break the same law, which is the first word.
+    fn is_like(&self, other: &Self) -> bool {
+        self.law.split(':').next() == other.law.split(':').next()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} breaks a law: {}", self.seed, self.law)?;
@@ -310,8 +323,8 @@ fn shrink<S: Scene>(mut failure: Failure, undisturbed: &S::Record) -> Failure {
                     .map(|(cause, _)| cause.clone()),
             );
             match fails::<S>(seed, &Faults::AllBut(fewer.clone()), undisturbed) {
-                Err(smaller) => (failure, without) = (smaller, fewer),
-                Ok(_) => at += size,
+                Err(smaller) if smaller.is_like(&failure) => (failure, without) = (smaller, fewer),
+                _ => at += size,
             }
         }
         size /= 2;

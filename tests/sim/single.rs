@@ -30,8 +30,8 @@ impl Scene for Single {
     const SETTLED: u64 = 245;
     const END: u64 = 275;
 
-    fn rate(_seed: u64) -> u64 {
-        60
+    fn rate(seed: u64) -> u64 {
+        if seed % 3 == 1 { 0 } else { 60 }
     }
 
     fn new(seed: u64, plan: Plan) -> Self {
@@ -76,6 +76,9 @@ impl Scene for Single {
     fn second(&mut self, second: u64) -> Result<(), String> {
         for (app, pods) in self.story.needs_at(second) {
             self.cluster.needs(app, pods);
+        }
+        for (app, edit) in self.story.edits_at(second) {
+            edit.make(&self.cluster, app);
         }
         self.cluster.second()
     }

@@ -1,10 +1,14 @@
-//! What a seed tells of: loads that change, and upsets of the hosts.
+//! What a seed tells of one cluster: loads that change, users who edit, and upsets of the hosts.
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use simkube::network::Way;
 
-use crate::cluster::{Cluster, HUB};
+use crate::cluster::{Cluster, HUB, MAX, SHOP, TENANT};
+
+/// How many large objects a tenant stores.
+const LARGE: usize = 40;
 
 /// What happens to a host, for so many seconds.
 #[derive(Debug, Clone)]
@@ -27,6 +31,12 @@ enum Kind {
     Reset,
     /// The API server forgets its history.
     Compaction,
+    /// What a host sees of the cluster, or what all do, stays as it is: watches are silent, and lists do not end.
+    Stale,
+    /// Stopped in the middle of a reading of its clocks, after so many more of them.
+    StoppedReading(u32),
+    /// A tenant stores objects so large that no usual page has all of them.
+    LargeObjects,
     Over(Ended),
 }
 
@@ -35,23 +45,44 @@ enum Kind {
 enum Ended {
     Pause,
     Way,
+    Stale,
+}
+
+/// What a user does to an app.
+#[derive(Debug, Clone)]
+pub(crate) enum Edit {
+    /// A change of the spec of its autoscaler.
+    Spec(Value),
+    /// `kubectl scale`.
+    Scale(u64),
+    /// Its Deployment is made anew.
+    Recreated,
 }
 
 /// Everything that a seed tells, in seconds from its start.
 pub(crate) struct Story {
     needs: Vec<(u64, String, u64)>,
+    edits: Vec<(u64, String, Edit)>,
     upsets: Vec<(u64, Upset)>,
     /// By how many seconds the clock of each host is ahead.
     pub(crate) ahead: Vec<i64>,
 }
 
 /// Random numbers of a seed: `SplitMix64`.
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 // === impl Dice ===
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -59,14 +90,14 @@ impl Dice {
     }
 
     fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+        all[self.index(all.len())]
     }
 }
 
 // === impl Upset ===
 
 impl Upset {
-    pub(crate) const NAMES: [&str; 9] = [
+    pub(crate) const NAMES: [&str; 12] = [
         "crash",
         "terminate",
         "pause",
@@ -76,6 +107,9 @@ impl Upset {
         "half-open",
         "reset",
         "compacted",
+        "stale",
+        "stopped while reading clocks",
+        "large objects",
     ];
 
     /// Its kind; none of what only ends another one.
@@ -90,13 +124,16 @@ impl Upset {
             Kind::HalfOpen => 6,
             Kind::Reset => 7,
             Kind::Compaction => 8,
+            Kind::Stale => 9,
+            Kind::StoppedReading(_) => 10,
+            Kind::LargeObjects => 11,
             Kind::Over(_) => return None,
         };
         Some(Self::NAMES[kind])
     }
 
     fn any(dice: &mut Dice, hosts: &[&str]) -> Self {
-        let kind = match dice.below(9) {
+        let kind = match dice.below(10) {
             0 => Kind::Crash,
             1 => Kind::Terminate,
             2 => Kind::Pause(u32::try_from(dice.below(200)).unwrap()),
@@ -105,12 +142,22 @@ impl Upset {
             5 => Kind::Slow(Duration::from_millis(dice.below(2_000))),
             6 => Kind::HalfOpen,
             7 => Kind::Reset,
+            8 => return Self::stopped_reading(dice, hosts),
             _ => Kind::Compaction,
         };
         Self {
             host: dice.one_of(hosts).to_owned(),
             kind,
             seconds: 1 + dice.below(40),
+        }
+    }
+
+    /// For longer than a lease lasts.
+    fn stopped_reading(dice: &mut Dice, hosts: &[&str]) -> Self {
+        Self {
+            host: dice.one_of(hosts).to_owned(),
+            kind: Kind::StoppedReading(u32::try_from(dice.below(300)).unwrap()),
+            seconds: 18 + dice.below(20),
         }
     }
 
@@ -126,6 +173,15 @@ impl Upset {
             Kind::HalfOpen => cluster.network().strand(host, HUB),
             Kind::Reset => cluster.network().reset(host, HUB),
             Kind::Compaction => cluster.server.compact(),
+            Kind::Stale => cluster.hold(host),
+            Kind::StoppedReading(readings) => {
+                cluster.stop_in_reading(host, readings, Duration::from_secs(self.seconds));
+            }
+            Kind::LargeObjects => {
+                (0..LARGE).for_each(|number| cluster.large_deployment(TENANT, number));
+                cluster.server.compact();
+            }
+            Kind::Over(Ended::Stale) => cluster.release(host),
             Kind::Over(Ended::Pause) => cluster.resume(host),
             Kind::Over(Ended::Way) => cluster.reach(host, Way::Open(Duration::ZERO)),
         }
@@ -136,12 +192,39 @@ impl Upset {
         let kind = match self.kind {
             Kind::Pause(_) => Kind::Over(Ended::Pause),
             Kind::CutOff | Kind::Refused | Kind::Slow(_) => Kind::Over(Ended::Way),
+            Kind::Stale => Kind::Over(Ended::Stale),
             _ => return None,
         };
         Some(Self {
             kind,
             ..self.clone()
         })
+    }
+}
+
+// === impl Edit ===
+
+impl Edit {
+    fn any(dice: &mut Dice) -> Self {
+        match dice.below(8) {
+            0 => Self::Scale(1 + dice.below(14)),
+            1 => Self::Recreated,
+            2 => Self::Spec(json!({"scaleStrategy": "Preview"})),
+            3 | 4 => Self::Spec(json!({"scaleStrategy": "Auto"})),
+            5 => Self::Spec(json!({"maxReplicas": -1})),
+            _ => {
+                let least = 1 + dice.below(4);
+                Self::Spec(json!({"minReplicas": least, "maxReplicas": MAX - dice.below(6)}))
+            }
+        }
+    }
+
+    pub(crate) fn make(&self, cluster: &Cluster, app: &str) {
+        match self {
+            Self::Spec(spec) => cluster.edit_in(SHOP, app, spec),
+            Self::Scale(count) => cluster.scale_by_hand(app, *count),
+            Self::Recreated => cluster.recreate(app),
+        }
     }
 }
 
@@ -155,6 +238,38 @@ impl Story {
         for _change in 0..6 {
             let at = dice.below(seconds - 40);
             needs.push((at, dice.one_of(apps).to_owned(), 1 + dice.below(14)));
+        }
+        let mut edits = Vec::new();
+        if seed.is_multiple_of(2) {
+            for _edit in 0..4 {
+                let at = dice.below(seconds - 10);
+                edits.push((at, dice.one_of(apps).to_owned(), Edit::any(&mut dice)));
+            }
+            let regular = json!({"minReplicas": 1, "maxReplicas": MAX, "scaleStrategy": "Auto"});
+            for app in apps {
+                let edit = Edit::Spec(regular.clone());
+                edits.push((seconds - 10, (*app).to_owned(), edit));
+            }
+        }
+        if seed.is_multiple_of(4) {
+            let stale = Upset {
+                host: ["", hosts[0], hosts[1]][dice.index(3)].to_owned(),
+                kind: Kind::Stale,
+                seconds,
+            };
+            upsets.push((5 + dice.below(10), stale.clone()));
+            upsets.extend(stale.over().map(|over| (seconds, over)));
+            // What only a replica that knows the cluster as it is may do.
+            needs.push((seconds - 25, "api".to_owned(), 1 + dice.below(14)));
+            needs.push((seconds - 15, "batch".to_owned(), 1 + dice.below(14)));
+        }
+        if seed % 16 == 3 {
+            let large = Upset {
+                host: String::new(),
+                kind: Kind::LargeObjects,
+                seconds: 0,
+            };
+            upsets.push((dice.below(60), large));
         }
         needs.sort();
         for _upset in 0..6 {
@@ -171,6 +286,7 @@ impl Story {
             .collect();
         Self {
             needs,
+            edits,
             upsets,
             ahead,
         }
@@ -180,6 +296,12 @@ impl Story {
     pub(crate) fn needs_at(&self, second: u64) -> impl Iterator<Item = (&str, u64)> {
         let now = self.needs.iter().filter(move |(at, _, _)| *at == second);
         now.map(|(_, app, pods)| (&**app, *pods))
+    }
+
+    /// What users do in this second.
+    pub(crate) fn edits_at(&self, second: u64) -> impl Iterator<Item = (&str, &Edit)> {
+        let now = self.edits.iter().filter(move |(at, _, _)| *at == second);
+        now.map(|(_, app, edit)| (&**app, edit))
     }
 
     /// What happens in this second, with its number.

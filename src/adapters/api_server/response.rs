@@ -95,14 +95,10 @@ fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Valu
     }
 }
 
-/// Whether the connection was closed in the middle of a response, or was silent for too long.
+/// Whether the connection was closed in the middle of a response. One that was silent for longer than the watch was to last
+/// is an error: what happened meanwhile may not have arrived.
 fn is_cut(error: &(dyn Error + 'static)) -> bool {
-    let by_kind = |error: &io::Error| {
-        matches!(
-            error.kind(),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::TimedOut
-        )
-    };
+    let by_kind = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     // The chunk decoder of hyper has no error kind for it.
     let by_text = |error: &dyn Error| error.to_string().contains("unexpected EOF");
     let here = error.downcast_ref().is_some_and(by_kind) || by_text(error);

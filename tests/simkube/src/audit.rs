@@ -11,9 +11,13 @@ use crate::{
     serve::Answer,
 };
 
-/// A host that sends requests, as the network names it.
+/// Who sends a request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Client(pub(crate) String);
+pub(crate) struct Client {
+    /// The host, as the network names it.
+    pub(crate) host: String,
+    pub(crate) sent: Option<Timestamp>,
+}
 
 /// One request that was answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +26,8 @@ pub struct Entry {
     pub time: Timestamp,
     /// The host that sent it.
     pub client: String,
+    /// When it was sent.
+    pub sent: Timestamp,
     /// The user.
     pub user: String,
     /// Verb and object.
@@ -70,7 +76,7 @@ impl Audit {
     pub(crate) fn record(
         &mut self,
         time: Timestamp,
-        (client, user): (&str, &User),
+        (client, user): (&Client, &User),
         call: &Call,
         answer: &Answer,
     ) {
@@ -87,7 +93,8 @@ impl Audit {
         let name = name(place, written.as_deref());
         self.0.push(Entry {
             time,
-            client: client.to_owned(),
+            client: client.host.clone(),
+            sent: client.sent.unwrap_or(time),
             user: user.name.clone(),
             access: Access::new(verb, place, &name),
             code: answer

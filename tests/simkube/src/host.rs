@@ -38,6 +38,12 @@ pub struct DataCenter<T> {
     turn: Duration,
 }
 
+/// Stops the process that calls this for some time: in the middle of whatever it does, as a signal can. It goes on at
+/// once with a later time, and the others catch up before it runs again; what it has sent arrives then.
+pub fn stop_here(span: Duration) {
+    let _yielded = advance(span).now_or_never();
+}
+
 /// A host; dropping it ends its process as a kill does.
 struct Host<T> {
     machine: Machine,
@@ -101,17 +107,18 @@ impl<T: Send + 'static> DataCenter<T> {
         self.start + self.servers.reached
     }
 
-    /// Starts a host with a process, which is made where its clock runs. One of the same name is killed.
-    pub fn start<P: Future<Output = T> + Send + 'static>(
+    /// Starts a host with a process, which is made where its clock runs, and returns what is made with it. A host of the
+    /// same name is killed.
+    pub fn start<P: Future<Output = T> + Send + 'static, W>(
         &mut self,
         host: &str,
-        process: impl FnOnce(Timestamp) -> P,
-    ) {
+        process: impl FnOnce(Timestamp) -> (P, W),
+    ) -> W {
         let machine = Machine::new(self.servers.reached);
-        let now = self.now();
-        let process = {
+        let (process, with) = {
             let _context = machine.runtime.enter();
-            machine.runtime.spawn(process(now))
+            let (process, with) = process(self.now());
+            (machine.runtime.spawn(process), with)
         };
         self.hosts.insert(
             host.to_owned(),
@@ -121,6 +128,15 @@ impl<T: Send + 'static> DataCenter<T> {
                 run: Run::Running,
             },
         );
+        with
+    }
+
+    /// Does something where the clock of a host runs.
+    pub fn within(&self, host: &str, act: impl FnOnce()) {
+        if let Some(host) = self.hosts.get(host) {
+            let _context = host.machine.runtime.enter();
+            act();
+        }
     }
 
     /// Kills a host: its process is gone and its connections are closed.
@@ -248,9 +264,14 @@ impl Machine {
     }
 
     fn run_until(&mut self, time: Duration) {
+        if time <= self.reached {
+            return;
+        }
         let deadline = self.origin + time;
-        self.runtime.block_on(async { sleep_until(deadline).await });
-        self.reached = time;
+        self.reached = self.runtime.block_on(async {
+            sleep_until(deadline).await;
+            present().duration_since(self.origin)
+        });
     }
 
     /// Does a part of what there is to do now.
@@ -271,6 +292,6 @@ impl Machine {
         self.runtime.block_on(async {
             advance(deadline.saturating_duration_since(present())).await;
         });
-        self.reached = time;
+        self.reached = self.reached.max(time);
     }
 }

@@ -142,6 +142,11 @@ impl SimKube {
         self.0.moved.notify_waiters();
     }
 
+    /// From now on a list that is asked for in pages has at most so many objects in each.
+    pub fn limit_pages(&self, objects: u64) {
+        self.state().page_max = objects;
+    }
+
     /// Forgets the history: watches and pages from before expire.
     pub fn compact(&self) {
         let mut state = self.state();
@@ -174,7 +179,11 @@ impl SimKube {
                 let mut state = self.state();
                 let target = state.target(place)?;
                 let answer = state.answer(&call, &target, &User::admin(), (self.0.now)());
-                let sender = (controller, &User::admin());
+                let client = Client {
+                    host: controller.to_owned(),
+                    sent: None,
+                };
+                let sender = (&client, &User::admin());
                 state.audit.record((self.0.now)(), sender, &call, &answer);
                 answer
             });
@@ -249,6 +258,11 @@ impl SimKube {
         grants
             .filter(|grant| !state.ledger.used.contains(grant))
             .collect()
+    }
+
+    /// Its time.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0.now)()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -332,7 +346,7 @@ impl SimKube {
             .cloned()
             .unwrap_or_default();
         let answer = state.answer(call, &target, user, (self.0.now)());
-        let sender = (&*client.0, user);
+        let sender = (&client, user);
         state.audit.record((self.0.now)(), sender, call, &answer);
         drop(state);
         self.0.moved.notify_waiters();

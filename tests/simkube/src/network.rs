@@ -22,26 +22,30 @@ use std::{
     time::Duration,
 };
 
-use axum::body::{Body, to_bytes};
-use futures::future::pending;
+use axum::body::{Body, Bytes, to_bytes};
+use futures::{StreamExt as _, future::pending};
 use http::{Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf},
     runtime::Handle,
     sync::Notify,
+    time::Instant,
 };
 
 use crate::{
     SimKube,
     audit::Client,
     faults::{Fault, Plan},
-    watch::Disturbance,
+    watch::{Disturbance, present},
 };
 
 /// How many bytes are on the way at once.
 const BUFFER: usize = 64 << 10;
+/// By how much clients run ahead of the servers, because one runs after the other.
+const AHEAD: Duration = Duration::from_millis(160);
 /// Larger requests are refused.
 const REQUEST_MAX: usize = 8 << 20;
 
@@ -60,12 +64,41 @@ pub enum Way {
 #[derive(Clone)]
 pub struct Network(Arc<Inner>);
 
+/// Requests that all have the same fault, for as long as that lasts.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// Who sends them; everybody if empty.
+    pub client: String,
+    /// Their method; any if empty.
+    pub method: &'static str,
+    /// What their paths with the query contain, all of it.
+    pub parts: &'static [&'static str],
+    /// What becomes of them.
+    pub effect: Effect,
+}
+
+/// What becomes of requests in [`Trouble`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// They are never answered, without effect.
+    Hang,
+    /// They are refused with this code.
+    Refused(u16),
+    /// Of a watch: it begins, and sends nothing.
+    Silent,
+    /// The first part of the body arrives, and then nothing.
+    Truncated,
+}
+
 struct Inner {
     runtime: Handle,
     servers: Mutex<BTreeMap<String, SimKube>>,
     /// By client and host, as `client host`.
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     plan: Mutex<Plan>,
+    troubles: Mutex<Vec<Trouble>>,
+    /// Who was in trouble, and when.
+    troubled: Mutex<Vec<(Timestamp, String)>>,
     /// How often data was carried.
     carried: AtomicU64,
 }
@@ -85,6 +118,12 @@ struct LinkState {
 /// One connection.
 struct Cable {
     fate: Mutex<Fate>,
+    /// When it was opened, by the clock of the servers and by that of the client.
+    opened: (Timestamp, Instant),
+    /// The same by the runtime of the servers.
+    arrived: Instant,
+    /// How long after it the client sent something last.
+    sent: Mutex<Duration>,
     changed: Notify,
 }
 
@@ -113,6 +152,8 @@ impl Network {
             servers: Mutex::default(),
             links: Mutex::default(),
             plan: Mutex::new(plan),
+            troubles: Mutex::default(),
+            troubled: Mutex::default(),
             carried: AtomicU64::new(0),
         }))
     }
@@ -137,6 +178,27 @@ impl Network {
     /// Resets the connections between a client and a host.
     pub fn reset(&self, client: &str, host: &str) {
         self.link(client, host).end_cables(Fate::Reset);
+    }
+
+    /// Lets requests have trouble from now on.
+    pub fn begin(&self, trouble: Trouble) {
+        lock(&self.0.troubles).push(trouble);
+    }
+
+    /// Ends the trouble of these requests.
+    pub fn end(&self, parts: &[&str]) {
+        lock(&self.0.troubles).retain(|trouble| trouble.parts != parts);
+    }
+
+    /// Ends all trouble.
+    pub fn end_all(&self) {
+        lock(&self.0.troubles).clear();
+    }
+
+    /// When requests had trouble until now: with what sent by whom, as `client path`.
+    #[must_use]
+    pub fn troubled(&self) -> Vec<(Timestamp, String)> {
+        lock(&self.0.troubled).clone()
     }
 
     /// How often data was carried until now: what does not change while nothing is on its way.
@@ -173,8 +235,15 @@ impl Network {
     }
 
     fn connect(&self, link: &Arc<Link>, server: SimKube) -> Socket {
+        let arrived = {
+            let _context = self.0.runtime.enter();
+            present()
+        };
         let cable = Arc::new(Cable {
             fate: Mutex::new(Fate::Live),
+            opened: (server.now(), present()),
+            arrived,
+            sent: Mutex::default(),
             changed: Notify::new(),
         });
         let mut state = lock(&link.state);
@@ -252,9 +321,21 @@ impl Arrived {
             return refusal(400);
         };
         let mut request = Request::from_parts(head, body.to_vec());
-        request
-            .extensions_mut()
-            .insert(Client(self.link.client().to_owned()));
+        request.extensions_mut().insert(Client {
+            host: self.link.client().to_owned(),
+            sent: Some(self.cable.sent()),
+        });
+        match self.trouble(&request) {
+            None => {}
+            Some(Effect::Hang) => return pending().await,
+            Some(Effect::Refused(code)) => return refusal(code),
+            Some(Effect::Silent) => return Response::new(endless(None)),
+            Some(Effect::Truncated) => {
+                let answer = self.server.answer(request).await.into_body();
+                let text = to_bytes(answer, usize::MAX).await.unwrap_or_default();
+                return Response::new(endless(Some(text.slice(..text.len() / 2))));
+            }
+        }
         let is_watch = request
             .uri()
             .query()
@@ -296,6 +377,26 @@ impl Arrived {
         }
         self.server.answer(request).await
     }
+
+    /// The trouble that a request is in.
+    fn trouble(&self, request: &Request<Vec<u8>>) -> Option<Effect> {
+        let (client, path) = (self.link.client(), request.uri().to_string());
+        let is_in = |trouble: &&Trouble| {
+            (trouble.client.is_empty() || trouble.client == client)
+                && (trouble.method.is_empty() || request.method() == trouble.method)
+                && trouble.parts.iter().all(|part| path.contains(part))
+        };
+        let effect = lock(&self.network.0.troubles).iter().find(is_in)?.effect;
+        let request = (self.server.now(), format!("{client} {path}"));
+        lock(&self.network.0.troubled).push(request);
+        Some(effect)
+    }
+}
+
+/// A body that never ends after its beginning.
+fn endless(beginning: Option<Bytes>) -> Body {
+    let beginning = futures::stream::iter(beginning.map(Ok::<_, Infallible>));
+    Body::from_stream(beginning.chain(futures::stream::pending()))
 }
 
 /// The answer of a server that is overloaded or fails.
@@ -323,8 +424,8 @@ async fn carry(
     let both = async {
         let carried = &network.0.carried;
         tokio::join!(
-            carry_to(carried, &link, &cable, near_in, far_out),
-            carry_to(carried, &link, &cable, far_in, near_out),
+            carry_to(carried, (&link, &cable, true), near_in, far_out),
+            carry_to(carried, (&link, &cable, false), far_in, near_out),
         );
     };
     tokio::select! {
@@ -336,8 +437,7 @@ async fn carry(
 
 async fn carry_to(
     carried: &AtomicU64,
-    link: &Link,
-    cable: &Cable,
+    (link, cable, is_of_client): (&Link, &Cable, bool),
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
 ) {
@@ -345,6 +445,9 @@ async fn carry_to(
     loop {
         let read = from.read(&mut buffer).await.unwrap_or_default();
         carried.fetch_add(1, Ordering::Relaxed);
+        if is_of_client {
+            cable.wait_for_client().await;
+        }
         link.pass().await;
         if cable.fate() == Fate::Stranded {
             return pending().await;
@@ -404,6 +507,24 @@ impl Link {
 impl Cable {
     fn fate(&self) -> Fate {
         *lock(&self.fate)
+    }
+
+    fn note_sent(&self) {
+        let (_, opened) = self.opened;
+        *lock(&self.sent) = present().duration_since(opened);
+    }
+
+    /// When the client sent something last.
+    fn sent(&self) -> Timestamp {
+        self.opened.0 + *lock(&self.sent)
+    }
+
+    /// Nothing arrives before it was sent, by a client that is ahead of the servers.
+    async fn wait_for_client(&self) {
+        let ahead = lock(&self.sent).saturating_sub(present().duration_since(self.arrived));
+        if ahead > AHEAD {
+            tokio::time::sleep(ahead).await;
+        }
     }
 
     fn end(&self, fate: Fate) {
@@ -467,6 +588,7 @@ impl AsyncWrite for Socket {
         if self.cable.fate() == Fate::Reset {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
+        self.cable.note_sent();
         Pin::new(&mut self.stream).poll_write(context, data)
     }
 
@@ -490,7 +612,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::watch::present;
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

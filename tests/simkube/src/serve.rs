@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) kinds: Kinds,
     pub(crate) ledger: Ledger,
     pub(crate) audit: Audit,
+    /// The most objects of a page of a list, whatever is asked for.
+    pub(crate) page_max: u64,
     /// Distinguishes the UIDs of this server from those of others.
     id: u32,
     created: u64,
@@ -53,6 +55,7 @@ impl State {
             kinds: Kinds::default(),
             ledger: Ledger::default(),
             audit: Audit::default(),
+            page_max: u64::MAX,
             id,
             created: 0,
         };
@@ -159,7 +162,7 @@ impl State {
         let limit = call
             .number("limit")?
             .filter(|limit| *limit > 0)
-            .unwrap_or(u64::MAX);
+            .map_or(u64::MAX, |limit| limit.min(self.page_max));
         let all = self.objects_at(kind, revision)?.into_iter();
         let mut left = all.filter(|(key, _)| *key > start && key.starts_with(&prefix));
         let selected = left

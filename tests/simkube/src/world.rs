@@ -75,6 +75,7 @@ impl World {
             Arc::clone(&demand),
             Arc::clone(&silent),
         );
+        metrics::serve_external(server, Arc::clone(&now), Arc::clone(&demand));
         Self {
             server: server.clone(),
             now,

@@ -212,7 +212,7 @@ async fn a_watch_whose_connection_is_cut_continues_and_other_failures_are_errors
         server.lines()[5].contains("limit"),
         "410 is expiry, also outside an event"
     );
-    assert_eq!(store.report().errors, 1);
+    assert_eq!(store.report().errors, 2);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::body::Body;
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::BoxFuture};
 use http::{Request, Response, header};
 use serde_json::{Value, json};
 
@@ -15,25 +15,14 @@ use super::{APP, Demand, is_ready, requests};
 use crate::{Now, SimKube};
 
 const API: &str = "metrics.k8s.io/v1beta1";
+const EXTERNAL: &str = "external.metrics.k8s.io/v1beta1";
 
 /// The namespaces about which it does not answer.
 pub(super) type Silent = Arc<Mutex<BTreeSet<String>>>;
 
 /// Registers the API, and answers it.
 pub(super) fn serve(server: &SimKube, now: Now, demand: Demand, silent: Silent) {
-    let service = json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1beta1.metrics.k8s.io"},
-        "spec": {
-            "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
-            "service": {"name": "metrics-server", "namespace": "kube-system"},
-        },
-    });
-    server.ask(
-        "metrics-server",
-        "POST",
-        "/apis/apiregistration.k8s.io/v1/apiservices",
-        &service,
-    );
+    register(server, "metrics.k8s.io");
     let pods = server.clone();
     let backend = move |request: Request<Vec<u8>>| {
         let namespace = request.uri().path().split('/').nth(5).unwrap_or_default();
@@ -45,14 +34,46 @@ pub(super) fn serve(server: &SimKube, now: Now, demand: Demand, silent: Silent) 
             return futures::future::pending().boxed();
         }
         let items = usage(&pods, namespace, &now, &demand);
-        let list =
-            json!({"kind": "PodMetricsList", "apiVersion": API, "metadata": {}, "items": items});
-        let mut response = Response::new(Body::from(list.to_string()));
-        let json = header::HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        futures::future::ready(response).boxed()
+        answer(
+            &json!({"kind": "PodMetricsList", "apiVersion": API, "metadata": {}, "items": items}),
+        )
     };
     server.aggregate(API, Arc::new(backend));
+}
+
+/// Registers and answers external metrics: that of each name is the demand of the app of this name.
+pub(super) fn serve_external(server: &SimKube, now: Now, demand: Demand) {
+    register(server, "external.metrics.k8s.io");
+    let backend = move |request: Request<Vec<u8>>| {
+        let metric = request.uri().path().split('/').nth(6).unwrap_or_default();
+        let value = format!("{}m", demand(metric, now()));
+        let item =
+            json!({"metricName": metric, "metricLabels": {}, "timestamp": now(), "value": value});
+        answer(
+            &json!({"kind": "ExternalMetricValueList", "apiVersion": EXTERNAL, "metadata": {}, "items": [item]}),
+        )
+    };
+    server.aggregate(EXTERNAL, Arc::new(backend));
+}
+
+fn register(server: &SimKube, group: &str) {
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("v1beta1.{group}")},
+        "spec": {
+            "group": group, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "service": {"name": "metrics-server", "namespace": "kube-system"},
+        },
+    });
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    server.ask("metrics-server", "POST", path, &service);
+}
+
+fn answer(list: &Value) -> BoxFuture<'static, Response<Body>> {
+    let mut response = Response::new(Body::from(list.to_string()));
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    futures::future::ready(response).boxed()
 }
 
 pub(super) fn usage(server: &SimKube, namespace: &str, now: &Now, demand: &Demand) -> Vec<Value> {
