@@ -19,9 +19,9 @@ test:
     cargo test --workspace
 
 # What takes long: ten thousand fleets, thousands of large objects, every clock change of every zone, each alert and a day
-# of forecasts on a real Prometheus, the page of the adapter, Helm 3, whether a test notices each safeguard that is removed,
-# and the images. An hour or two.
-nightly: && sabotage image image-arm64
+# of forecasts on a real Prometheus, the page of the adapter, Helm 3, whether a test notices each safeguard that is removed
+# and each expression of the day that is changed, and the images. An hour or two.
+nightly: && sabotage mutants image image-arm64
     cargo test --workspace --lib -- --ignored
     cargo test -p foretide --test cluster -- --ignored helm_3 alerts_about the_page_of_the_adapter thousands_of_large \
         the_forecasts_of_a_day
@@ -38,13 +38,17 @@ browser *words:
 scenario name:
     cargo test -p foretide --test cluster -- --nocapture {{ name }}
 
-# Removes one safeguard after the other and checks that a test notices. Some minutes.
+# Removes one safeguard after the other and checks that a test notices. One build and some minutes; UPDATE=1 stores what is seen.
 sabotage *patches:
     tests/sabotage/run {{ patches }}
 
 # Only that every patch of `sabotage` applies.
 sabotage-check:
     tests/sabotage/run --check
+
+# Changes one expression after the other and checks that a test notices: a twenty-eighth of them each day, or `--all`.
+mutants *areas:
+    tests/mutants/run {{ areas }}
 
 # The optional forecaster `mstl`: lints, and its tests.
 mstl:

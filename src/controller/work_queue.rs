@@ -224,6 +224,17 @@ mod tests {
         assert!(schedule.until_next(at(0)) <= SignedDuration::from_secs(1));
     }
 
+    #[test]
+    fn what_has_waited_longest_comes_first() {
+        let mut schedule = WorkQueue::new(PERIOD);
+        let known = [entry("a", 1), entry("b", 1), entry("c", 1)];
+        schedule.due(&known, at(0));
+        for (uid, second) in [("a", 3), ("b", 1), ("c", 2)] {
+            schedule.again(uid, at(0), SignedDuration::from_secs(second));
+        }
+        assert_eq!(schedule.due(&known, at(60_000)), [1, 2, 0]);
+    }
+
     proptest! {
         #[test]
         fn every_object_is_visited_within_two_periods(

@@ -146,6 +146,29 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
 }
 
 #[test]
+fn a_window_that_holds_the_observed_count_is_the_limit() {
+    let window = Behavior {
+        scale_up: ScalingRules {
+            window: Some(SignedDuration::from_secs(60)),
+            ..ScalingRules::default()
+        },
+        ..Behavior::default()
+    };
+    let limit = |next: f64| {
+        let scenario = Scenario {
+            behavior: Some(window.clone()),
+            demand: vec![4.0, 4.0, next],
+            ..four()
+        };
+        let decision = after(&scenario, 3);
+        (decision.desired, decision.limit)
+    };
+    assert_eq!(limit(6.0), (n(4), Some(Limit::ScaleUpStabilized)));
+    assert_eq!(limit(4.0), (n(4), None));
+    assert_eq!(limit(3.0), (n(4), Some(Limit::ScaleDownStabilized)));
+}
+
+#[test]
 fn a_source_is_reported_with_what_its_value_asks_for_and_what_holds_the_count() {
     let pods = |forecast| Scenario {
         metrics: Metrics::Pods,
@@ -421,6 +444,7 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
             (Source::Cron, Some(n(90)), Reason::WindowActive),
         ]
     );
+    assert_eq!(decision.largest(Source::Forecast), Some(n(7)));
 }
 
 fn table(conditions: &[Condition]) -> Vec<(&'static str, Status, &'static str)> {
@@ -448,7 +472,14 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
         ("ScalingActive", True, "ValidMetricFound"),
         ("ScalingLimited", True, "ScaleUpLimit"),
     ];
-    assert_eq!(table(&after(&scenario, 1).conditions), want);
+    let decision = after(&scenario, 1);
+    assert_eq!(table(&decision.conditions), want);
+    let message = |kind: &str| {
+        let mut all = decision.conditions.iter();
+        all.find(|c| c.kind.as_str() == kind).map(|c| &*c.message)
+    };
+    // Of the metrics; that the forecast is missing is said elsewhere.
+    assert_eq!(message("ScalingActive"), Some(""));
 
     let out = Scenario {
         outage: vec![true],

@@ -147,6 +147,28 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_returns_after_a_cool
 }
 
 #[test]
+fn a_member_that_comes_and_goes_moves_no_budget() {
+    let mut hub = pair();
+    hub.policy.failure = FailurePolicy::Reassign;
+    let come_and_go = |hub: &mut Hub, held: &[(&str, u32, u32)]| {
+        for _ in 0..20 {
+            let since = hub.now;
+            hub.member("b").health = Health::Unknown { since };
+            hub.step();
+            hub.member("b").health = Health::Ready;
+            hub.step();
+            assert_eq!(hub.budgets(), held, "at {}", hub.now);
+        }
+    };
+    come_and_go(&mut hub, &[("a", 1, 10), ("b", 1, 10)]);
+    // One that has lost its share gets it back when it has stayed for a cooldown.
+    let since = hub.now - hub.policy.toleration;
+    hub.member("b").health = Health::Unknown { since };
+    hub.step();
+    come_and_go(&mut hub, &[("a", 2, 20)]);
+}
+
+#[test]
 fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
     let taint = |effect| Taint {
         key: "maintenance".to_owned(),

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 
 use crate::federate::{
-    AssignmentKind, Budget, Budgets, Candidate, Ledger, Reason, ShareStatus, WorkloadSource,
-    assign as divide, weights,
+    AssignmentKind, Budget, Budgets, Candidate, Health, Ledger, Reason, ShareStatus,
+    WorkloadSource, assign as divide, weights,
 };
 use crate::{ReplicaBounds, Replicas};
 
@@ -82,10 +82,11 @@ fn record_recovery(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// Since when a member that has lost its share is healthy again.
+/// Since when a member that has lost its share is healthy again. Also a silence that is tolerated begins that time anew.
 fn recovered(state: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
     let since = state.entry.recovered.or(Some(now));
-    since.filter(|_| state.role == MemberRole::Recovering)
+    let is_healthy = state.member.health == Health::Ready;
+    since.filter(|_| state.role == MemberRole::Recovering && is_healthy)
 }
 
 /// The next ledger of a fleet to which nothing can be assigned: unchanged, except since when members are healthy again.
