@@ -529,10 +529,10 @@ impl Cluster {
         self.ehpa(name)["status"].to_string()
     }
 
-    /// The generation of an autoscaler that its status is of.
-    pub(crate) fn observed_generation(&self, name: &str) -> u64 {
-        let generation = &self.ehpa(name)["status"]["observedGeneration"];
-        generation.as_u64().unwrap_or_default()
+    /// Whether the status of an autoscaler is of its spec as it is.
+    pub(crate) fn is_reported(&self, name: &str) -> bool {
+        let ehpa = self.ehpa(name);
+        ehpa["status"]["observedGeneration"] == ehpa["metadata"]["generation"]
     }
 
     fn ehpa(&self, name: &str) -> Arc<Value> {
