@@ -46,12 +46,20 @@ pub(crate) struct Story {
 }
 
 /// Random numbers of a seed: `SplitMix64`.
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 // === impl Dice ===
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -59,7 +67,7 @@ impl Dice {
     }
 
     fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+        all[self.index(all.len())]
     }
 }
 

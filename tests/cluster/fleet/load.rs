@@ -57,7 +57,6 @@ impl Load {
     pub(crate) fn evenly(&self, replicas: f64) {
         *self.total.lock().unwrap() = replicas;
     }
-
 }
 
 impl Drop for Load {
