@@ -35,7 +35,7 @@ use simkube::{
 use tokio::sync::oneshot;
 
 use crate::{
-    fleet::world::{Members, SYSTEM},
+    fleet::world::{LOST_AFTER, Members, SYSTEM},
     hpa::HpaController,
     laws::Laws,
 };
@@ -54,6 +54,7 @@ pub(crate) const MAX: u64 = 12;
 /// For how long a decrease waits.
 const STABILIZATION: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
+const SLICE: Duration = Duration::from_millis(10);
 /// How long a process that has ended is down.
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
@@ -213,6 +214,11 @@ impl Cluster {
     /// The hosts of all replicas.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.replicas.keys().cloned().collect()
+    }
+
+    /// How often processes were started again.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.replicas.values().map(|replica| replica.restarts).sum()
     }
 
     pub(crate) fn network(&self) -> &Network {
@@ -585,6 +591,15 @@ impl Cluster {
         self.pass(SECOND.saturating_sub(self.passed))
     }
 
+    /// Lets a second pass in small slices, after each of which `sees` may change the cluster; says which law is broken.
+    pub(crate) fn sliced_second(&mut self, mut sees: impl FnMut(&mut Self)) -> Result<(), String> {
+        for _slice in 0..SECOND.as_millis() / SLICE.as_millis() {
+            self.pass(SLICE)?;
+            sees(self);
+        }
+        Ok(())
+    }
+
     /// Lets a part of a second pass. At its beginning the rest of the cluster does what it has to do.
     fn pass(&mut self, span: Duration) -> Result<(), String> {
         if self.passed.is_zero() {
@@ -642,7 +657,7 @@ impl Cluster {
             if holds(self) {
                 return;
             }
-            let passed = self.pass(SECOND / 100);
+            let passed = self.pass(SLICE);
             passed.unwrap_or_else(|broken| panic!("{}: {broken}", self.now()));
         }
         panic!("{}: not within {seconds} s: {what}", self.now());
@@ -726,6 +741,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         prometheus_endpoints: BTreeMap::new(),
         members: MemberArgs {
             namespace: has_members.then(|| SYSTEM.to_owned()),
+            lost_after: LOST_AFTER,
             ..MemberArgs::default()
         },
         adapter_config: None,

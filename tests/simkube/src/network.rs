@@ -170,6 +170,12 @@ impl Network {
         link.changed.notify_waiters();
     }
 
+    /// The way between a client and a host.
+    #[must_use]
+    pub fn way(&self, client: &str, host: &str) -> Way {
+        lock(&self.link(client, host).state).way
+    }
+
     /// Makes the connections between a client and a host half-open: they stay, and nothing arrives over them any more.
     pub fn strand(&self, client: &str, host: &str) {
         self.link(client, host).end_cables(Fate::Stranded);
