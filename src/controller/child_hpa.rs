@@ -383,10 +383,14 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
 
 /// Whether a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
 ///
-/// An HPA of an earlier generation comes from a late watch event and shows the HPA before our write.
+/// An HPA of an earlier version comes from a late watch event and shows the HPA before our write. The server counts no
+/// generations of HPAs.
 #[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
-    let is_older = live.generation < left.generation;
+    let version = |hpa: &HpaView| hpa.resource_version.parse::<u64>().ok();
+    let is_older = version(live)
+        .zip(version(left))
+        .is_some_and(|(live, left)| live < left);
     let is_same = left.spec == live.spec
         && is_part_of(&left.labels, &live.labels)
         && is_part_of(&left.annotations, &live.annotations);
@@ -519,6 +523,17 @@ pub(super) mod tests {
     pub(in crate::controller) fn child(behavior: Option<&str>) -> Value {
         let child = ChildSpec::of(&ehpa(behavior).spec);
         manifest(&owner(), &child, bounds(2))
+    }
+
+    #[test]
+    fn what_a_late_event_shows_from_before_our_write_is_no_edit_by_hand() {
+        let left = stored(&child(None));
+        let mut live = left.clone();
+        live.spec["maxReplicas"] = json!(99);
+        for (version, as_left) in [("4", true), ("11", false), ("unknown", false)] {
+            live.resource_version = version.to_owned();
+            assert_eq!(is_as_left(&left, &live), as_left, "{version}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use foretide::{clock::Clock, config::Config};
+use foretide::clock::Clock;
 use foretide_domain::quantity::Quantity;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use crate::world::{Controller, NAMESPACE, TIMEOUT, World};
 
-/// The syncs of each workload during one of the loads that reveal a wrong tolerance: 16 s. Both logs must cover the
+/// The syncs of each workload, of a second, during one of the loads that reveal a wrong tolerance. Both logs must cover the
 /// scale-down window and a third of it, 13.3 s, before a new value in the child's status is compared.
-const SYNCS_OF_A_LOAD: u64 = 64;
+const SYNCS_OF_A_LOAD: u64 = 16;
 /// The most such loads.
 const LOADS: usize = 16;
 /// The initial replicas of every subject, and its `minReplicas`.
@@ -491,14 +491,7 @@ async fn every_kind_of_metric_gives_the_count_of_the_real_hpa_controller() {
     join_all(subjects.iter().map(|subject| subject.prepare(&stage))).await;
 
     // Faster than the HPA controller, so that every value it reads is one that we read.
-    let sync_period = jiff::SignedDuration::from_millis(250);
-    let controller = world.run(
-        Config {
-            sync_period,
-            ..world.config()
-        },
-        Clock::system(),
-    );
+    let controller = world.run(world.config(), Clock::system());
     for subject in &subjects {
         stage.settled(subject, &subject.script[0]).await;
     }
@@ -518,17 +511,14 @@ async fn every_kind_of_metric_gives_the_count_of_the_real_hpa_controller() {
             break;
         }
         stage.set(queue, load).await;
-        controller.further_syncs(20 * subjects.len() as u64).await;
+        controller.further_syncs(5 * subjects.len() as u64).await;
     }
     compared(&controller, least).await;
     drop(controller);
 
     // A controller without tolerance is detected. It agrees with the child under the first load and not under the second,
     // where the child stays: no pod changes while the results are compared.
-    let mut mistaken = Config {
-        sync_period,
-        ..world.config()
-    };
+    let mut mistaken = world.config();
     mistaken.settings.tolerance = 0.0;
     let controller = world.run(mistaken, Clock::system());
     let loads = [Load::Series(&["100"]), Load::Series(&["106"])];
@@ -559,14 +549,7 @@ async fn cpu_from_the_real_metrics_server_gives_the_count_of_the_real_hpa_contro
         ..subject("web", Value::Null, Vec::new())
     };
     world.apply(&web.autoscaler().to_string()).await;
-    let sync_period = jiff::SignedDuration::from_millis(250);
-    let controller = world.run(
-        Config {
-            sync_period,
-            ..world.config()
-        },
-        Clock::system(),
-    );
+    let controller = world.run(world.config(), Clock::system());
     // The pods share the load: 0.1 cores each are the target.
     for (cores, expected) in [(0.2, 2), (0.8, 8), (0.3, 3)] {
         let what = format!("{cores} cores settle at {expected}");

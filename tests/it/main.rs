@@ -42,8 +42,6 @@ mod process;
 #[cfg(test)]
 mod reliability;
 #[cfg(test)]
-mod simulated;
-#[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;

@@ -28,14 +28,14 @@ use serde_json::{Value, json};
 use simkube::{
     Now, SimKube,
     faults::Plan,
-    host::DataCenter,
+    host::{DataCenter, stop_here},
     network::{Effect, Network, Trouble, Way},
     world::World,
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    fleet::world::{Members, SYSTEM},
+    fleet::world::{LOST_AFTER, Members, SYSTEM},
     hpa::HpaController,
     laws::Laws,
 };
@@ -54,6 +54,7 @@ pub(crate) const MAX: u64 = 12;
 /// For how long a decrease waits.
 const STABILIZATION: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
+const SLICE: Duration = Duration::from_millis(10);
 /// How long a process that has ended is down.
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
@@ -99,8 +100,18 @@ struct Replica {
     ended: Option<Result<(), String>>,
 }
 
-/// After how many more readings of its clocks a process is stopped in the middle of one, and for how long.
-type Interruption = Arc<Mutex<Option<(u32, Duration)>>>;
+/// What stops a process, by the readings of its clocks.
+type Interruption = Arc<Mutex<Option<Stop>>>;
+
+/// A stop of a process, as by a signal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stop {
+    /// After how many more readings of its clocks.
+    pub(crate) readings: u32,
+    /// In the middle of that reading, or between what the process does then and what it does next.
+    pub(crate) is_inside: bool,
+    pub(crate) span: Duration,
+}
 
 /// The demand of each app as it was set: since when, and how much.
 #[derive(Clone, Default)]
@@ -203,6 +214,11 @@ impl Cluster {
     /// The hosts of all replicas.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.replicas.keys().cloned().collect()
+    }
+
+    /// How often processes were started again.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.replicas.values().map(|replica| replica.restarts).sum()
     }
 
     pub(crate) fn network(&self) -> &Network {
@@ -409,9 +425,11 @@ impl Cluster {
         self.data_center.stop_after(host, turns);
     }
 
-    /// Stops a host for some time in the middle of a reading of its clocks, after so many more of them.
-    pub(crate) fn stop_in_reading(&mut self, host: &str, readings: u32, span: Duration) {
-        *self.replicas[host].interruption.lock().unwrap() = Some((readings, span));
+    /// Stops a host for some time when it has read its clocks so many more times.
+    pub(crate) fn stop_reading(&self, host: &str, stop: Stop) {
+        if let Some(replica) = self.replicas.get(host) {
+            *replica.interruption.lock().unwrap() = Some(stop);
+        }
     }
 
     /// Steps the wall clock of a host by so many seconds.
@@ -443,7 +461,9 @@ impl Cluster {
 
     /// Ends that.
     pub(crate) fn release(&mut self, host: &str) {
-        HELD.iter().for_each(|(parts, _)| self.network().end(parts));
+        for (parts, _) in HELD {
+            self.network().end(parts);
+        }
         for client in self.hosts_named(host) {
             self.network().reset(&client, HUB);
             self.laws.stale_since(&client, None);
@@ -550,10 +570,10 @@ impl Cluster {
         self.ehpa(name)["status"].to_string()
     }
 
-    /// The generation of an autoscaler that its status is of.
-    pub(crate) fn observed_generation(&self, name: &str) -> u64 {
-        let generation = &self.ehpa(name)["status"]["observedGeneration"];
-        generation.as_u64().unwrap_or_default()
+    /// Whether the status of an autoscaler is of its spec as it is.
+    pub(crate) fn is_reported(&self, name: &str) -> bool {
+        let ehpa = self.ehpa(name);
+        ehpa["status"]["observedGeneration"] == ehpa["metadata"]["generation"]
     }
 
     fn ehpa(&self, name: &str) -> Arc<Value> {
@@ -569,6 +589,15 @@ impl Cluster {
     /// Lets a second pass, or what is left of it; says which law is broken after it.
     pub(crate) fn second(&mut self) -> Result<(), String> {
         self.pass(SECOND.saturating_sub(self.passed))
+    }
+
+    /// Lets a second pass in small slices, after each of which `sees` may change the cluster; says which law is broken.
+    pub(crate) fn sliced_second(&mut self, mut sees: impl FnMut(&mut Self)) -> Result<(), String> {
+        for _slice in 0..SECOND.as_millis() / SLICE.as_millis() {
+            self.pass(SLICE)?;
+            sees(self);
+        }
+        Ok(())
     }
 
     /// Lets a part of a second pass. At its beginning the rest of the cluster does what it has to do.
@@ -628,7 +657,7 @@ impl Cluster {
             if holds(self) {
                 return;
             }
-            let passed = self.pass(SECOND / 100);
+            let passed = self.pass(SLICE);
             passed.unwrap_or_else(|broken| panic!("{}: {broken}", self.now()));
         }
         panic!("{}: not within {seconds} s: {what}", self.now());
@@ -651,15 +680,23 @@ impl Cluster {
 }
 
 /// Counts a reading of the clocks, and stops its process if that is due.
-fn interrupt(armed: &Mutex<Option<(u32, Duration)>>) {
-    let mut left = armed.lock().unwrap();
-    match &mut *left {
-        Some((0, span)) => {
-            simkube::host::stop_here(*span);
-            *left = None;
-        }
-        Some((readings, _)) => *readings -= 1,
-        None => {}
+fn interrupt(armed: &Mutex<Option<Stop>>) {
+    let mut armed = armed.lock().unwrap();
+    let Some(stop) = &mut *armed else {
+        return;
+    };
+    if let Some(left) = stop.readings.checked_sub(1) {
+        stop.readings = left;
+        return;
+    }
+    let Stop {
+        is_inside, span, ..
+    } = *stop;
+    *armed = None;
+    if is_inside {
+        stop_here(span);
+    } else {
+        tokio::spawn(async move { stop_here(span) });
     }
 }
 
@@ -704,6 +741,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         prometheus_endpoints: BTreeMap::new(),
         members: MemberArgs {
             namespace: has_members.then(|| SYSTEM.to_owned()),
+            lost_after: LOST_AFTER,
             ..MemberArgs::default()
         },
         adapter_config: None,

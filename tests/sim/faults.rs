@@ -1,7 +1,4 @@
 //! The cluster without the controller, and the controller without the API server.
-//!
-//! As `the_child_scales_without_the_controller_and_its_successor_causes_no_dip` of `tests/cluster/faults.rs`, and the outage
-//! of the API server there.
 
 use std::time::Duration;
 

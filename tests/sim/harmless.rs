@@ -29,12 +29,13 @@ const BEGINS: u64 = 45;
 const LAG: usize = 17;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
-const DUE: u64 = 25;
-/// When a user edits `web`, and until when its status is of that edit.
-const EDITED: (u64, u64) = (BEGINS + 3, BEGINS + 10);
+const DUE: u64 = 12;
+/// When a user edits `web`: so often during the trouble, and its status is of that edit so many seconds later.
+const EDIT: u64 = 10;
+const REPORTED: u64 = 3;
 const FLOOR: u64 = 4;
 /// So many requests that hang are sent at most, in all of the trouble.
-const ATTEMPTS: usize = 60;
+const ATTEMPTS: usize = 90;
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
 
 /// Who is in trouble, and which.
@@ -48,7 +49,7 @@ enum Kind {
     Workloads,
     /// A kind that the tenant names hangs.
     Discovery,
-    /// External metrics of five tenants hang.
+    /// External metrics of one tenant hang, or those of five.
     External,
     /// An autoscaler of the tenant cannot be decoded.
     Garbled,
@@ -63,6 +64,8 @@ enum Kind {
 struct Harmless {
     cluster: Cluster,
     kind: Kind,
+    /// Whether the metrics that hang belong to one namespace.
+    is_one_space: bool,
     needs: Vec<(u64, &'static str, u64)>,
     /// What is to be the same, second by second.
     series: Vec<BTreeMap<&'static str, u64>>,
@@ -128,11 +131,7 @@ impl Kind {
             ),
             Self::Workloads => ("", &["/namespaces/tenant/deployments/"], Effect::Hang),
             Self::Discovery => ("", &["/apis/work.tenant.example"], Effect::Hang),
-            Self::External => (
-                "",
-                &["external.metrics.k8s.io", "/namespaces/tenant"],
-                Effect::Hang,
-            ),
+            Self::External => ("", &["external.metrics.k8s.io", "/hang-"], Effect::Hang),
             Self::Orphan => (
                 "PATCH",
                 &["/namespaces/tenant/horizontalpodautoscalers/forged"],
@@ -189,11 +188,12 @@ impl Scene for Harmless {
             .collect();
         // A decrease that waits when a clock is stepped.
         needs.extend([(10, "api", 6), (BEGINS - 3, "api", 2), (90, "api", 9)]);
-        needs.push((BEGINS + 5, "own", 8));
+        needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
         let mut scene = Self {
             cluster: Cluster::new(seed, plan),
             kind,
+            is_one_space: seed % 2 == 1,
             needs,
             series: Vec::new(),
             orphans: 0,
@@ -253,11 +253,15 @@ impl Scene for Harmless {
         for (_, app, pods) in self.needs.iter().filter(|(at, _, _)| *at == second) {
             self.cluster.needs(app, *pods);
         }
-        if second == EDITED.0 {
-            self.cluster.edit("web", &json!({"maxReplicas": MAX - 1}));
+        let since_edit = second.saturating_sub(BEGINS + 2) % EDIT;
+        let is_edited = (BEGINS + 2..Self::HEALED).contains(&second);
+        if is_edited && since_edit == 0 {
+            let even = second / EDIT % 2;
+            self.cluster
+                .edit("web", &json!({"maxReplicas": MAX - even}));
         }
         self.cluster.second()?;
-        if second == EDITED.1 && self.cluster.observed_generation("web") != 2 {
+        if is_edited && since_edit == REPORTED && !self.cluster.is_reported("web") {
             return Err("due: the status of web is not of its edit".to_owned());
         }
         if self.kind == Kind::Registration {
@@ -372,10 +376,12 @@ impl Harmless {
             Kind::External => {
                 cluster.autoscaler("ext", 2, "Direct", &external("ext"));
                 cluster.needs("ext", 3);
-                for space in 0..5 {
+                let (spaces, each) = if self.is_one_space { (1, 30) } else { (5, 8) };
+                for space in 0..spaces {
                     cluster.namespace(&tenant(space));
-                    for number in 0..8 {
-                        let name = format!("{}-{number}", tenant(space));
+                    for number in 0..each {
+                        let kind = if number % 8 == 7 { "fast" } else { "hang" };
+                        let name = format!("{kind}-{space}-{number}");
                         let metric = external(&name);
                         cluster.autoscaler_in(&tenant(space), &name, direct, &metric);
                     }

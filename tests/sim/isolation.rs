@@ -1,6 +1,4 @@
 //! A dependency that hangs delays only the autoscalers that use it.
-//!
-//! As `a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_its_own` of `tests/cluster/isolation.rs`.
 
 use serde_json::{Value, json};
 use simkube::faults::Plan;

@@ -7,6 +7,7 @@
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
 //! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
+//! stopped   the scene of a leader that is stopped while it writes
 //! single    the scene of one cluster; story tells what happens in it
 //! ```
 
@@ -41,6 +42,8 @@ mod seeds;
 mod silence;
 #[cfg(test)]
 mod single;
+#[cfg(test)]
+mod stopped;
 #[cfg(test)]
 mod story;
 #[cfg(test)]

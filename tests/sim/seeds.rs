@@ -23,7 +23,7 @@ use simkube::{
 use crate::cluster::Cluster;
 
 /// How often a failing seed is tried without some of its faults.
-const SHRINKS: usize = 120;
+const SHRINKS: u64 = 120;
 
 /// What a seed plays: a cluster, what happens to it in which second, and what must hold.
 pub(crate) trait Scene: Sized {
@@ -34,6 +34,12 @@ pub(crate) trait Scene: Sized {
 
     /// The kinds of upsets, each of which some seed must have.
     const UPSETS: &'static [&'static str];
+    /// Whether a run is compared with the one without faults.
+    const IS_COMPARED: bool = true;
+    /// How many seeds are played unless another number is asked for.
+    const SEEDS: u64 = 20;
+    /// In so many seeds everything that is counted must happen.
+    const COVERS: u64 = Self::SEEDS;
     /// When faults end, what was due is done, nothing is left to do, and the run ends; in seconds.
     const HEALED: u64;
     const ALIVE: u64;
@@ -76,6 +82,11 @@ pub(crate) trait Scene: Sized {
     /// # Errors
     /// What is not.
     fn check_alive(&self) -> Result<(), String>;
+
+    /// How often what else must happen in some seed did.
+    fn counts(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::new()
+    }
 
     fn record(&self) -> Self::Record;
 
@@ -187,6 +198,7 @@ impl<S: Scene> Run<S> {
             }
             causes.push((Cause::Upset(*number), format!("{upset:?}")));
         }
+        counts.extend(self.scene.counts());
         Outcome {
             broken,
             digest: self.digest(),
@@ -266,13 +278,13 @@ impl<S: Scene> Run<S> {
 fn fails<S: Scene>(
     seed: u64,
     faults: &Faults,
-    undisturbed: &S::Record,
+    undisturbed: Option<&S::Record>,
 ) -> Result<Outcome<S::Record>, Failure> {
     let outcome = run::<S>(seed, faults);
     let law = outcome
         .broken
         .clone()
-        .or_else(|| S::compare(seed, &outcome.record, undisturbed).err());
+        .or_else(|| S::compare(seed, &outcome.record, undisturbed?).err());
     match law {
         Some(law) => Err(Failure {
             seed,
@@ -306,12 +318,13 @@ impl fmt::Display for Failure {
 }
 
 /// Leaves out ever fewer causes at once, as long as the seed still fails.
-fn shrink<S: Scene>(mut failure: Failure, undisturbed: &S::Record) -> Failure {
+fn shrink<S: Scene>(mut failure: Failure, undisturbed: Option<&S::Record>) -> Failure {
     let (seed, mut without, mut tries) = (failure.seed, BTreeSet::new(), 0);
+    let most = number("SHRINKS").unwrap_or(SHRINKS);
     let mut size = failure.causes.len().div_ceil(2);
-    while size > 0 && tries < SHRINKS {
+    while size > 0 && tries < most {
         let mut at = 0;
-        while at < failure.causes.len() && tries < SHRINKS {
+        while at < failure.causes.len() && tries < most {
             tries += 1;
             let mut fewer: BTreeSet<Cause> = without.clone();
             fewer.extend(
@@ -340,10 +353,10 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn seeds() -> std::ops::RangeInclusive<u64> {
+fn seeds(most: u64) -> std::ops::RangeInclusive<u64> {
     match number("SEED") {
         Some(seed) => seed..=seed,
-        None => 1..=number("SEEDS").unwrap_or(20),
+        None => 1..=number("SEEDS").unwrap_or(most),
     }
 }
 
@@ -351,17 +364,22 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 pub(crate) fn play<S: Scene>() {
     let mut counts = BTreeMap::new();
     let mut failures = Vec::new();
-    for seed in seeds() {
-        let undisturbed = run::<S>(seed, &Faults::None);
-        assert_eq!(undisturbed.broken, None, "seed {seed} without faults");
-        match fails::<S>(seed, &Faults::all(), &undisturbed.record) {
+    let seeds = seeds(S::SEEDS);
+    let covers = number("SEED").is_none() && *seeds.end() >= S::COVERS;
+    for seed in seeds {
+        let undisturbed = S::IS_COMPARED.then(|| run::<S>(seed, &Faults::None));
+        if let Some(broken) = undisturbed.as_ref().and_then(|run| run.broken.as_ref()) {
+            panic!("seed {seed} without faults: {broken}");
+        }
+        let undisturbed = undisturbed.map(|run| run.record);
+        match fails::<S>(seed, &Faults::all(), undisturbed.as_ref()) {
             Ok(outcome) => outcome
                 .counts
                 .into_iter()
                 .for_each(|(fault, count)| *counts.entry(fault).or_insert(0) += count),
             Err(failure) => {
                 eprintln!("seed {} {}", failure.seed, failure.law);
-                failures.push((failure, undisturbed.record));
+                failures.push((failure, undisturbed));
             }
         }
     }
@@ -369,19 +387,19 @@ pub(crate) fn play<S: Scene>() {
     if let Some((failure, undisturbed)) = failures.into_iter().next() {
         panic!(
             "{failed} seeds fail; the first:\n{}",
-            shrink::<S>(failure, &undisturbed)
+            shrink::<S>(failure, undisturbed.as_ref())
         );
     }
     eprintln!("{counts:?}");
     assert!(
-        number("SEED").is_some() || counts.values().all(|count| *count > 0),
+        !covers || counts.values().all(|count| *count > 0),
         "{counts:?}"
     );
 }
 
 /// Equal seeds give equal runs.
 pub(crate) fn play_twice<S: Scene>() {
-    for seed in seeds().take(3) {
+    for seed in seeds(S::SEEDS).take(3) {
         let (one, two) = (
             run::<S>(seed, &Faults::all()),
             run::<S>(seed, &Faults::all()),

@@ -1,6 +1,4 @@
-//! An API server that accepts connections and answers nothing.
-//!
-//! As the first test of `tests/cluster/silence.rs`: the silent server, and copies that are out of date.
+//! An API server that accepts connections and answers nothing, and copies that are out of date because of it.
 
 use std::time::Duration;
 

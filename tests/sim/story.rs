@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use simkube::network::Way;
 
-use crate::cluster::{Cluster, HUB, MAX, SHOP, TENANT};
+use crate::cluster::{Cluster, HUB, MAX, SHOP, Stop, TENANT};
 
 /// How many large objects a tenant stores.
 const LARGE: usize = 40;
@@ -33,7 +33,7 @@ enum Kind {
     Compaction,
     /// What a host sees of the cluster, or what all do, stays as it is: watches are silent, and lists do not end.
     Stale,
-    /// Stopped in the middle of a reading of its clocks, after so many more of them.
+    /// Stopped when it has read its clocks so many more times.
     StoppedReading(u32),
     /// A tenant stores objects so large that no usual page has all of them.
     LargeObjects,
@@ -175,7 +175,12 @@ impl Upset {
             Kind::Compaction => cluster.server.compact(),
             Kind::Stale => cluster.hold(host),
             Kind::StoppedReading(readings) => {
-                cluster.stop_in_reading(host, readings, Duration::from_secs(self.seconds));
+                let stop = Stop {
+                    readings,
+                    is_inside: readings.is_multiple_of(2),
+                    span: Duration::from_secs(self.seconds),
+                };
+                cluster.stop_reading(host, stop);
             }
             Kind::LargeObjects => {
                 (0..LARGE).for_each(|number| cluster.large_deployment(TENANT, number));

@@ -1,7 +1,5 @@
 //! A leader that is killed, cut off from the API server, or paused for longer than its lease, while it has much to write:
 //! its successor writes all of it, and nothing more of the old one is accepted.
-//!
-//! As the three tests of `tests/cluster/succession/single.rs`; the last is the SIGTERM of `tests/cluster/leadership.rs`.
 
 use std::time::Duration;
 

@@ -51,6 +51,8 @@ pub struct ChildState {
     pub last_scale: Option<Timestamp>,
     /// The scale-up that was left to the child, if any.
     pub pending: Option<PendingScaleUp>,
+    /// The count before, if it changed without a later `lastScaleTime`: the child writes its status after the scale.
+    pub moved_from: Option<Replicas>,
 }
 
 /// A scale-up that the child HPA is expected to make by itself.
@@ -132,6 +134,7 @@ impl History {
             current: _,
             last_scale: _,
             pending: Some(PendingScaleUp { replicas: _, since }),
+            moved_from: _,
         }) = child
         {
             change(Remembered::Since(since));
@@ -196,11 +199,18 @@ impl History {
         // Any change of the count ends a pending scale-up.
         let still = before.filter(|before| before.current == now.current);
         let pending = still.and_then(|before| before.pending);
-        self.child = Some(ChildState { pending, ..now });
+        let changed = before.filter(|before| before.current != now.current);
+        self.child = Some(ChildState {
+            pending,
+            moved_from: changed.map(|before| before.current),
+            ..now
+        });
         match (before, now.last_scale) {
             (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
-                let mut history = self.applied(behavior, before.current, to, at);
+                let seen_before = before.moved_from.filter(|_| before.current == to);
+                let from = seen_before.unwrap_or(before.current);
+                let mut history = self.applied(behavior, from, to, at);
                 // A child never scales to zero, since its minimum is at least 1: a user did, which is a pause.
                 history.log.scaled_to_zero = false;
                 history
@@ -352,6 +362,7 @@ mod tests {
                     replicas: n(4),
                     since: time,
                 }),
+                moved_from: None,
             }),
             ..History::default()
         }
@@ -416,6 +427,7 @@ mod tests {
                 current: n(current),
                 last_scale: scaled.map(at),
                 pending: None,
+                moved_from: None,
             };
             history.observe_child(Some(&behavior), child, to.map(n))
         };
@@ -437,6 +449,16 @@ mod tests {
             by_hand.log, up.log,
             "a change by a user is not recorded as the child's"
         );
+        let unseen = observe(up.clone(), 4, Some(200), Some(8));
+        let seen = observe(unseen.clone(), 4, Some(300), Some(4));
+        assert_eq!(seen.log.scale_down, [event(300, 4)], "its time came later");
+        let much_later = observe(
+            observe(unseen, 4, Some(200), Some(8)),
+            4,
+            Some(300),
+            Some(4),
+        );
+        assert_eq!(much_later.log.scale_down, [], "somebody else changed it");
         let both = observe(up.clone(), 0, Some(300), Some(7));
         assert_eq!(both.log.scale_down, [event(300, 1)]);
         assert!(!both.log.scaled_to_zero);
@@ -457,6 +479,7 @@ mod tests {
                 current: n(current),
                 last_scale: None,
                 pending: None,
+                moved_from: None,
             };
             let mut history = history.observe_child(None, child, None);
             let stuck = history.child_is_stuck(period, at(second));

@@ -185,6 +185,7 @@ impl Context<'_> {
             current: self.current(),
             last_scale: child.and_then(|child| child.last_scale),
             pending: None,
+            moved_from: None,
         };
         let scaled_to = child.and_then(|child| child.desired);
         history = history.observe_child(self.behavior(), state, scaled_to);

@@ -62,9 +62,14 @@ pub(super) struct MemberPlan {
 ///
 /// Writes that no rule asks for do not count: a template that changed, or a child's minimum that leads it to a count.
 pub(super) fn any_writes_by_ledger(plans: &[MemberPlan], decision: &FleetDecision) -> bool {
+    // A member that keeps its pods for a while although its share is gone may get a smaller maximum.
+    let is_moved = |share: &MemberDecision| {
+        let before = share.before;
+        before.is_some_and(|before| before.max != share.max)
+    };
     let is_decided = |plan: &MemberPlan| {
         let share = decision.member(&plan.name);
-        share.is_some_and(|share| share.action.writes())
+        share.is_some_and(|share| share.action.writes() || is_moved(share))
     };
     plans.iter().any(|plan| is_decided(plan) && plan.writes())
 }

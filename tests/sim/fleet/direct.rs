@@ -33,18 +33,8 @@ struct Queue {
 // === impl Queue ===
 
 impl Queue {
-    /// Serves it in the hub.
+    /// Serves it in the hub, instead of the metrics of its world.
     fn serve(cluster: &Cluster) -> Arc<Self> {
-        let service = json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": "v1beta1.external.metrics.k8s.io"},
-            "spec": {
-                "group": "external.metrics.k8s.io", "version": "v1beta1",
-                "groupPriorityMinimum": 100, "versionPriority": 100,
-                "service": {"name": "queue", "namespace": "kube-system"},
-            },
-        });
-        assert_eq!(cluster.server.create(&service).0, 201);
         let queue = Arc::new(Self::default());
         let served = Arc::clone(&queue);
         let backend = move |_request: Request<Vec<u8>>| {

@@ -1,10 +1,12 @@
 //! A member that does not answer, is tainted, or whose Secret comes and goes; and a hub whose controller is killed.
 
-use serde_json::{Value, json};
-use simkube::faults::Plan;
+use std::time::Duration;
 
-use super::world::{token, with_preferences};
-use crate::cluster::Cluster;
+use serde_json::{Value, json};
+use simkube::{faults::Plan, network::Way};
+
+use super::world::{FLEETS, Ledger, token, with_preferences};
+use crate::cluster::{Cluster, HUB};
 
 const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
 const THIRDS: [(&str, u64); 3] = [("member1", 8), ("member2", 8), ("member3", 8)];
@@ -62,6 +64,26 @@ fn a_lost_member_keeps_its_bounds_scales_by_itself_and_returns_without_a_dip() {
     }
     cluster.capped(1, "a third each of the new", &ninths);
     assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
+}
+
+#[test]
+fn a_ledger_is_stored_before_a_member_without_a_share_gets_a_smaller_maximum() {
+    let mut cluster = settled();
+    cluster.block("member2");
+    cluster.block("member3");
+    cluster.until(60, "both are unknown", |cluster| {
+        let is_unknown = |name: &str| cluster.has_reason(name, "Unknown");
+        is_unknown("member2") && is_unknown("member3")
+    });
+    // What is written to the hub after a member arrives later.
+    let slow = Way::Open(Duration::from_millis(300));
+    cluster.network().set("pod-0", HUB, slow);
+    cluster.edit_fleet(&json!({"clusterAffinity": {"exclude": ["member1"]}}));
+    let most = |cluster: &Cluster| cluster.bounds()["member1"].1;
+    cluster.until_just(60, "it keeps its pods", |cluster| most(cluster) < 8);
+    let fleets = cluster.server.objects(FLEETS);
+    let ledger = Ledger::of(&fleets[0]).unwrap();
+    assert_eq!(ledger.members["member1"].written, most(&cluster));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod assignment;
 mod direct;
 mod floors;
+mod laws;
 mod lost;
 mod nonparticipants;
 mod overflow;
@@ -10,6 +11,7 @@ mod ownership;
 mod placement;
 mod saturated;
 mod scale_down;
+mod scene;
 mod succession;
 pub(crate) mod world;
 mod zero;

@@ -12,7 +12,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::adapters::members::permissions;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use simkube::{
     SimKube,
@@ -33,6 +33,8 @@ const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-hub";
 const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
 /// From a node to readiness.
 const START_UP: Duration = Duration::from_secs(8);
+/// A member that does not answer for so long is lost.
+pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(30);
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 pub(crate) const FLEETS: &str = "federatedhpas.autoscaling.foretide.io";
 
@@ -44,6 +46,8 @@ pub(crate) struct Member {
     pub(crate) server: SimKube,
     pub(crate) world: World,
     hpas: HpaController,
+    /// How many pods of the shop it has room for.
+    pods: u64,
 }
 
 /// The servers of all members, whose pods share a load.
@@ -54,6 +58,51 @@ type Sites = Arc<Mutex<Vec<SimKube>>>;
 pub(crate) struct Members {
     all: BTreeMap<String, Member>,
     sites: Sites,
+}
+
+/// What the stored status of a fleet says about budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    pub(crate) uid: String,
+    pub(crate) generation: u64,
+    pub(crate) unassigned: u64,
+    pub(crate) members: BTreeMap<String, LedgerEntry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LedgerEntry {
+    pub(crate) has_share: bool,
+    /// Whether it could not be changed when budgets were divided, and gets its new share when it can.
+    pub(crate) is_pinned: bool,
+    pub(crate) max: u64,
+    /// The largest count that was written for it.
+    pub(crate) written: u64,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// The ledger in the status of a fleet, if it has one.
+    pub(crate) fn of(fleet: &Value) -> Option<Self> {
+        let ledger: Value = serde_json::from_str(fleet["status"]["ledger"].as_str()?).ok()?;
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let members = ledger["members"].as_object()?.iter();
+        let entry = |entry: &Value| LedgerEntry {
+            // A candidate, or one that could not be changed; then come those that failed or are drained.
+            has_share: number(&entry["tenure"]) < 2,
+            is_pinned: number(&entry["tenure"]) == 1,
+            max: number(&entry["max"]),
+            written: number(&entry["written"]),
+        };
+        Some(Self {
+            uid: fleet["metadata"]["uid"].as_str()?.to_owned(),
+            generation: number(&ledger["generation"]),
+            unassigned: number(&ledger["unassigned"]),
+            members: members
+                .map(|(name, value)| (name.clone(), entry(value)))
+                .collect(),
+        })
+    }
 }
 
 // === impl Members ===
@@ -120,24 +169,102 @@ impl Cluster {
             server,
             world,
             hpas,
+            pods,
         };
         self.members.all.insert(name.to_owned(), member);
     }
 
     /// Makes a cluster a member, with this metadata in its Secret.
     pub(crate) fn join(&self, member: &str, metadata: &Value) {
-        create(&self.server, &secret(member, &token(member), metadata));
+        self.server
+            .create(&secret(member, &token(member), metadata));
     }
 
     /// Deletes the Secret of a member.
     pub(crate) fn forget(&self, member: &str) {
-        self.must("DELETE", &secret_path(member), &Value::Null);
+        self.server
+            .ask("kubectl", "DELETE", &secret_path(member), &Value::Null);
     }
 
     /// Writes a kubeconfig with this token into the Secret of a member.
     pub(crate) fn rotate(&self, member: &str, token: &str) {
-        let data = &secret(member, token, &json!({}))["data"];
-        self.must("PATCH", &secret_path(member), &json!({"data": data}));
+        self.write_secret(member, &secret(member, token, &json!({}))["data"]);
+    }
+
+    /// Writes a kubeconfig into the Secret of a member that cannot be used.
+    pub(crate) fn spoil(&self, member: &str) {
+        self.write_secret(member, &json!({"kubeconfig": STANDARD.encode("{}")}));
+    }
+
+    fn write_secret(&self, member: &str, data: &Value) {
+        self.server.ask(
+            "kubectl",
+            "PATCH",
+            &secret_path(member),
+            &json!({"data": data}),
+        );
+    }
+
+    /// Whether the Secret of a member is there with the credentials that are valid.
+    pub(crate) fn is_joined(&self, member: &str) -> bool {
+        let secrets = self.server.objects("secrets");
+        let found = secrets.iter().find(|one| one["metadata"]["name"] == member);
+        let valid = secret(member, &token(member), &json!({}));
+        found.is_some_and(|found| found["data"] == valid["data"])
+    }
+
+    /// Keeps pods from the nodes of a member, or no longer.
+    pub(crate) fn cordon(&self, member: &str, is_full: bool) {
+        let pods = if is_full {
+            0
+        } else {
+            self.members.all[member].pods
+        };
+        let allocatable = json!({"cpu": format!("{}m", 2 * PER_POD * pods)});
+        let status = json!({"status": {"allocatable": allocatable}});
+        ask(
+            self.site(member),
+            "PATCH",
+            "/api/v1/nodes/node-0/status",
+            &status,
+        );
+    }
+
+    /// Somebody changes the maximum of the HPA in a member.
+    pub(crate) fn drift(&self, member: &str) {
+        if let Some(child) = self.child(member) {
+            let name = child["metadata"]["name"].as_str().unwrap();
+            let path =
+                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/{name}");
+            ask(
+                self.site(member),
+                "PATCH",
+                &path,
+                &json!({"spec": {"maxReplicas": 17}}),
+            );
+        }
+    }
+
+    /// Somebody creates an HPA with the same target in a member, or deletes it.
+    pub(crate) fn foreign_hpa(&self, member: &str, is_there: bool) {
+        let target = json!({"type": "Utilization", "averageUtilization": 50});
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "by-hand", "namespace": SHOP},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP},
+                "minReplicas": 1, "maxReplicas": 20, "behavior": {"scaleDown": {"selectPolicy": "Disabled"}},
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            },
+        });
+        if is_there {
+            self.site(member).create(&hpa);
+        } else {
+            let path =
+                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/by-hand");
+            self.site(member)
+                .ask("kubectl", "DELETE", &path, &Value::Null);
+        }
     }
 
     /// Changes the metadata of the Secret of a member.
@@ -194,6 +321,15 @@ impl Cluster {
     /// Creates a fleet of the shop.
     pub(crate) fn ask_for(&self, policy: &str, bounds: Bounds, more: &Value) {
         create(&self.server, &fleet(SHOP, policy, bounds, more));
+    }
+
+    /// Does this to the fleet, if it is possible.
+    pub(crate) fn try_with_fleet(&self, method: &str, body: &Value) {
+        if method == "POST" {
+            self.server.create(body);
+        } else {
+            self.server.ask("kubectl", method, &fleet_path(SHOP), body);
+        }
     }
 
     /// Changes the `spec` of the fleet as a user does.

@@ -23,7 +23,7 @@ use std::{
 };
 
 use axum::body::{Body, Bytes, to_bytes};
-use futures::{StreamExt as _, future::pending};
+use futures::future::pending;
 use http::{Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -86,8 +86,8 @@ pub enum Effect {
     Refused(u16),
     /// Of a watch: it begins, and sends nothing.
     Silent,
-    /// The first part of the body arrives, and then nothing.
-    Truncated,
+    /// They take effect later.
+    Late(Duration),
 }
 
 struct Inner {
@@ -168,6 +168,12 @@ impl Network {
         let link = self.link(client, host);
         lock(&link.state).way = way;
         link.changed.notify_waiters();
+    }
+
+    /// The way between a client and a host.
+    #[must_use]
+    pub fn way(&self, client: &str, host: &str) -> Way {
+        lock(&self.link(client, host).state).way
     }
 
     /// Makes the connections between a client and a host half-open: they stay, and nothing arrives over them any more.
@@ -329,12 +335,8 @@ impl Arrived {
             None => {}
             Some(Effect::Hang) => return pending().await,
             Some(Effect::Refused(code)) => return refusal(code),
-            Some(Effect::Silent) => return Response::new(endless(None)),
-            Some(Effect::Truncated) => {
-                let answer = self.server.answer(request).await.into_body();
-                let text = to_bytes(answer, usize::MAX).await.unwrap_or_default();
-                return Response::new(endless(Some(text.slice(..text.len() / 2))));
-            }
+            Some(Effect::Silent) => return Response::new(silence()),
+            Some(Effect::Late(time)) => tokio::time::sleep(time).await,
         }
         let is_watch = request
             .uri()
@@ -393,10 +395,9 @@ impl Arrived {
     }
 }
 
-/// A body that never ends after its beginning.
-fn endless(beginning: Option<Bytes>) -> Body {
-    let beginning = futures::stream::iter(beginning.map(Ok::<_, Infallible>));
-    Body::from_stream(beginning.chain(futures::stream::pending()))
+/// A body that never ends.
+fn silence() -> Body {
+    Body::from_stream(futures::stream::pending::<Result<Bytes, Infallible>>())
 }
 
 /// The answer of a server that is overloaded or fails.

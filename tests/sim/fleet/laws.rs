@@ -1,0 +1,323 @@
+//! What holds in a fleet after every second, whatever fails.
+//!
+//! | law | meaning |
+//! |---|---|
+//! | one writer | what the holder of the lease has written in a member, nobody else writes there until the lease is his |
+//! | intent | no HPA in a member has a maximum that the stored ledger has not given it |
+//! | sums | the maxima and what is unassigned add up to `maxReplicas`, beside what members that do not answer keep |
+//! | kept | under `Retain`, and for as long as is tolerated, no share of a member moves because something failed |
+//! | connected | a member whose Secret is missing is read over the connection that there is |
+//! | no dip | the pods that are ready never become fewer than the load of the last minute needs |
+//! | rights | nothing is asked for in a member that its role forbids |
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use simkube::Entry;
+
+use super::{scene::Terms, world::Ledger};
+use crate::cluster::{Cluster, PER_POD, SHOP};
+
+/// How late a write can arrive: one that the network delays, after one that the sender gave up.
+const LATEST: SignedDuration = SignedDuration::from_secs(15);
+/// How long the load must have been lower before a count follows it.
+const MEMORY: SignedDuration = SignedDuration::from_secs(60);
+
+/// The laws, with what they remember of the fleet.
+#[derive(Default)]
+pub(super) struct FleetLaws {
+    /// How many requests of each server were looked at, the hub's under its own name.
+    seen: BTreeMap<String, usize>,
+    writers: Writers,
+    /// The stored ledgers of the last seconds, the newest last, each with the generation of its object.
+    ledgers: Vec<(Timestamp, Ledger)>,
+    ready: u64,
+    /// How often each rule gave the reason of a member, by its name.
+    pub(super) rules: BTreeMap<&'static str, u64>,
+}
+
+/// Who has written what last, in which term of the lease.
+#[derive(Default)]
+struct Writers {
+    by_object: BTreeMap<String, (String, u64)>,
+    host: String,
+    term: u64,
+}
+
+/// What the laws must know of the second that is over.
+pub(super) struct Second<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) terms: &'a Terms,
+    /// How many replicas the fleet may run.
+    pub(super) most: u64,
+    /// For how many seconds each member has been disturbed; none that is not.
+    pub(super) disturbed: &'a BTreeMap<String, u64>,
+    /// Whether some member was disturbed for longer than tolerated since budgets were divided.
+    pub(super) has_failed: bool,
+    /// Members whose Secret is missing, and to which every process has a connection.
+    pub(super) connected: &'a BTreeSet<String>,
+}
+
+// === impl Writers ===
+
+impl Writers {
+    fn check(&mut self, place: &str, entry: &Entry) -> Result<(), String> {
+        if entry.access.resource == "leases" {
+            let lease = entry.written.as_ref();
+            let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+            let host = holder
+                .and_then(|identity| identity.split('_').next())
+                .unwrap_or_default();
+            if host != self.host {
+                (self.host, self.term) = (host.to_owned(), self.term + 1);
+            }
+            return Ok(());
+        }
+        let object = format!("{place}: {}", entry.object());
+        let last = self.by_object.get(&object);
+        if last.is_some_and(|(host, term)| {
+            *term == self.term && *host == self.host && *host != entry.client
+        }) {
+            return Err(format!(
+                "one writer: {} has {} of {object} at {}, which the leader {} has written",
+                entry.client, entry.access.verb, entry.time, self.host
+            ));
+        }
+        let term = if entry.client == self.host {
+            self.term
+        } else {
+            0
+        };
+        self.by_object.insert(object, (entry.client.clone(), term));
+        Ok(())
+    }
+}
+
+// === impl FleetLaws ===
+
+impl FleetLaws {
+    /// Says which law is broken by what happened since the last time.
+    pub(super) fn check(&mut self, second: &Second<'_>) -> Result<(), String> {
+        let mut entries = Vec::new();
+        let hub = ("hub", &second.cluster.server);
+        let members = second
+            .cluster
+            .members
+            .iter()
+            .map(|(name, member)| (name, &member.server));
+        for (place, server) in members.chain([hub]) {
+            let seen = self.seen.entry(place.to_owned()).or_default();
+            let new = server.audit_since(*seen);
+            *seen += new.len();
+            entries.extend(new.into_iter().filter(is_ours).map(|entry| (place, entry)));
+        }
+        // In the order in which they took effect.
+        entries.sort_by_key(|(_, entry)| entry.time);
+        for (place, entry) in &entries {
+            self.check_write(place, entry, second)?;
+        }
+        self.check_ready(second)?;
+        for (name, member) in second.cluster.members.iter() {
+            if let Some(forbidden) = member.server.forbidden().first() {
+                return Err(format!("rights in {name}: {forbidden:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_write(
+        &mut self,
+        place: &str,
+        entry: &Entry,
+        second: &Second<'_>,
+    ) -> Result<(), String> {
+        let resource = &*entry.access.resource;
+        if resource == "leases" || place != "hub" {
+            self.writers.check(place, entry)?;
+        }
+        let written = entry.written.as_ref().ok_or("no write")?;
+        match (place, resource) {
+            ("hub", "federatedhpas/status") => self.check_status(written, entry.time, second),
+            ("hub", _) => Ok(()),
+            (member, "horizontalpodautoscalers") if entry.access.verb != "delete" => {
+                self.check_intent(member, written, entry.time)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_status(
+        &mut self,
+        fleet: &Arc<Value>,
+        now: Timestamp,
+        second: &Second<'_>,
+    ) -> Result<(), String> {
+        let rows = fleet["status"]["clusters"].as_array().into_iter().flatten();
+        for row in rows {
+            let reason = row["reason"].as_str().unwrap_or_default();
+            let is_connected = second.connected.iter().any(|name| row["name"] == **name);
+            if is_connected && reason.starts_with("Unknown: its Secret is missing") {
+                return Err(format!("connected: {} is not read: {reason}", row["name"]));
+            }
+            let reason = reason.split([':', ' ']).next().unwrap_or_default();
+            let rule = RULES.iter().find(|(_, reasons)| reasons.contains(&reason));
+            if let Some((rule, _)) = rule {
+                *self.rules.entry(rule).or_default() += 1;
+            }
+        }
+        let assigned = &fleet["status"]["conditions"];
+        let is_refused = assigned
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|one| one["type"] == "Assigned" && one["status"] == "False");
+        *self.rules.entry("R0").or_default() += u64::from(is_refused);
+        let Some(ledger) = Ledger::of(fleet) else {
+            return Ok(());
+        };
+        self.ledgers
+            .retain(|(time, _)| now.duration_since(*time) < LATEST + LATEST);
+        let before = self.ledgers.last().map(|(_, ledger)| ledger.clone());
+        if before.as_ref() == Some(&ledger) {
+            return Ok(());
+        }
+        check_sums(&ledger, fleet, second).map_err(|law| format!("{law}\n{ledger:?}"))?;
+        if let Some(before) = before
+            .filter(|before| before.uid == ledger.uid && before.generation == ledger.generation)
+        {
+            check_kept(&before, &ledger, second)
+                .map_err(|law| format!("{law}\n{before:?}\n{ledger:?}"))?;
+        }
+        self.ledgers.push((now, ledger));
+        Ok(())
+    }
+
+    /// The maximum of an HPA is one that the ledger gave it lately.
+    fn check_intent(&self, member: &str, hpa: &Value, now: Timestamp) -> Result<(), String> {
+        let most = hpa["spec"]["maxReplicas"].as_u64().unwrap_or_default();
+        let is_managed = hpa["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "foretide";
+        if !is_managed || self.ledgers.is_empty() {
+            return Ok(());
+        }
+        let (late, newest) = self.ledgers.split_at(self.ledgers.len() - 1);
+        let late = late
+            .iter()
+            .filter(|(time, _)| now.duration_since(*time) < LATEST);
+        let given: BTreeSet<u64> = late
+            .chain(newest)
+            .filter_map(|(_, ledger)| ledger.members.get(member).map(|entry| entry.written.max(1)))
+            .collect();
+        if given.contains(&most) {
+            return Ok(());
+        }
+        Err(format!(
+            "intent: {member} has a maximum of {most} at {now}, and the ledger says {given:?}"
+        ))
+    }
+
+    fn check_ready(&mut self, second: &Second<'_>) -> Result<(), String> {
+        let (cluster, now) = (second.cluster, second.cluster.now());
+        let ready = cluster.serving();
+        let before = std::mem::replace(&mut self.ready, ready);
+        let needed = needed(cluster.load.least_since(SHOP, now - MEMORY)).min(second.most);
+        if ready >= before || ready >= needed {
+            return Ok(());
+        }
+        Err(format!(
+            "no dip below {needed}: from {before} to {ready} ready\n{}",
+            cluster.show()
+        ))
+    }
+}
+
+/// The reasons by rule. R1 is every reason of a member that is left alone.
+pub(super) const RULES: [(&str, &[&str]); 12] = [
+    ("R1", &["Unknown"]),
+    ("R2", &["Failed", "Recovered"]),
+    (
+        "R3",
+        &["Assigned", "NoBudget", "Landing", "Landed", "Drained"],
+    ),
+    ("R4", &["Foreign"]),
+    ("R5", &["Blocked", "Relief", "NoCapacityAnywhere"]),
+    ("R6", &["Saturated", "Donor", "FloorLifted"]),
+    ("R7", &["Starved"]),
+    ("R8", &["Optimized"]),
+    ("R9", &["ShrinkOrder", "Held", "LocalDemand"]),
+    ("R10", &["Slept", "Asleep"]),
+    ("R11", &["Woken"]),
+    ("R12", &["Steady", "Restored"]),
+];
+
+/// How many pods a load needs at least: those of which each uses less than 56 % of what it requests, because percents are
+/// whole, and up to 55 are within the tolerance of a target of 50.
+pub(super) const fn needed(milli: u64) -> u64 {
+    if milli == 0 {
+        0
+    } else {
+        50 * milli / (56 * PER_POD) + 1
+    }
+}
+
+fn is_ours(entry: &Entry) -> bool {
+    entry.client.starts_with("pod-") && entry.written.is_some() && entry.access.resource != "events"
+}
+
+/// The maxima of members that share one maximum, and what is unassigned, add up to it.
+fn check_sums(ledger: &Ledger, fleet: &Value, second: &Second<'_>) -> Result<(), String> {
+    let spec = &fleet["spec"];
+    let bound = |field: &str| spec[field].as_u64().unwrap_or_default();
+    let kind = spec["federatedHPAAssignment"]["federatedHPAAssignmentType"].as_str();
+    let is_of_spec = fleet["metadata"]["generation"].as_u64() == Some(ledger.generation);
+    if !is_of_spec || kind == Some("Duplicated") {
+        return Ok(());
+    }
+    let with_share = || ledger.members.iter().filter(|(_, entry)| entry.has_share);
+    let kept: u64 = with_share()
+        .filter(|(name, _)| second.disturbed.contains_key(*name))
+        .map(|(_, entry)| entry.max)
+        .sum();
+    let all = with_share().map(|(_, entry)| entry.max).sum::<u64>() + ledger.unassigned;
+    let most = bound("maxReplicas");
+    let least = if second.has_failed || kept > 0 {
+        0
+    } else {
+        most
+    };
+    if all < least || all > most + kept {
+        return Err(format!("sums: the maxima add up to {all} of {most}"));
+    }
+    Ok(())
+}
+
+/// No share moves between two ledgers of one spec, except by the rules about load and capacity.
+fn check_kept(before: &Ledger, after: &Ledger, second: &Second<'_>) -> Result<(), String> {
+    // A member that is new gets its share of the others.
+    if after
+        .members
+        .keys()
+        .any(|name| !before.members.contains_key(name))
+    {
+        return Ok(());
+    }
+    let waits = before.members.values().any(|entry| entry.is_pinned);
+    for (name, entry) in &before.members {
+        let now = after.members.get(name).map_or(0, |entry| entry.max);
+        let is_away = second
+            .disturbed
+            .get(name)
+            .is_some_and(|seconds| *seconds > 20);
+        let must_stay = second.terms.is_static && !waits || is_away;
+        if must_stay && !second.has_failed && now != entry.max {
+            return Err(format!(
+                "kept: the maximum of {name} was {} and is {now}",
+                entry.max
+            ));
+        }
+    }
+    Ok(())
+}
