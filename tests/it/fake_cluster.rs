@@ -279,7 +279,7 @@ impl State {
             },
             spec: manifest["spec"].clone(),
             status: before.map(|hpa| hpa.status).unwrap_or_default(),
-            generation: Some(1),
+            generation: None,
             last_scale: None,
             name: name.clone(),
         };

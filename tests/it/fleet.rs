@@ -671,9 +671,12 @@ async fn only_changes_by_others_are_reported_as_restored() {
     // A late watch event repeats what was already found, and is not another change.
     patch_by_hand(&world, "minReplicas", json!(1));
     let fake = world.member("m2");
-    let mut hpas = fake.state();
-    hpas.hpas.get_mut("fdhpa-web").unwrap().resource_version = "0".to_owned();
-    drop(hpas);
+    let version = "0".to_owned();
+    fake.state()
+        .hpas
+        .get_mut("fdhpa-web")
+        .unwrap()
+        .resource_version = version;
     let late = world.sync(105).await;
     assert!(
         late.iter().any(|write| write.starts_with("m2: hpa")),
