@@ -10,11 +10,9 @@ use foretide::{
 use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Pod,
-};
+use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{ListParams, Patch, PatchParams},
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
