@@ -25,7 +25,7 @@ use tokio::{
 use super::load::Load;
 use crate::{
     manual_changes::condition,
-    world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, TIMEOUT, config, install},
+    world::{CONTROLLER_USER, Controller, NAMESPACE, TIMEOUT, config, install},
 };
 
 /// The workload of all scenarios, in the hub and in the members.
@@ -295,12 +295,6 @@ impl FleetWorld {
         .await
     }
 
-    /// Requested replicas and ready pods in a member.
-    pub(crate) async fn counts(&self, member: &str) -> Result<(i32, i32), String> {
-        let shop = self.find(member).await?;
-        shop.map(|shop| counts(&shop)).ok_or("no shop".to_owned())
-    }
-
     async fn find(&self, member: &str) -> Result<Option<Deployment>, String> {
         let found = self.deployments(member).get_opt(SHOP).await;
         found.map_err(|error| error.to_string())
@@ -366,11 +360,6 @@ impl FleetWorld {
             Ok(Some(found)) => summary(&serde_json::to_value(found.status).unwrap()),
             other => format!("{:?}", other.map(|_| "no autoscaler")),
         }
-    }
-
-    /// Follows `spec.replicas` of the shop in a member from now on.
-    pub(crate) async fn watch(&self, member: &str) -> Counts {
-        Counts::of(self.deployments(member), SHOP).await
     }
 
     /// The requests of the controller to the hub so far.
