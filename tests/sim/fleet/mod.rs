@@ -1,5 +1,10 @@
 //! Fleets in simulated clusters: a hub, and members of their own nodes, metrics and HPA controllers.
 
+#![expect(
+    clippy::too_many_lines,
+    reason = "a story is one sequence of steps, and stops at the first failure"
+)]
+
 mod assignment;
 mod direct;
 mod floors;

@@ -43,6 +43,10 @@ const WRITES: [&str; 8] = [
 
 /// What a seed decides about its fleet.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an ingredient of its own"
+)]
 pub(super) struct Terms {
     /// Whether the replicas elect a leader; else there is one.
     elects: bool,
@@ -139,6 +143,8 @@ impl Terms {
         let weights = MEMBERS.map(|(name, _)| (name, 1 + dice.below(3)));
         let priorities = [("east", 3), ("north", 2), ("west", 1)];
         let policy = seed % 6;
+        // One that is elected would end, and forget what it knows of members.
+        let is_suspended = seed % Upset::KINDS == Upset::SUSPENSION;
         let assignment = match policy {
             0 | 1 => with_preferences("StaticWeighted", "staticWeight", &weights),
             2 => plain("DynamicWeighted"),
@@ -148,10 +154,10 @@ impl Terms {
         };
         let sleeps = dice.below(3) == 0;
         Self {
-            elects: dice.below(4) > 0,
+            elects: dice.below(4) > 0 && !is_suspended,
             assignment,
             direct: dice.below(4) == 0,
-            reassign: dice.below(2) == 0,
+            reassign: dice.below(2) == 0 || is_suspended,
             sleeps,
             placed: dice.below(4) == 0,
             is_static: policy < 2 || policy == 5,
@@ -212,6 +218,7 @@ fn edits(dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
 
 impl Upset {
     const KINDS: u64 = 15;
+    const SUSPENSION: u64 = 13;
     const NAMES: [&str; 13] = [
         "member cut off",
         "member refused",
@@ -263,7 +270,7 @@ impl Upset {
             12 => vec![(at, of(Trouble::Drift))],
             14 => for_a_while(Trouble::Foreign, Ended::Foreign),
             // For longer than a silence is tolerated; and the member does not answer at once afterwards.
-            13 => vec![
+            Self::SUSPENSION => vec![
                 (at.min(40), Self::Suspension(true)),
                 (100, of(Trouble::CutOff)),
                 (101, Self::Suspension(false)),
@@ -581,7 +588,7 @@ impl FleetScene {
             Trouble::CutOff | Trouble::Flap => cluster.block(member),
             Trouble::Refused => cluster.reach_member(member, Way::Refused),
             Trouble::Slow(millis) => {
-                cluster.reach_member(member, Way::Open(Duration::from_millis(millis)))
+                cluster.reach_member(member, Way::Open(Duration::from_millis(millis)));
             }
             Trouble::HalfOpen => cluster
                 .hosts()
