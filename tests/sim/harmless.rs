@@ -25,8 +25,9 @@ const CHANGES: u64 = BEGINS + 8;
 const PUBLISHED: u64 = BEGINS + 24;
 /// When trouble begins, in seconds.
 const BEGINS: u64 = 45;
-/// By how many seconds an effect may be earlier or later: a sync may come a period earlier or later.
-const LAG: usize = 17;
+/// By how many seconds an effect may be earlier: a sync may come a period earlier; and later: an increase takes two.
+const EARLIER: usize = 17;
+const LATER: usize = 32;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
 const DUE: u64 = 12;
@@ -323,8 +324,8 @@ impl Scene for Harmless {
         undisturbed: &Self::Record,
     ) -> Result<(), String> {
         for (second, now) in record.iter().enumerate() {
-            let from = second.saturating_sub(LAG);
-            let to = (second + LAG + 1).min(undisturbed.len());
+            let from = second.saturating_sub(LATER);
+            let to = (second + EARLIER + 1).min(undisturbed.len());
             for (name, value) in now {
                 let others = undisturbed[from..to].iter().map(|other| other[name]);
                 let (least, most) = others.fold((u64::MAX, 0), |(least, most), other| {
