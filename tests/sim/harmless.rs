@@ -188,7 +188,7 @@ impl Scene for Harmless {
             })
             .collect();
         // A decrease that waits when a clock is stepped.
-        needs.extend([(10, "api", 6), (BEGINS - 3, "api", 2), (90, "api", 9)]);
+        needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
         let mut scene = Self {
@@ -347,7 +347,7 @@ impl Harmless {
     fn populate(&mut self) {
         let (cluster, direct) = (&mut self.cluster, (1, "Direct"));
         cluster.autoscaler("web", 2, "Delegated", &json!({}));
-        cluster.autoscaler("api", 2, "Direct", &json!({}));
+        cluster.autoscaler("api", 6, "Direct", &json!({}));
         let own = if self.kind == Kind::Metrics {
             window()
         } else {
@@ -359,8 +359,8 @@ impl Harmless {
             "Direct"
         };
         cluster.autoscaler_in(TENANT, "own", (2, mode), &own);
-        for app in ["web", "api", "own"] {
-            cluster.needs(app, 2);
+        for (app, pods) in [("web", 2), ("api", 6), ("own", 2)] {
+            cluster.needs(app, pods);
         }
         match self.kind {
             Kind::Metrics | Kind::Workloads => {
