@@ -25,8 +25,9 @@ const CHANGES: u64 = BEGINS + 8;
 const PUBLISHED: u64 = BEGINS + 24;
 /// When trouble begins, in seconds.
 const BEGINS: u64 = 45;
-/// By how many seconds an effect may be earlier or later: a sync may come a period earlier or later.
-const LAG: usize = 17;
+/// By how many seconds an effect may be earlier: a sync may come a period earlier; and later: an increase takes two.
+const EARLIER: usize = 17;
+const LATER: usize = 32;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
 const DUE: u64 = 12;
@@ -187,7 +188,7 @@ impl Scene for Harmless {
             })
             .collect();
         // A decrease that waits when a clock is stepped.
-        needs.extend([(10, "api", 6), (BEGINS - 3, "api", 2), (90, "api", 9)]);
+        needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
         let mut scene = Self {
@@ -323,8 +324,8 @@ impl Scene for Harmless {
         undisturbed: &Self::Record,
     ) -> Result<(), String> {
         for (second, now) in record.iter().enumerate() {
-            let from = second.saturating_sub(LAG);
-            let to = (second + LAG + 1).min(undisturbed.len());
+            let from = second.saturating_sub(LATER);
+            let to = (second + EARLIER + 1).min(undisturbed.len());
             for (name, value) in now {
                 let others = undisturbed[from..to].iter().map(|other| other[name]);
                 let (least, most) = others.fold((u64::MAX, 0), |(least, most), other| {
@@ -346,7 +347,7 @@ impl Harmless {
     fn populate(&mut self) {
         let (cluster, direct) = (&mut self.cluster, (1, "Direct"));
         cluster.autoscaler("web", 2, "Delegated", &json!({}));
-        cluster.autoscaler("api", 2, "Direct", &json!({}));
+        cluster.autoscaler("api", 6, "Direct", &json!({}));
         let own = if self.kind == Kind::Metrics {
             window()
         } else {
@@ -358,8 +359,8 @@ impl Harmless {
             "Direct"
         };
         cluster.autoscaler_in(TENANT, "own", (2, mode), &own);
-        for app in ["web", "api", "own"] {
-            cluster.needs(app, 2);
+        for (app, pods) in [("web", 2), ("api", 6), ("own", 2)] {
+            cluster.needs(app, pods);
         }
         match self.kind {
             Kind::Metrics | Kind::Workloads => {
