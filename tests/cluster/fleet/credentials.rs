@@ -12,7 +12,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rig::eventually;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::world::{ACCOUNT, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{

@@ -10,11 +10,9 @@ use foretide::{
 use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Pod,
-};
+use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{ListParams, Patch, PatchParams},
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
@@ -27,7 +25,7 @@ use tokio::{
 use super::load::Load;
 use crate::{
     manual_changes::condition,
-    world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, TIMEOUT, config, install},
+    world::{CONTROLLER_USER, Controller, NAMESPACE, TIMEOUT, config, install},
 };
 
 /// The workload of all scenarios, in the hub and in the members.
@@ -297,12 +295,6 @@ impl FleetWorld {
         .await
     }
 
-    /// Requested replicas and ready pods in a member.
-    pub(crate) async fn counts(&self, member: &str) -> Result<(i32, i32), String> {
-        let shop = self.find(member).await?;
-        shop.map(|shop| counts(&shop)).ok_or("no shop".to_owned())
-    }
-
     async fn find(&self, member: &str) -> Result<Option<Deployment>, String> {
         let found = self.deployments(member).get_opt(SHOP).await;
         found.map_err(|error| error.to_string())
@@ -368,11 +360,6 @@ impl FleetWorld {
             Ok(Some(found)) => summary(&serde_json::to_value(found.status).unwrap()),
             other => format!("{:?}", other.map(|_| "no autoscaler")),
         }
-    }
-
-    /// Follows `spec.replicas` of the shop in a member from now on.
-    pub(crate) async fn watch(&self, member: &str) -> Counts {
-        Counts::of(self.deployments(member), SHOP).await
     }
 
     /// The requests of the controller to the hub so far.
