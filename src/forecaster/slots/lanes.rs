@@ -97,6 +97,7 @@ impl<W> Lanes<W> {
             return None;
         }
         self.move_slow();
+        self.renew_slow(now);
         for share in self.shares.values_mut() {
             share.end_slow(now);
             while share.waiting.front().is_some_and(&is_canceled) {
@@ -175,6 +176,15 @@ impl<W> Lanes<W> {
                 && let Some(hold) = self.holds.get_mut(&id)
             {
                 hold.lane = Lane::Slow;
+            }
+        }
+    }
+
+    /// The minute begins when slow work ends: a namespace whose only work has run for longer would have no slot for others.
+    fn renew_slow(&mut self, now: Monotonic) {
+        for hold in self.holds.values().filter(|hold| hold.is_slow) {
+            if let Some(share) = self.shares.get_mut(&hold.namespace) {
+                share.latency = LatencyClass::Slow(now + SLOW_FOR);
             }
         }
     }
