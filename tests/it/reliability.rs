@@ -22,15 +22,17 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files of a folder and of those in it.
-fn files(folder: &Path) -> Vec<String> {
+/// The files of a folder and of those in it, with this extension.
+fn files(folder: &Path, extension: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let each = entries.map(|entry| entry.unwrap().path());
     let each = each.flat_map(|path| {
         if path.is_dir() {
-            files(&path)
-        } else {
+            files(&path, extension)
+        } else if path.extension().is_some_and(|found| found == extension) {
             vec![path.to_str().unwrap().to_owned()]
+        } else {
+            Vec::new()
         }
     });
     each.collect()
@@ -38,17 +40,16 @@ fn files(folder: &Path) -> Vec<String> {
 
 fn proofs() -> (Vec<Proof>, BTreeMap<u32, Vec<Proof>>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sabotage");
-    let mut patches = files(&folder);
-    patches.retain(|path| path.ends_with(".patch"));
+    let mut patches = files(&folder, "patch");
     patches.sort();
     let (mut others, mut rows) = (Vec::new(), BTreeMap::<u32, Vec<Proof>>::new());
     for path in patches {
-        let text = fs::read_to_string(&path).unwrap();
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        let fails = field("Fails: ").and_then(|fails| fails.split_once(' '));
-        let (target, test) = fails.unwrap_or_else(|| panic!("{path} names no test"));
+        let patch = fs::read_to_string(&path).unwrap();
+        let field = |name: &str| patch.lines().find_map(|line| line.strip_prefix(name));
+        let named = field("Fails: ").and_then(|named| named.split_once(' '));
+        let (target, test) = named.unwrap_or_else(|| panic!("{path} names no test"));
         let proof = Proof {
-            removes: text.lines().next().unwrap_or_default().to_owned(),
+            removes: patch.lines().next().unwrap_or_default().to_owned(),
             target: target.to_owned(),
             test: test.to_owned(),
             seen: field("Seen: ").unwrap_or_default().to_owned(),
@@ -126,9 +127,8 @@ fn the_tests_that_patches_name_exist() {
             "domain" => "domain/src".to_owned(),
             other => format!("tests/{other}"),
         };
-        files(&root.join(folder))
+        files(&root.join(folder), "rs")
             .iter()
-            .filter(|path| path.ends_with(".rs"))
             .map(|path| fs::read_to_string(path).unwrap())
             .collect()
     };
