@@ -25,6 +25,7 @@ impl Scene for Single {
     type Record = Vec<Value>;
 
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
+    const COMPARED: u64 = 5;
     const HEALED: u64 = 120;
     const ALIVE: u64 = Self::HEALED + 50;
     const SETTLED: u64 = 245;

@@ -54,7 +54,7 @@ impl Scene for Stopped {
     type Record = ();
 
     const UPSETS: &'static [&'static str] = &["in a reading", "after a reading", "while renewing"];
-    const IS_COMPARED: bool = false;
+    const COMPARED: u64 = 0;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
     const SETTLED: u64 = 150;

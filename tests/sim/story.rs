@@ -258,7 +258,11 @@ impl Story {
         }
         if seed.is_multiple_of(4) {
             let stale = Upset {
-                host: ["", hosts[0], hosts[1]][dice.index(3)].to_owned(),
+                host: dice
+                    .index(3)
+                    .checked_sub(1)
+                    .map_or("", |host| hosts[host % hosts.len()])
+                    .to_owned(),
                 kind: Kind::Stale,
                 seconds,
             };

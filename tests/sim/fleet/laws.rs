@@ -17,7 +17,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use simkube::Entry;
+use simkube::{Entry, network::Way};
 
 use super::{scene::Terms, world::Ledger};
 use crate::cluster::{Cluster, PER_POD, SHOP};
@@ -60,6 +60,19 @@ pub(super) struct Second<'a> {
     pub(super) has_failed: bool,
     /// Members whose Secret is missing, and to which every process has a connection.
     pub(super) connected: &'a BTreeSet<String>,
+}
+
+// === impl Second ===
+
+impl Second<'_> {
+    /// Whether some process does not reach a member.
+    fn is_cut_off(&self, member: &str) -> bool {
+        let hosts = self.cluster.hosts();
+        let mut ways = hosts
+            .iter()
+            .map(|host| self.cluster.network().way(host, member));
+        ways.any(|way| matches!(way, Way::Blocked | Way::Refused))
+    }
 }
 
 // === impl Writers ===
@@ -307,10 +320,12 @@ fn check_kept(before: &Ledger, after: &Ledger, second: &Second<'_>) -> Result<()
     let waits = before.members.values().any(|entry| entry.is_pinned);
     for (name, entry) in &before.members {
         let now = after.members.get(name).map_or(0, |entry| entry.max);
-        let is_away = second
-            .disturbed
-            .get(name)
-            .is_some_and(|seconds| *seconds > 20);
+        // With a Secret that cannot be used, it is reached over the connection that there is.
+        let is_away = second.is_cut_off(name)
+            && second
+                .disturbed
+                .get(name)
+                .is_some_and(|seconds| *seconds > 20);
         let must_stay = second.terms.is_static && !waits || is_away;
         if must_stay && !second.has_failed && now != entry.max {
             return Err(format!(
