@@ -55,9 +55,11 @@ impl Scene for Stopped {
 
     const UPSETS: &'static [&'static str] = &["in a reading", "after a reading", "while renewing"];
     const COMPARED: u64 = 0;
+    const SEEDS: u64 = 140;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
-    const SETTLED: u64 = 150;
+    /// Counts change until the end.
+    const SETTLED: u64 = Self::END;
     const END: u64 = 151;
 
     fn rate(_seed: u64) -> u64 {
