@@ -26,7 +26,6 @@ impl Scene for Single {
 
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
     const COMPARED: u64 = 5;
-    const SEEDS: u64 = 240;
     const HEALED: u64 = 120;
     const ALIVE: u64 = Self::HEALED + 50;
     const SETTLED: u64 = 245;

@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// What this scenario sees firing and resolved.
-pub(super) const ALERTS: &[&str] = &["ForetideSyncsLate", "ForetideWatchStale"];
+pub(super) const ALERTS: &[&str] = &["ForetideWatchStale"];
 
 /// The namespace of its controller.
 const SILENT: &str = "silent";
 
-/// Lateness and silence are numbers of seconds that are not divided, so this takes two minutes.
+/// The silence is a number of seconds that is not divided, so this takes two minutes.
 pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
     prepare(world, fake).await;
     let relay = world.cluster.relay().await.unwrap();
@@ -44,12 +44,9 @@ pub(super) async fn alerts_fire_and_resolve(world: &World, fake: &FakeMetrics) {
     controller.further_syncs(2).await;
 
     relay.block();
-    let kind = [("kind", "effectivehorizontalpodautoscaler")];
-    monitoring.fires("ForetideSyncsLate", &kind).await;
     let pods = [("kind", "Pod")];
     monitoring.fires("ForetideWatchStale", &pods).await;
     relay.unblock();
-    monitoring.resolves("ForetideSyncsLate", &kind).await;
     monitoring.resolves("ForetideWatchStale", &pods).await;
     monitoring.has_seen(ALERTS).await;
 }
