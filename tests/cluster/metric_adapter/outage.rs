@@ -176,11 +176,12 @@ async fn certificates_rotate_one_replica_is_enough_and_without_any_the_other_api
     let relay = Relay::to(ports).await.unwrap();
     let kubeconfig = install(&world, relay.port()).await;
     let old = rotation::store_an_old_authority(&world).await;
-    let rotating = rotation::start(&kubeconfig, &addresses[..2]);
-    available(&client).await;
+    // Before the replicas start, so that each has it in its first list.
     world.deployment("web", 3, "10m").await;
     autoscaler(&world, "web", json!({"prediction": {}})).await;
     decide(&world, "web", 3, cpu_forecast("0.9")).await;
+    let rotating = rotation::start(&kubeconfig, &addresses[..2]);
+    available(&client).await;
     rotation::another_authority_signs_without_a_failed_request(&world, &addresses[..2], &old).await;
     let start = async |address| {
         let replica = Replica::start(&kubeconfig, address);
