@@ -42,11 +42,11 @@ mod process;
 #[cfg(test)]
 mod reliability;
 #[cfg(test)]
-mod sources_contradict_hpa;
-#[cfg(test)]
 mod sync;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
+mod vectors;
 #[cfg(test)]
 mod vectors_federation;
 #[cfg(test)]
