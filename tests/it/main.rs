@@ -11,8 +11,6 @@ mod circles;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
-mod crash_points;
-#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod deploy;
@@ -37,8 +35,6 @@ mod page;
 mod pages;
 #[cfg(test)]
 mod pictures;
-#[cfg(test)]
-mod process;
 #[cfg(test)]
 mod reliability;
 #[cfg(test)]
