@@ -169,6 +169,7 @@ impl Scene for Harmless {
     type Record = Vec<BTreeMap<&'static str, u64>>;
 
     const UPSETS: &'static [&'static str] = &Kind::NAMES;
+    const SHARE: u64 = 10;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 50;
     const SETTLED: u64 = 208;

@@ -20,8 +20,6 @@ use simkube::{Entry, SimKube};
 
 use crate::cluster::{Load, PER_POD};
 
-/// How late a write can arrive. One of a status has no version as its condition, so it may follow those of a new leader.
-const LATEST: SignedDuration = SignedDuration::from_secs(10);
 /// After which time without news a process scales no more: a minute, and what is under way.
 const STALE: SignedDuration = SignedDuration::from_secs(80);
 /// How long it takes until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
@@ -30,6 +28,9 @@ const IN_FORCE: SignedDuration = SignedDuration::from_secs(40);
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
 /// How long the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
+/// For how long the HPA algorithm leaves new pods out of a count. At a ratio of 0.75 it asks for 6 of 12 pods, of which 4
+/// are new.
+const YOUNG: SignedDuration = SignedDuration::from_secs(30);
 
 /// The laws, with what they remember of the cluster.
 pub(crate) struct Laws {
@@ -39,6 +40,8 @@ pub(crate) struct Laws {
     seen: usize,
     /// By Deployment: its UID and count.
     counts: BTreeMap<String, (Value, u64)>,
+    /// By Deployment: when pods were added last.
+    risen: BTreeMap<String, Timestamp>,
     /// By autoscaler: what it allows, and since when. The last one is in force.
     allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
     /// Since when hosts have no news.
@@ -80,6 +83,7 @@ impl Laws {
             load: load.clone(),
             seen: 0,
             counts: BTreeMap::new(),
+            risen: BTreeMap::new(),
             allowed: BTreeMap::new(),
             stale: BTreeMap::new(),
             by_hand: BTreeSet::new(),
@@ -140,7 +144,8 @@ impl Laws {
             return Ok(());
         }
         let is_status = entry.access.resource.ends_with("/status");
-        if is_status && entry.time.duration_since(self.term_since) < LATEST {
+        // It has no version as its condition, so what was sent before may follow what a new leader writes.
+        if is_status && entry.sent <= self.term_since {
             return Ok(());
         }
         let object = entry.object();
@@ -247,6 +252,9 @@ impl Laws {
                 continue;
             };
             self.note_allowed(name, &autoscaler["spec"], now);
+            if count > before {
+                self.risen.insert(name.to_owned(), now);
+            }
             if before != count && !self.by_hand.contains(name) {
                 let change = format!("{name} from {before} to {count}");
                 self.check_change(name, (before, count), &autoscaler["spec"], now)
@@ -267,6 +275,11 @@ impl Laws {
         let known = self.allowed.entry(name.to_owned()).or_default();
         if known.last().is_none_or(|(_, last)| *last != allowed) {
             known.push((now, allowed));
+        }
+        // Who has no news does not know the edits since then.
+        if let Some(no_news) = self.stale.values().min() {
+            let unknown = known.iter_mut().filter(|(since, _)| since >= no_news);
+            unknown.for_each(|(since, _)| *since = now);
         }
     }
 
@@ -305,8 +318,10 @@ impl Laws {
         if count < floor {
             return Err(format!("floor {floor}"));
         }
+        let risen = self.risen.get(name);
+        let is_young = risen.is_some_and(|since| now.duration_since(*since) < YOUNG);
         let needed = needed(self.load.least_since(name, now - MEMORY)).min(max);
-        if count < needed {
+        if count < needed && !is_young {
             return Err(format!("no dip below {needed}"));
         }
         Ok(())
@@ -319,9 +334,10 @@ pub(crate) const fn needed(milli: u64) -> u64 {
     (100 * milli).div_ceil(112 * PER_POD)
 }
 
-/// Whether a load asks for no other count: it is within the tolerance of a tenth.
+/// Whether a load asks for no other count: its utilization in whole percents is within the tolerance of a tenth.
 pub(crate) const fn fits(count: u64, milli: u64) -> bool {
-    10 * milli.abs_diff(count * PER_POD) <= count * PER_POD
+    let percent = 100 * milli / (count * PER_POD * 2);
+    45 <= percent && percent <= 55
 }
 
 /// The floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at the

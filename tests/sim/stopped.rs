@@ -55,6 +55,7 @@ impl Scene for Stopped {
 
     const UPSETS: &'static [&'static str] = &["in a reading", "after a reading", "while renewing"];
     const COMPARED: u64 = 0;
+    const SHARE: u64 = 20;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
     /// Counts change until the end.

@@ -288,7 +288,7 @@ impl Scene for FleetScene {
     type Record = Value;
 
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
-    const SEEDS: u64 = 6;
+    const SHARE: u64 = 20;
     const COVERS: u64 = 300;
     const HEALED: u64 = 150;
     const ALIVE: u64 = 220;
