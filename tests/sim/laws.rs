@@ -10,6 +10,7 @@
 //! | release | a process that ends in order leaves no lease behind because an own renewal came late |
 //! | stale | a process that has not seen the cluster as it is for long scales nothing |
 //! | preview | nothing is scaled by an autoscaler that only shows what it would do |
+//! | step | a count is at most doubled from what it is then, or 4, or what a window or `minReplicas` asks for |
 //! | rights | nothing is asked for that the roles of `deploy/` forbid |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ pub(crate) struct Laws {
     seen: usize,
     /// By Deployment: its UID and count.
     counts: BTreeMap<String, (Value, u64)>,
+    /// By namespace and Deployment: the count that was written last.
+    written: BTreeMap<(String, String), u64>,
     /// By Deployment: when pods were added last.
     risen: BTreeMap<String, Timestamp>,
     /// By autoscaler: what it allows, and since when. The last one is in force.
@@ -83,6 +86,7 @@ impl Laws {
             load: load.clone(),
             seen: 0,
             counts: BTreeMap::new(),
+            written: BTreeMap::new(),
             risen: BTreeMap::new(),
             allowed: BTreeMap::new(),
             stale: BTreeMap::new(),
@@ -108,6 +112,7 @@ impl Laws {
                 self.lease_codes.insert(entry.client.clone(), entry.code);
             }
             if entry.written.is_some() {
+                self.check_step(entry)?;
                 self.check_writer(entry)?;
             }
         }
@@ -127,6 +132,44 @@ impl Laws {
             ));
         }
         Ok(())
+    }
+
+    fn check_step(&mut self, entry: &Entry) -> Result<(), String> {
+        let (access, written) = (&entry.access, entry.written.as_ref());
+        let count = written.and_then(|object| object["spec"]["replicas"].as_u64());
+        let Some(count) = count.filter(|_| access.resource.starts_with("deployments")) else {
+            return Ok(());
+        };
+        let before = self
+            .written
+            .insert((access.namespace.clone(), access.name.clone()), count)
+            .unwrap_or_default();
+        let is_ours = entry.client.starts_with("pod-") && access.resource == "deployments/scale";
+        if !is_ours || count <= (2 * before).max(4) {
+            return Ok(());
+        }
+        let specs = self
+            .server
+            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        let spec = specs
+            .iter()
+            .find(|one| one["metadata"]["name"] == access.name)
+            .map(|one| &one["spec"]);
+        let windows = spec
+            .and_then(|spec| spec["crons"].as_array())
+            .into_iter()
+            .flatten();
+        let least = windows
+            .filter_map(|window| window["targetReplicas"].as_u64())
+            .max();
+        let least = least.max(spec.and_then(|spec| spec["minReplicas"].as_u64()));
+        if least.is_some_and(|least| count <= least) {
+            return Ok(());
+        }
+        Err(format!(
+            "step: {} from {before} to {count} by {}",
+            access.name, entry.client
+        ))
     }
 
     fn check_writer(&mut self, entry: &Entry) -> Result<(), String> {

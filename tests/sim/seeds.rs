@@ -10,6 +10,7 @@
 //! until each that is left is needed.
 
 use std::{
+    any::type_name,
     collections::{BTreeMap, BTreeSet},
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -375,6 +376,10 @@ pub(crate) fn play<S: Scene>() {
     let seeds = seeds::<S>();
     let covers = seeds.end - seeds.start >= S::COVERS;
     for seed in seeds {
+        if seed.is_multiple_of(100) {
+            let (scene, failed) = (type_name::<S>(), failures.len());
+            eprintln!("{scene}: at seed {seed}; {failed} have failed");
+        }
         let is_compared = S::COMPARED > 0 && seed.is_multiple_of(S::COMPARED);
         let undisturbed = is_compared.then(|| run::<S>(seed, &Faults::None));
         if let Some(broken) = undisturbed.as_ref().and_then(|run| run.broken.as_ref()) {
@@ -399,7 +404,7 @@ pub(crate) fn play<S: Scene>() {
             shrink::<S>(failure, undisturbed.as_ref())
         );
     }
-    eprintln!("{counts:?}");
+    eprintln!("{}: {counts:?}", type_name::<S>());
     assert!(
         !covers || counts.values().all(|count| *count > 0),
         "{counts:?}"

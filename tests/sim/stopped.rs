@@ -167,6 +167,6 @@ impl Scene for Stopped {
 }
 
 #[test]
-fn a_leader_that_is_stopped_anywhere_breaks_no_law() {
+fn no_seed_breaks_a_law() {
     seeds::play::<Stopped>();
 }

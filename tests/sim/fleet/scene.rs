@@ -681,7 +681,7 @@ fn sites(cluster: &Cluster) -> Vec<(String, SimKube)> {
 }
 
 #[test]
-fn no_seed_of_a_fleet_breaks_a_law_and_every_fault_and_rule_happens() {
+fn no_seed_breaks_a_law() {
     seeds::play::<FleetScene>();
 }
 
