@@ -20,6 +20,7 @@ use foretide::{
     leadership::Timing,
     machine::{Dial, Machine, Stream},
     ports::CertificateLifetimes,
+    telemetry::Telemetry,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{FutureExt as _, future::BoxFuture};
@@ -92,6 +93,7 @@ pub(crate) struct Cluster {
 
 struct Replica {
     clock: Clock,
+    telemetry: Arc<Telemetry>,
     interruption: Interruption,
     stop: Option<oneshot::Sender<()>>,
     ahead: i64,
@@ -328,18 +330,21 @@ impl Cluster {
         let config = config(self.elects, !self.members.is_empty());
         let interruption = Interruption::default();
         let armed = Arc::clone(&interruption);
+        let telemetry = Arc::<Telemetry>::default();
+        let seen = Arc::clone(&telemetry);
         let clock = self.data_center.start(host, |now| {
             let start = now + SignedDuration::from_secs(ahead);
             let clock = Clock::interrupted(start, move || interrupt(&armed));
             let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
-            let run = app::run(config, machine, stopped);
+            let run = app::run_with(config, machine, seen, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
             (run, clock)
         });
         let ended = before.and_then(|before| before.ended);
         let replica = Replica {
             clock,
+            telemetry,
             interruption,
             stop: Some(stop),
             ahead,
@@ -490,6 +495,11 @@ impl Cluster {
     /// How the last process of a host that has ended by itself did so.
     pub(crate) fn ended(&self, host: &str) -> Option<&Result<(), String>> {
         self.replicas[host].ended.as_ref()
+    }
+
+    /// The metrics of the process of a host, as they are scraped.
+    pub(crate) fn metrics(&self, host: &str) -> String {
+        self.replicas[host].telemetry.encode()
     }
 
     /// Changes how a host reaches the API server.
