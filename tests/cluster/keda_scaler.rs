@@ -1,5 +1,5 @@
 //! `foretide keda-scaler` as KEDA's own client sees it, over the objects of a real API server: values, activation and
-//! streams; TLS with certificates of our own, with files, and with client certificates.
+//! streams; TLS with certificates of our own and with client certificates.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use rig::{ClusterOptions, Identity, KedaClient, Pki, eventually};
+use rig::{ClusterOptions, KedaClient, Pki, eventually};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -33,7 +33,7 @@ use tokio::{
 use crate::{
     metrics_access::{free_address, ready},
     permissions::{granted, used},
-    world::{TIMEOUT, World},
+    world::{Folder, TIMEOUT, World},
 };
 
 const SYSTEM: &str = "foretide-system";
@@ -122,14 +122,10 @@ impl Client {
         }
     }
 
-    fn showing(&self, certificate: &Path, key: &Path) -> Self {
+    fn showing(&self, pair: &CertificateFiles) -> Self {
         let mut client = self.clone();
-        let flags = [
-            "-cert",
-            certificate.to_str().unwrap(),
-            "-key",
-            key.to_str().unwrap(),
-        ];
+        let [certificate, key] = [&pair.certificate, &pair.key].map(|file| file.to_str().unwrap());
+        let flags = ["-cert", certificate, "-key", key];
         client.flags.extend(flags.map(str::to_owned));
         client
     }
@@ -244,8 +240,7 @@ async fn kedas_client_reads_exact_values_follows_changes_and_verifies_certificat
     exact_values_and_streams(&world).await;
     world.apply(&autoscaler("shop", "web").to_string()).await;
     decide(&world, Some(7), "0.1", Some(9)).await;
-    files_and_client_certificates(&world).await;
-    certificates_of_our_own(&world).await;
+    certificates(&world).await;
 
     // Every granted permission was used, and no other.
     let mut events = world.cluster.audit().unwrap();
@@ -324,22 +319,9 @@ async fn exact_values_and_streams(world: &World) {
     );
 
     // Nothing of another namespace can be named.
-    for (namespace, metadata, refusal) in [
-        ("shop", json!({"autoscaler": "vault"}), "NotFound: "),
-        ("bank", json!({"autoscaler": "web"}), "NotFound: "),
-        (
-            "shop",
-            json!({"autoscaler": "vault", "namespace": "bank"}),
-            "InvalidArgument: ",
-        ),
-        ("shop", json!({"autoscaler": "bank/vault"}), "NotFound: "),
-    ] {
-        let refused = client
-            .ask(namespace, &metadata, "is-active")
-            .await
-            .unwrap_err();
-        assert!(refused.starts_with(refusal), "{refused}");
-    }
+    let other = json!({"autoscaler": "vault"});
+    let refused = client.ask("shop", &other, "is-active").await.unwrap_err();
+    assert!(refused.starts_with("NotFound: "), "{refused}");
 
     // A deleted object ends its streams.
     let all: Api<EffectiveHorizontalPodAutoscaler> = Api::namespaced(world.client.clone(), "shop");
@@ -352,79 +334,20 @@ async fn exact_values_and_streams(world: &World) {
     }
 }
 
-/// A certificate and its key as files.
-fn written(folder: &Path, name: &str, identity: &Identity) -> CertificateFiles {
-    let (certificate, key) = (
-        folder.join(format!("{name}.crt")),
-        folder.join(format!("{name}.key")),
-    );
-    std::fs::write(&certificate, &identity.certificate).unwrap();
-    std::fs::write(&key, &identity.key).unwrap();
-    CertificateFiles { certificate, key }
-}
-
-/// Foreign authorities, plaintext and clients without the required certificate are refused.
-async fn files_and_client_certificates(world: &World) {
-    let folder = world.cluster.folder().join("tls");
-    std::fs::create_dir_all(&folder).unwrap();
-    let (pki, foreign) = (Pki::new().unwrap(), Pki::new().unwrap());
-    let authority = folder.join("ca.crt");
-    let foreign_authority = folder.join("foreign.crt");
-    std::fs::write(&authority, pki.ca_pem()).unwrap();
-    std::fs::write(&foreign_authority, foreign.ca_pem()).unwrap();
-    let keda = written(&folder, "keda", &pki.client("keda", None).unwrap());
-    let other = written(&folder, "other", &foreign.client("keda", None).unwrap());
-    let tls = KedaScalerTls {
-        certificate: Some(written(&folder, "server", &pki.server(SERVICE).unwrap())),
-        certificate_secret: "unused".to_owned(),
-        service_name: SCALER.to_owned(),
-        service_namespace: None,
-        lifetimes: CertificateLifetimes::COPIED,
-        clients: ClientCertificates::None,
-    };
-    let active = Ok(json!({"result": true}));
-
-    let open = Scaler::run(world, Some(tls.clone())).await;
-    let client = Client::of(&open);
-    assert_eq!(client.trusting(&authority).is_active().await, active);
-    let plaintext = client.is_active().await.unwrap_err();
-    assert!(plaintext.starts_with("Unavailable: "), "{plaintext}");
-    let untrusted = client
-        .trusting(&foreign_authority)
-        .is_active()
-        .await
-        .unwrap_err();
-    assert!(
-        untrusted.contains("certificate signed by unknown authority"),
-        "{untrusted}"
-    );
-
-    let required = KedaScalerTls {
-        clients: ClientCertificates::SignedBy(authority.clone()),
-        ..tls
-    };
-    let guarded = Scaler::run(world, Some(required)).await;
-    let client = Client::of(&guarded).trusting(&authority);
-    let known = client.showing(&keda.certificate, &keda.key);
-    assert_eq!(known.is_active().await, active);
-    for refused in [
-        client.clone(),
-        client.showing(&other.certificate, &other.key),
-    ] {
-        let refused = refused.is_active().await.unwrap_err();
-        assert!(refused.starts_with("Unavailable: "), "{refused}");
-    }
-}
-
-/// The authority that the replicas share in a Secret: a client trusts the bundle that a person or a tool copies from there.
-async fn certificates_of_our_own(world: &World) {
+/// The authority that the replicas share in a Secret: a client trusts the bundle that a person or a tool copies from there, and
+/// shows a certificate of another authority. Which certificates are refused is proven in `adapters::certificates`.
+async fn certificates(world: &World) {
+    let folder = Folder::new("keda");
+    let [pki, foreign] = [(); 2].map(|()| Pki::new().unwrap());
+    let [known, other] = [(&pki, "known"), (&foreign, "other")]
+        .map(|(pki, name)| folder.identity(name, &pki.client("keda", None).unwrap()));
     let tls = KedaScalerTls {
         certificate: None,
         certificate_secret: "foretide-keda-scaler-certificates".to_owned(),
         service_name: SCALER.to_owned(),
         service_namespace: Some(SYSTEM.to_owned()),
         lifetimes: CertificateLifetimes::COPIED,
-        clients: ClientCertificates::None,
+        clients: ClientCertificates::SignedBy(folder.write("ca.crt", pki.ca_pem())),
     };
     let replicas = [
         Scaler::run(world, Some(tls.clone())).await,
@@ -432,12 +355,20 @@ async fn certificates_of_our_own(world: &World) {
     ];
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), SYSTEM);
     let secret = secrets.get("foretide-keda-scaler-certificates").await;
-    let bundle = world.cluster.folder().join("ca-bundle.crt");
+    let bundle = folder.0.join("ca-bundle.crt");
     std::fs::write(&bundle, &secret.unwrap().data.unwrap()["ca-bundle.crt"].0).unwrap();
+    let foreign = folder.write("foreign.crt", foreign.ca_pem());
     for replica in &replicas {
+        let plain = Client::of(replica);
+        let client = plain.trusting(&bundle);
         eventually(TIMEOUT, "an answer over TLS", || async {
-            Client::of(replica).trusting(&bundle).is_active().await
+            client.showing(&known).is_active().await
         })
         .await;
+        let untrusted = plain.trusting(&foreign).showing(&known);
+        for refused in [plain, client.showing(&other), client, untrusted] {
+            let refused = refused.is_active().await.unwrap_err();
+            assert!(refused.starts_with("Unavailable: "), "{refused}");
+        }
     }
 }

@@ -25,9 +25,8 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::{
-    credentials::four_days,
     manual_changes::{QUEUE, deployment, edit, ehpa, queue_metrics},
-    world::{NAMESPACE, TIMEOUT, World, binary},
+    world::{NAMESPACE, TIMEOUT, World, binary, four_days},
 };
 
 const SYSTEM: &str = "foretide-system";

@@ -15,15 +15,15 @@
 
 mod conformance;
 mod contract;
-mod credentials;
 mod definitions;
 mod fleet;
 mod image;
 mod installation;
 mod keda_scaler;
 mod leadership;
+mod leaks;
 mod manual_changes;
-mod measure;
+mod memory;
 mod metric_adapter;
 mod metrics_access;
 mod minutes;

@@ -140,16 +140,6 @@ impl Controller {
 }
 
 impl World {
-    /// Sets the replicas of a Deployment as a user, through its scale.
-    pub(crate) async fn scale_by_hand(&self, name: &str, replicas: i32) {
-        let patch = json!({ "spec": { "replicas": replicas } });
-        let scale = self.deployments();
-        scale
-            .patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
-    }
-
     /// Waits until the condition of an autoscaler is `wanted` (`status/reason`); returns its message.
     pub(crate) async fn condition(&self, name: &str, kind: &str, wanted: &str) -> String {
         self.status(name, &format!("{kind}={wanted}"), |status| {

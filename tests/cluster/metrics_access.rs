@@ -23,10 +23,23 @@ use crate::{
     world::{NAMESPACE, TIMEOUT, World},
 };
 
-const RIGHTS: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
+pub(crate) const RIGHTS: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
 
-/// `scraper` may read the metrics, and `other` may not; `viewer` may view another namespace, which has one of the
-/// autoscalers. Another process leads, for longer than the scenario.
+/// `scraper` may read the metrics.
+pub(crate) const SCRAPER: &str = r"
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: scraper, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: foretide-metrics-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: foretide-metrics-reader}
+subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
+";
+
+/// `other` may not; `viewer` may view another namespace, which has one of the autoscalers. Another process leads, for longer
+/// than the scenario.
 const OBJECTS: &str = r"
 apiVersion: v1
 kind: Namespace
@@ -34,17 +47,7 @@ metadata: {name: viewed}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: scraper, namespace: default}
----
-apiVersion: v1
-kind: ServiceAccount
 metadata: {name: other, namespace: default}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: foretide-metrics-reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: foretide-metrics-reader}
-subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -216,6 +219,7 @@ pub(crate) async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_aud
     let leader = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/23-leader-rbac.yaml");
     world.apply(&std::fs::read_to_string(leader).unwrap()).await;
     world.apply(RIGHTS).await;
+    world.apply(SCRAPER).await;
     world.apply(OBJECTS).await;
     let run = |audience: Option<&str>| {
         let config = Config {

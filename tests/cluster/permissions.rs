@@ -21,12 +21,11 @@ use rig::{
 use serde_json::{Value, json};
 
 use crate::{
-    credentials::four_days,
     manual_changes::{
         demand_replicas, deployment, edit, ehpa, queue_metrics, wait_until_deleted, written,
     },
     metrics_access,
-    world::{NAMESPACE, TIMEOUT, World},
+    world::{NAMESPACE, TIMEOUT, World, four_days},
 };
 
 /// One permission: verb, group, and resource with its subresource.

@@ -2,11 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
-    ops::ControlFlow,
+    fs,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,6 +15,7 @@ use foretide::{
     clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
     machine::Machine,
+    ports::CertificateFiles,
     telemetry::{Telemetry, start_logging},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -26,12 +26,8 @@ use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::SubjectAccessReview,
     autoscaling::v2::HorizontalPodAutoscaler,
 };
-use kube::{
-    Api, Client, Resource,
-    api::{PostParams, WatchParams},
-};
-use rig::{AuditEvent, Change, Cluster, ClusterOptions, HpaFlags, eventually, follow};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, api::PostParams};
+use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, Identity, Span, eventually};
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinHandle};
 
@@ -59,12 +55,6 @@ pub(crate) struct Controller {
     task: JoinHandle<()>,
 }
 
-/// The values of a field over time, such as the replicas of a Deployment.
-pub(crate) struct Counts {
-    all: Arc<Mutex<Vec<i32>>>,
-    task: JoinHandle<()>,
-}
-
 impl Controller {
     /// Runs a controller until it is dropped.
     pub(crate) fn run(config: Config, clock: Clock) -> Self {
@@ -76,56 +66,6 @@ impl Controller {
             panic!("the controller exited: {outcome:?}");
         });
         Self { telemetry, task }
-    }
-}
-
-impl Counts {
-    /// Follows `spec.replicas` of a Deployment, from the count that it has now.
-    pub(crate) async fn of(deployments: Api<Deployment>, name: &str) -> Self {
-        let replicas = |deployment: &Deployment| deployment.spec.as_ref()?.replicas;
-        Self::follow(deployments, name, replicas).await
-    }
-
-    /// Follows a count of an object, from its present value.
-    pub(crate) async fn follow<K>(objects: Api<K>, name: &str, count: fn(&K) -> Option<i32>) -> Self
-    where
-        K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
-    {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&seen);
-        let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let task = tokio::spawn(follow(objects, only, move |change| {
-            if let Change::Present(object) = change {
-                seen.lock().unwrap().extend(count(&object));
-            }
-            ControlFlow::Continue(())
-        }));
-        let counts = Self { all, task };
-        eventually(TIMEOUT, &format!("a first count of {name}"), || async {
-            counts.all().first().copied().ok_or("nothing seen yet")
-        })
-        .await;
-        counts
-    }
-
-    pub(crate) fn all(&self) -> Vec<i32> {
-        self.all.lock().unwrap().clone()
-    }
-
-    pub(crate) fn lowest(&self) -> i32 {
-        self.all().into_iter().min().unwrap_or_default()
-    }
-
-    /// The lowest and the highest count so far.
-    pub(crate) fn range(&self) -> (i32, i32) {
-        let most = self.all().into_iter().max();
-        (self.lowest(), most.unwrap_or_default())
-    }
-}
-
-impl Drop for Counts {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -286,6 +226,53 @@ impl World {
     }
 }
 
+/// A folder with credentials, as a Secret is mounted: it is gone with the value.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("credentials-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Writes a file as the kubelet does: a reader finds either the old contents or the new ones.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let (path, next) = (self.0.join(name), self.0.join(format!("{name}.next")));
+        fs::write(&next, text).unwrap();
+        fs::rename(&next, &path).unwrap();
+        path
+    }
+
+    pub(crate) fn identity(&self, name: &str, identity: &Identity) -> CertificateFiles {
+        CertificateFiles {
+            certificate: self.write(&format!("{name}.crt"), &identity.certificate),
+            key: self.write(&format!("{name}.key"), &identity.key),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
+pub(crate) fn seconds(at: Timestamp) -> f64 {
+    at.as_second() as f64
+}
+
+/// The minutes of four days until now, and of an hour beyond.
+pub(crate) fn four_days(now: Timestamp) -> Span {
+    Span {
+        start: seconds(now) - 4.0 * 86_400.0,
+        end: seconds(now) + 3_600.0,
+        step: 60.0,
+    }
+}
+
 /// Applies `crds/` and `deploy/` as a user would; returns the kubeconfig of the controller.
 pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
     for (_, yaml) in foretide_crds::manifests() {
@@ -344,12 +331,6 @@ pub(crate) async fn create_large(client: &Client, namespace: &str, count: usize)
         }
     });
     created.buffer_unordered(8).collect::<()>().await;
-}
-
-/// Lets a clock run to a later time at once.
-pub(crate) fn pass_to(clock: &Clock, at: Timestamp) {
-    let passes = Duration::try_from(at.duration_since(clock.now()));
-    clock.advance(passes.unwrap_or_default());
 }
 
 /// The configuration of a controller with these permissions, which syncs every second of its clock and knows the flags

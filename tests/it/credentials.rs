@@ -6,15 +6,17 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use axum::{Router, routing::post};
 use foretide::{
     adapters::prometheus::{Endpoints, Prometheus},
+    clock::Clock,
     machine::Machine,
     ports::{
-        Authorization, CredentialFiles, CustomHeader, HistoryError, HistoryQuery, HistoryReader,
-        HistoryServer, Setting,
+        Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
+        HistoryReader, HistoryServer, Setting,
     },
 };
 use foretide_models::Sample;
@@ -70,22 +72,25 @@ impl World {
 
     /// A client with the token of this file.
     fn reader(&self, token: &str) -> Endpoints {
+        let server = HistoryServer::new(&self.proxy.url(), self.credentials(token)).unwrap();
+        Endpoints {
+            hub: Some(Prometheus::new(&server, &Machine::system())),
+            ..Endpoints::default()
+        }
+    }
+
+    fn credentials(&self, token: &str) -> CredentialFiles {
         let header = CustomHeader {
             name: "X-Scope-OrgID".to_owned(),
             value: Setting::File(self.folder.join("tenant")),
         };
-        let credentials = CredentialFiles {
+        CredentialFiles {
             authorization: Some(Authorization::Bearer {
                 token: self.folder.join(token),
             }),
             headers: vec![header],
             ca: Some(self.folder.join("ca.crt")),
             client_certificate: None,
-        };
-        let server = HistoryServer::new(&self.proxy.url(), credentials).unwrap();
-        Endpoints {
-            hub: Some(Prometheus::new(&server, &Machine::system())),
-            ..Endpoints::default()
         }
     }
 }
@@ -195,6 +200,47 @@ async fn another_tenant_is_another_version_and_another_token_is_not() {
     assert_eq!(reader.version(&query()), 1);
     let headers = reader.headers_in_words(&query()).unwrap();
     assert!(headers.starts_with("X-Scope-OrgID of "), "{headers}");
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_in_force_when_its_key_is_there_and_the_old_pair_until_then() {
+    let world = World::start("pair").await;
+    let pki = Pki::new().unwrap();
+    let [old, new] = [&(-1..9), &(-1..3)].map(|days| pki.client_valid("foretide", days).unwrap());
+    world.write("client.crt", &old.certificate);
+    world.write("client.key", &old.key);
+    let server = HistoryServer::new(
+        &world.proxy.url(),
+        CredentialFiles {
+            client_certificate: Some(CertificateFiles {
+                certificate: world.folder.join("client.crt"),
+                key: world.folder.join("client.key"),
+            }),
+            ..world.credentials("token")
+        },
+    );
+    let clock = Clock::standing_at(Clock::system().now());
+    let machine = Machine::system().with_clock(clock.clone());
+    let reader = Endpoints {
+        hub: Some(Prometheus::new(&server.unwrap(), &machine)),
+        ..Endpoints::default()
+    };
+    let expiry = async |problem: Option<&str>| {
+        // Files are read again after some seconds.
+        clock.advance(Duration::from_mins(1));
+        assert_eq!(value(&reader).await, "1");
+        let health = reader.servers().remove(0);
+        let said = health.credential_problem.unwrap_or_default();
+        assert!(said.contains(problem.unwrap_or_default()) && said.is_empty() == problem.is_none());
+        let mut all = health.expiries.into_iter();
+        let own = all.find(|one| one.credential == "client certificate");
+        own.unwrap().expires
+    };
+    let before = expiry(None).await;
+    world.write("client.crt", &new.certificate);
+    assert_eq!(expiry(Some("cannot be used together")).await, before);
+    world.write("client.key", &new.key);
+    assert!(expiry(None).await < before);
 }
 
 #[tokio::test]

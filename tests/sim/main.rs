@@ -7,6 +7,7 @@
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
 //! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
+//! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scene of a leader that is stopped while it writes
 //! single    the scene of one cluster; story tells what happens in it
 //! ```
@@ -40,6 +41,8 @@ mod laws;
 mod ownership;
 #[cfg(test)]
 mod seeds;
+#[cfg(test)]
+mod signals;
 #[cfg(test)]
 mod silence;
 #[cfg(test)]

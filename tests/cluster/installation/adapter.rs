@@ -16,7 +16,7 @@ use rig::{ClusterOptions, eventually};
 use serde_json::json;
 
 use super::{
-    server::Server,
+    pod::Pod,
     site::{Helm, SYSTEM, Site},
 };
 use crate::{
@@ -244,7 +244,7 @@ async fn running(site: &mut Site) {
         .await;
     assert_runs_with_its_permissions(site).await;
     site.terminal.run("kubectl apply -k deploy/keda").await;
-    Server::start(site, "foretide-keda-scaler")
+    Pod::start_server(site, "foretide-keda-scaler")
         .await
         .stop()
         .await;
@@ -263,7 +263,7 @@ async fn uninstalled(site: &mut Site) {
 /// The adapter starts as its Deployment says, makes an authority and publishes it, authenticates and authorizes a request,
 /// and uses each of its permissions and no other.
 async fn assert_runs_with_its_permissions(site: &Site) {
-    let server = Server::start(site, "foretide-adapter").await;
+    let server = Pod::start_server(site, "foretide-adapter").await;
     let secrets: Api<Secret> = Api::namespaced(site.cluster.client(), SYSTEM);
     let services: Api<APIService> = Api::all(site.cluster.client());
     let read = || async {

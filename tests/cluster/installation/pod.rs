@@ -1,6 +1,5 @@
-//! The controller as a process of what its Deployment in the cluster says: arguments, environment, mounted files, and
-//! the permissions of its service account. Only what one machine cannot have twice is different: the port, and the
-//! places of files.
+//! A process of what a Deployment in the cluster says: arguments, environment, mounted files, and the permissions of its
+//! service account. Only what one machine cannot have twice is different: the ports, and the places of files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +33,7 @@ use crate::{
 /// IPv4 is read: the rig has no names, and listens on 127.0.0.1.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 
-/// A running pod of the controller.
+/// A running pod of the controller, or of a server of metrics.
 pub(super) struct Pod {
     process: Child,
     pub(super) listen: SocketAddr,
@@ -45,25 +44,45 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Starts a pod of the Deployment, and returns when it is ready.
+    /// Starts a pod of the controller, and returns when it is ready.
     pub(super) async fn start(site: &Site, name: &str) -> Self {
-        let deployment = site.controller().await;
+        let more = [
+            "metrics-auth=token",
+            "leader-elect-namespace=",
+            "member-namespace=",
+        ];
+        Self::of(site, "foretide-controller", name, &more).await
+    }
+
+    /// The same of a server, by the name of its Deployment.
+    pub(super) async fn start_server(site: &Site, deployment: &str) -> Self {
+        Self::of(site, deployment, deployment, &["service-namespace="]).await
+    }
+
+    async fn of(site: &Site, deployment: &str, name: &str, more: &[&str]) -> Self {
+        let deployment = site.deployments(SYSTEM).get(deployment).await.unwrap();
         let spec = pod_spec(deployment);
         let folder = site.terminal.folder.join("pods").join(name);
         mount(site, &spec, &folder).await;
         let account = spec.service_account_name.as_deref().unwrap();
         let kubeconfig = site.cluster.service_account_kubeconfig(SYSTEM, account);
-        let listen = free_address();
+        let (listen, probes) = (free_address(), free_address());
         let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
         let log = fs::File::create(folder.join("log")).unwrap();
         command
-            .args(arguments(&spec, &folder, listen))
+            .args(arguments(&spec, &folder, (listen, probes)))
+            .arg("--kubeconfig")
+            .arg(kubeconfig.await.unwrap())
             .env_clear()
             .envs(environment(&spec))
-            .env("FORETIDE_KUBECONFIG", kubeconfig.await.unwrap())
             .stdin(Stdio::null())
             .stderr(log)
             .kill_on_drop(true);
+        for flag in more {
+            // A process outside of a pod does not know its namespace.
+            let value = if flag.ends_with('=') { SYSTEM } else { "" };
+            command.arg(format!("--{flag}{value}"));
+        }
         let process = command.spawn().unwrap();
         let opened = Arc::new(Mutex::new(BTreeSet::new()));
         let sampler = tokio::spawn(sample_connections(
@@ -78,8 +97,13 @@ impl Pod {
             sampler,
             folder,
         };
+        let has_probes = spec.containers[0].args.iter().flatten();
+        let has_probes = has_probes
+            .into_iter()
+            .any(|one| one.starts_with("--probe-listen="));
+        let asked = if has_probes { probes } else { listen };
         eventually(TIMEOUT, &format!("the pod {name} is ready"), || async {
-            match get(listen, "/readyz", None).await {
+            match get(asked, "/readyz", None).await {
                 Ok((200, _)) => Ok(()),
                 other => Err(format!("{other:?}\n{}", pod.log())),
             }
@@ -113,22 +137,19 @@ fn pod_spec(deployment: Deployment) -> PodSpec {
     template.spec.unwrap()
 }
 
-/// The arguments of the container, with this address and the files below `folder`.
-fn arguments(spec: &PodSpec, folder: &Path, listen: SocketAddr) -> Vec<String> {
-    let given = spec.containers[0].args.clone().unwrap();
-    let mut arguments: Vec<String> = given
-        .into_iter()
-        .map(|argument| argument.replace("=/etc/", &format!("={}/etc/", folder.display())))
-        .collect();
-    let of_port = arguments
-        .iter_mut()
-        .find(|one| *one == "--listen=0.0.0.0:8080");
-    // A process outside of a pod does not know its namespace.
-    *of_port.unwrap() = format!("--listen={listen}");
-    arguments.push("--metrics-auth=token".to_owned());
-    arguments.push(format!("--leader-elect-namespace={SYSTEM}"));
-    arguments.push(format!("--member-namespace={SYSTEM}"));
-    arguments
+/// The arguments of the container, with these addresses and the files below `folder`.
+fn arguments(
+    spec: &PodSpec,
+    folder: &Path,
+    (listen, probes): (SocketAddr, SocketAddr),
+) -> Vec<String> {
+    let given = spec.containers[0].args.clone().unwrap().into_iter();
+    let here = given.map(|argument| match argument.split_once('=') {
+        Some((flag @ "--listen", _)) => format!("{flag}={listen}"),
+        Some((flag @ "--probe-listen", _)) => format!("{flag}={probes}"),
+        _ => argument.replace("=/etc/", &format!("={}/etc/", folder.display())),
+    });
+    here.collect()
 }
 
 fn environment(spec: &PodSpec) -> BTreeMap<String, String> {

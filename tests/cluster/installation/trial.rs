@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 
 use super::site::{Helm, Site};
 use crate::{
-    credentials::{four_days, seconds},
     metrics_access::of_page,
-    world::TIMEOUT,
+    world::{TIMEOUT, four_days, seconds},
 };
 
 const SECTION: &str = "Try it on your cluster";

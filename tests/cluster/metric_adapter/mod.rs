@@ -3,7 +3,6 @@
 
 mod mode;
 mod outage;
-mod registration;
 mod rotation;
 mod scaling;
 mod security;

@@ -84,14 +84,7 @@ pub(super) async fn another_authority_signs_without_a_failed_request(
     }
     let load = Load::of(world).await;
     // A replica may still be reading its first lists.
-    eventually(TIMEOUT, "no request fails", || async {
-        let failures = load.more(50).await;
-        failures
-            .is_empty()
-            .then_some(())
-            .ok_or_else(|| format!("{failures:?}"))
-    })
-    .await;
+    load.settles().await;
     eventually(TIMEOUT, "another authority signs", || async {
         // New connections: each is verified by what the API server trusts at this time.
         let trusted = bundle(client).await;

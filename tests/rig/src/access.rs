@@ -17,7 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    CPU_ANNOTATION, Cluster, Component, Error, NodeSize, Relay, Result, SkewedServer,
+    CPU_ANNOTATION, Cluster, Component, Error, NodeSize, Relay, Result,
     cluster::{client_of, http_get},
     kwok::metrics_path,
     wait::within,
@@ -41,7 +41,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server refuses, or a node does not become ready.
-    pub async fn add_nodes(&self, sizes: &[NodeSize]) -> Result<()> {
+    pub(crate) async fn add_nodes(&self, sizes: &[NodeSize]) -> Result<()> {
         let api: Api<Node> = Api::all(self.client());
         let list = || async { api.list(&ListParams::default()).await };
         let first = list().await.map_err(Error::api("list nodes"))?.items.len();
@@ -119,42 +119,8 @@ impl Cluster {
     ///
     /// # Errors
     /// When no port is free.
-    pub async fn relay(&self) -> Result<Relay> {
+    pub(crate) async fn relay(&self) -> Result<Relay> {
         Relay::to([self.layout().port(Component::KubeApiserver)]).await
-    }
-
-    /// As [`Cluster::service_account_kubeconfig`], through a relay.
-    ///
-    /// # Errors
-    /// When the account does not exist, or the file cannot be written.
-    pub async fn service_account_kubeconfig_over(
-        &self,
-        relay: &Relay,
-        namespace: &str,
-        name: &str,
-    ) -> Result<PathBuf> {
-        let token = self.service_account_token(namespace, name).await?;
-        let server = format!("https://127.0.0.1:{}", relay.port());
-        let layout = self.layout();
-        let content = layout.pki.kubeconfig(&server, &json!({"token": token}));
-        let file = format!("{namespace}-{name}-relayed.kubeconfig");
-        layout.folder.write(&file, content)
-    }
-
-    /// A proxy to the API server whose clock can be wrong, and the kubeconfig of a service account through it.
-    ///
-    /// # Errors
-    /// When the account does not exist, or the proxy cannot be started.
-    pub async fn skewed(&self, namespace: &str, name: &str) -> Result<(SkewedServer, PathBuf)> {
-        let token = self.service_account_token(namespace, name).await?;
-        let layout = self.layout();
-        let (identity, ca) = (layout.pki.server("skewed")?, layout.pki.ca_pem());
-        let proxy = SkewedServer::start(&identity, ca, layout.server()).await?;
-        let content = layout
-            .pki
-            .kubeconfig(&proxy.url(), &json!({"token": token}));
-        let file = format!("{namespace}-{name}-skewed.kubeconfig");
-        Ok((proxy, layout.folder.write(&file, content)?))
     }
 
     /// A token for an existing service account that is valid for a day.

@@ -16,8 +16,6 @@ pub struct AuditEvent {
     pub verb: String,
     /// The user, the impersonated one when there is one.
     pub user: String,
-    /// Its `User-Agent`.
-    pub agent: String,
     /// API group; empty for the core group, and for paths that are no resource.
     pub group: String,
     /// Plural resource name; empty for paths that are no resource.
@@ -58,8 +56,6 @@ struct Line {
     request_uri: String,
     user: User,
     impersonated_user: Option<User>,
-    #[serde(default)]
-    user_agent: String,
     #[serde(default)]
     object_ref: ObjectRef,
     response_status: Option<ResponseStatus>,
@@ -118,7 +114,6 @@ impl From<Line> for AuditEvent {
             time: line.request_received_timestamp,
             verb: line.verb,
             user: line.impersonated_user.unwrap_or(line.user).username,
-            agent: line.user_agent,
             group: object.api_group,
             resource: object.resource,
             subresource: object.subresource,
@@ -154,7 +149,6 @@ mod tests {
             time: "2026-01-02T03:04:05Z".parse().unwrap(),
             verb: "watch".into(),
             user: "eve".into(),
-            agent: String::new(),
             group: String::new(),
             resource: "pods".into(),
             subresource: String::new(),

@@ -193,32 +193,6 @@ impl Cluster {
         }
     }
 
-    /// Pauses a part, as SIGSTOP does: it accepts connections and answers nothing until [`Cluster::resume`].
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn pause(&self, component: Component) -> Result<()> {
-        self.running(component, Child::pause)
-    }
-
-    /// Lets a paused part go on.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn resume(&self, component: Component) -> Result<()> {
-        self.running(component, Child::resume)
-    }
-
-    fn running(&self, component: Component, act: fn(&Child) -> Result<()>) -> Result<()> {
-        let processes = self.processes();
-        let not_running = || Error::NotReady {
-            component: component.to_string(),
-            reason: "it does not run".to_owned(),
-            log: String::new(),
-        };
-        act(processes.get(&component).ok_or_else(not_running)?)
-    }
-
     /// [`Cluster::stop`] for the API server: clients see refused connections until it starts again.
     pub fn stop_apiserver(&self) {
         self.stop(Component::KubeApiserver);

@@ -11,13 +11,6 @@ use serde_json::{Value, json};
 /// [`Cluster::share_cpu`](crate::Cluster::share_cpu).
 pub const CPU_ANNOTATION: &str = "rig/cpu";
 
-/// The same for memory (`128Mi`); without it 1Mi.
-pub const MEMORY_ANNOTATION: &str = "rig/memory";
-
-/// With the value `false` on a pod, it runs but does not become ready. Read when the pod starts; to change a pod's
-/// readiness later, patch its status: nothing overwrites it.
-pub const READY_ANNOTATION: &str = "rig/ready";
-
 /// The path of the resource metrics of a node, with the placeholders of its annotation.
 pub(crate) fn metrics_path(node: &str) -> String {
     format!("/metrics/nodes/{node}/metrics/resource")
@@ -29,7 +22,6 @@ pub(crate) fn configuration(pod_startup: Duration) -> String {
         node_ready(),
         node_heartbeat(),
         pod_ready(pod_startup),
-        pod_complete(),
         pod_deleted(),
         usage(),
         resource_metrics(),
@@ -112,10 +104,8 @@ fn node_heartbeat() -> Value {
     )
 }
 
-/// The annotation is [`READY_ANNOTATION`].
 const POD_RUNNING: &str = r#"
 {{ $now := Now }}
-{{ $ready := ne (get (or .metadata.annotations dict) "rig/ready") "false" }}
 phase: Running
 startTime: {{ $now | Quote }}
 hostIP: 127.0.0.1
@@ -123,7 +113,7 @@ podIP: {{ index (PodIPsWith .spec.nodeName false .metadata.uid .metadata.name .m
 conditions:
 {{ range $type := (list "Initialized" "ContainersReady" "Ready") }}
 - type: {{ $type }}
-  status: "{{ if or $ready (eq $type "Initialized") }}True{{ else }}False{{ end }}"
+  status: "True"
   lastTransitionTime: {{ $now | Quote }}
 {{ end }}
 containerStatuses:
@@ -131,7 +121,7 @@ containerStatuses:
 - name: {{ .name | Quote }}
   image: {{ .image | Quote }}
   imageID: ""
-  ready: {{ $ready }}
+  ready: true
   started: true
   restartCount: 0
   state:
@@ -157,20 +147,6 @@ fn pod_ready(startup: Duration) -> Value {
     )
 }
 
-/// Pods of Jobs end as soon as they run.
-fn pod_complete() -> Value {
-    stage(
-        "pod-complete",
-        "Pod",
-        &json!([
-            {"key": DELETED, "operator": "DoesNotExist"},
-            {"key": ".status.phase", "operator": "In", "values": ["Running"]},
-            {"key": ".metadata.ownerReferences.[].kind", "operator": "In", "values": ["Job"]},
-        ]),
-        &json!({"next": {"statusTemplate": "phase: Succeeded\n"}}),
-    )
-}
-
 fn pod_deleted() -> Value {
     stage(
         "pod-deleted",
@@ -181,16 +157,13 @@ fn pod_deleted() -> Value {
 }
 
 fn usage() -> Value {
-    let from = |annotation: &str, otherwise: &str| {
-        let expression = format!(
-            "\"{annotation}\" in pod.metadata.annotations \
-             ? Quantity(pod.metadata.annotations[\"{annotation}\"]) : Quantity(\"{otherwise}\")"
-        );
-        json!({"expression": expression})
-    };
+    let cpu = format!(
+        "\"{CPU_ANNOTATION}\" in pod.metadata.annotations \
+         ? Quantity(pod.metadata.annotations[\"{CPU_ANNOTATION}\"]) : Quantity(\"1m\")"
+    );
     let usage = json!({
-        "cpu": from(CPU_ANNOTATION, "1m"),
-        "memory": from(MEMORY_ANNOTATION, "1Mi"),
+        "cpu": { "expression": cpu },
+        "memory": { "value": "1Mi" },
     });
     object(
         "ClusterResourceUsage",

@@ -48,32 +48,6 @@ impl Child {
         tail(&self.log, 25)
     }
 
-    /// Stops it as it is, with SIGSTOP: its ports accept connections and answer nothing.
-    pub(crate) fn pause(&self) -> Result<()> {
-        self.signal("STOP")
-    }
-
-    /// Lets it go on after [`Child::pause`].
-    pub(crate) fn resume(&self) -> Result<()> {
-        self.signal("CONT")
-    }
-
-    fn signal(&self, name: &str) -> Result<()> {
-        let mut kill = Command::new("kill");
-        kill.arg(format!("-{name}"))
-            .arg(self.process.id().to_string());
-        let failed = |source| Error::Spawn {
-            program: "kill".to_owned(),
-            source,
-        };
-        let status = kill.status().map_err(failed)?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(failed(io::Error::other(status.to_string())))
-        }
-    }
-
     /// Kills it at once, with SIGKILL.
     pub(crate) fn kill(&mut self) {
         // An error means that it has exited already.

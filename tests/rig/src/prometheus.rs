@@ -1,5 +1,5 @@
 //! A real Prometheus. Its samples come from promtool's blocks, as a history that it has from the start, from remote
-//! write, or from targets that it scrapes.
+//! write, or from a target that it scrapes.
 
 use std::{
     fs,
@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    Binaries, Component, Error, History, Identity, Result, Scraping,
+    Binaries, Component, Error, History, Identity, Result,
     place::{RunFolder, say},
     process::{Child, free_port, is_free},
-    scraping,
     wait::within,
 };
 
@@ -49,8 +48,6 @@ pub struct Prometheus {
     child: Mutex<Option<Child>>,
     http: reqwest::Client,
     security: Option<WebSecurity>,
-    /// What it scrapes, if anything.
-    scraping: Option<Scraping>,
     binaries: Binaries,
     folder: RunFolder,
     port: u16,
@@ -86,7 +83,7 @@ impl Prometheus {
     /// # Errors
     /// As [`Prometheus::start`].
     pub async fn start_secured(history: &History, security: WebSecurity) -> Result<Self> {
-        let prometheus = Self::prepare(Some(security), None).await?;
+        let prometheus = Self::prepare(Some(security), CONFIGURATION).await?;
         prometheus.import(&history.to_open_metrics()).await?;
         prometheus.started().await
     }
@@ -110,65 +107,44 @@ impl Prometheus {
     /// As [`Binaries::ensure`]; [`Error::History`] when promtool refuses the samples;
     /// [`Error::NotReady`] or [`Error::Ended`] with the end of the log.
     pub async fn start(history: &History) -> Result<Self> {
-        Self::start_with_text(&history.to_open_metrics()).await
-    }
-
-    /// As [`Prometheus::start`], from `OpenMetrics` text (families not interleaved, each series in
-    /// order of time, `# EOF` at the end).
-    ///
-    /// # Errors
-    /// As [`Prometheus::start`].
-    pub async fn start_with_text(open_metrics: &str) -> Result<Self> {
-        let prometheus = Self::prepare(None, None).await?;
-        prometheus.import(open_metrics).await?;
+        let prometheus = Self::prepare(None, CONFIGURATION).await?;
+        prometheus.import(&history.to_open_metrics()).await?;
         prometheus.started().await
     }
 
-    /// Starts a Prometheus without samples, which scrapes and evaluates rules. It has no targets before
-    /// [`Prometheus::scrape`].
+    /// Starts a Prometheus without samples that scrapes a target with a bearer token, and evaluates these rules, each second.
     ///
     /// # Errors
     /// As [`Prometheus::start`].
-    pub async fn start_scraping(scraping: Scraping) -> Result<Self> {
-        let prometheus = Self::prepare(None, Some(scraping)).await?;
-        prometheus.scrape(&[])?;
+    pub async fn start_scraping(target: SocketAddr, token: &str, rules: &str) -> Result<Self> {
+        let configuration = json!({
+            "global": { "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s" },
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [{
+                "job_name": "foretide",
+                "authorization": { "credentials_file": "token" },
+                "static_configs": [{ "targets": [target] }],
+            }],
+        });
+        // JSON is YAML.
+        let prometheus = Self::prepare(None, &configuration.to_string()).await?;
+        prometheus.folder.write("token", token)?;
+        prometheus.folder.write("rules.yml", rules)?;
         prometheus.started().await
-    }
-
-    /// Scrapes these targets from now on, and no others: series of the others end at once.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn scrape(&self, targets: &[SocketAddr]) -> Result<()> {
-        let next = self
-            .folder
-            .write("targets.next", scraping::targets(targets))?;
-        // Prometheus watches the folder; it finds either the old list or the new one.
-        let list = self.folder.path().join(scraping::TARGETS);
-        fs::rename(&next, &list).map_err(Error::file("rename", &list))
     }
 
     /// A Prometheus with its files, which does not run yet.
-    async fn prepare(security: Option<WebSecurity>, scraping: Option<Scraping>) -> Result<Self> {
+    async fn prepare(security: Option<WebSecurity>, configuration: &str) -> Result<Self> {
         crate::install_crypto();
         let prometheus = Self {
             child: Mutex::new(None),
             http: http_client(security.as_ref())?,
             security,
-            scraping,
             binaries: crate::cluster::binaries().await?,
             folder: RunFolder::new("prometheus")?,
             port: free_port()?,
         };
         fs::create_dir_all(prometheus.data()).map_err(Error::file("create", prometheus.data()))?;
-        let configuration = match &prometheus.scraping {
-            Some(scraping) => {
-                prometheus.folder.write(scraping::TOKEN, &scraping.token)?;
-                prometheus.folder.write(scraping::RULES, &scraping.rules)?;
-                scraping.configuration()
-            }
-            None => CONFIGURATION.to_owned(),
-        };
         prometheus.folder.write("prometheus.yml", configuration)?;
         if let Some(security) = &prometheus.security {
             prometheus.folder.write("ca.crt", &security.ca_pem)?;
@@ -270,42 +246,6 @@ impl Prometheus {
         })
     }
 
-    /// Pauses it, as SIGSTOP does: it accepts connections and answers nothing until [`Prometheus::resume`].
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn pause(&self) -> Result<()> {
-        self.running(Child::pause)
-    }
-
-    /// Lets it go on after [`Prometheus::pause`].
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn resume(&self) -> Result<()> {
-        self.running(Child::resume)
-    }
-
-    fn running(&self, act: fn(&Child) -> Result<()>) -> Result<()> {
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let not_running = || Error::NotReady {
-            component: Component::Prometheus.to_string(),
-            reason: "it does not run".to_owned(),
-            log: String::new(),
-        };
-        act(child.as_ref().ok_or_else(not_running)?)
-    }
-
-    /// Adds a history to what it holds. It is unavailable for about a second.
-    ///
-    /// # Errors
-    /// As [`Prometheus::start`].
-    pub async fn add(&self, history: &History) -> Result<()> {
-        self.kill();
-        self.import(&history.to_open_metrics()).await?;
-        self.restart().await
-    }
-
     /// The `data` of an instant query at unix second `at`.
     ///
     /// # Errors
@@ -397,9 +337,6 @@ impl Prometheus {
                 "--web.enable-remote-write-receiver",
             ])
             .arg("--log.level=warn");
-        if let Some(scraping) = &self.scraping {
-            command.arg(scraping.lookback_flag());
-        }
         if self.security.is_some() {
             command.arg(option(
                 "web.config.file",

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::{
-    MetricsApi, selector,
+    MetricsApi,
     table::{PodUsage, Reading, Table},
 };
 
@@ -85,11 +85,6 @@ impl Request {
         })
     }
 
-    /// The API whose values are asked for; none if the request is for what it serves.
-    pub(super) fn reads(&self) -> Option<MetricsApi> {
-        (!self.path.is_empty()).then_some(self.api)
-    }
-
     fn parts(&self) -> Vec<&str> {
         self.path.iter().map(String::as_str).collect()
     }
@@ -118,9 +113,6 @@ pub(super) fn answer(request: &Request, table: &Table, pods: &[Pod], now: Timest
     let path = request.parts();
     if path.is_empty() {
         return Ok(discovery(request.api, table));
-    }
-    if table.failing.contains(&request.api) {
-        return Err(Failure::Internal("set to fail".to_owned()));
     }
     let scene = Scene { table, pods, now };
     match (request.api, path.as_slice()) {
@@ -153,7 +145,9 @@ impl Scene<'_> {
     fn pod_metrics(&self) -> Value {
         let items = self.pods.iter().filter_map(|pod| {
             let key = (pod.metadata.namespace.clone()?, pod.metadata.name.clone()?);
-            self.table.usage.get(&key).map(|usage| self.pod(pod, usage))
+            let usage = self.table.usage.get(&key);
+            let usage = usage.or(self.table.usage_of_others.as_ref());
+            usage.map(|usage| self.pod(pod, usage))
         });
         list(
             "PodMetricsList",
@@ -180,7 +174,7 @@ impl Scene<'_> {
         let containers = usage.containers.iter().map(
             |(name, (cpu, memory))| json!({"name": name, "usage": {"cpu": cpu, "memory": memory}}),
         );
-        let taken = whole_seconds(usage.taken.instant(self.now));
+        let taken = whole_seconds(self.now);
         json!({
             "kind": "PodMetrics",
             "apiVersion": "metrics.k8s.io/v1beta1",
@@ -191,7 +185,7 @@ impl Scene<'_> {
                 "creationTimestamp": taken,
             },
             "timestamp": taken,
-            "window": format!("{}ms", usage.window.as_millis()),
+            "window": "10s",
             "containers": containers.collect::<Vec<_>>(),
         })
     }
@@ -218,7 +212,7 @@ impl Scene<'_> {
         let items = names.into_iter().filter_map(|name| {
             let key = [namespace, resource, name, metric].map(str::to_owned);
             let reading = self.table.custom.get(&key)?;
-            selector::matches(wanted, &reading.labels)
+            matches(wanted, &reading.labels)
                 .then(|| self.metric_value([namespace, resource, name, metric], reading))
         });
         let items: Vec<Value> = items.collect();
@@ -234,8 +228,7 @@ impl Scene<'_> {
         json!({
             "describedObject": {"kind": kind(resource), "namespace": namespace, "name": name},
             "metric": {"name": metric, "selector": null},
-            "timestamp": whole_seconds(reading.taken.instant(self.now)),
-            "windowSeconds": reading.window.map(|window| window.as_secs()),
+            "timestamp": whole_seconds(self.now),
             "value": reading.value,
         })
     }
@@ -245,13 +238,12 @@ impl Scene<'_> {
         let wanted = request.parameter("labelSelector");
         let all = self.table.external.get(&key).into_iter().flatten();
         let items = all
-            .filter(|reading| selector::matches(wanted, &reading.labels))
+            .filter(|reading| matches(wanted, &reading.labels))
             .map(|one| {
                 json!({
                     "metricName": metric,
                     "metricLabels": one.labels,
-                    "timestamp": whole_seconds(one.taken.instant(self.now)),
-                    "window": one.window.map(|window| window.as_secs()),
+                    "timestamp": whole_seconds(self.now),
                     "value": one.value,
                 })
             });
@@ -261,6 +253,12 @@ impl Scene<'_> {
             &items.collect::<Vec<_>>(),
         )
     }
+}
+
+/// Whether the labels have each value of a selector, which names values only (`a=b,c=d`).
+fn matches(selector: &str, labels: &BTreeMap<String, String>) -> bool {
+    let mut required = selector.split(',').filter_map(|one| one.split_once('='));
+    required.all(|(name, value)| labels.get(name).is_some_and(|label| label == value))
 }
 
 fn list(kind: &str, api: MetricsApi, items: &[Value]) -> Value {

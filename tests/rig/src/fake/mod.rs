@@ -3,8 +3,6 @@
 //! admits, and keeps nothing after the test.
 
 mod answer;
-mod scales;
-mod selector;
 mod table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +23,7 @@ use crate::{Cluster, Result, tls_server::TlsServer};
 use answer::{Answer, Failure, Request};
 use table::Table;
 
-pub use scales::FakeScales;
-pub use table::{PodUsage, Reading, Taken};
+pub use table::{PodUsage, Reading};
 
 /// One of the metric APIs that an autoscaler reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +82,7 @@ impl FakeMetrics {
             client: cluster.client(),
         };
         let router = Router::new().fallback(respond).with_state(world);
-        let server = start_server(cluster, router).await?;
+        let server = TlsServer::start(&cluster.layout().pki.server("fake-api")?, router).await?;
         Ok(Self { table, server })
     }
 
@@ -100,6 +97,11 @@ impl FakeMetrics {
         self.table()
             .usage
             .insert((namespace.to_owned(), pod.to_owned()), usage);
+    }
+
+    /// Sets the usage of every pod without one of its own.
+    pub fn set_usage_of_each_pod(&self, usage: PodUsage) {
+        self.table().usage_of_others = Some(usage);
     }
 
     /// Removes the resource metrics of a pod.
@@ -141,31 +143,6 @@ impl FakeMetrics {
             .insert((namespace.to_owned(), metric.to_owned()), series);
     }
 
-    /// While `failing`, every reading from this API is answered with 500; discovery goes on.
-    pub fn fail(&self, api: MetricsApi, failing: bool) {
-        let mut table = self.table();
-        if failing {
-            table.failing.insert(api);
-        } else {
-            table.failing.remove(&api);
-        }
-    }
-
-    /// While `hanging`, no reading from this API is answered; discovery goes on.
-    pub fn hang(&self, api: MetricsApi, hanging: bool) {
-        let mut table = self.table();
-        if hanging {
-            table.hanging.insert(api);
-        } else {
-            table.hanging.remove(&api);
-        }
-    }
-
-    /// Forgets all readings.
-    pub fn clear(&self) {
-        *self.table() = Table::default();
-    }
-
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,20 +172,12 @@ async fn respond(State(world): State<World>, uri: Uri) -> Response {
 impl World {
     async fn answer(&self, uri: &Uri) -> Answer {
         let request = Request::parse(uri)?;
-        if request.reads().is_some_and(|api| self.hangs(api)) {
-            std::future::pending::<()>().await;
-        }
         let pods = match request.pods_wanted() {
             Some((namespace, selector)) => self.pods(namespace, selector).await?,
             None => Vec::new(),
         };
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         answer::answer(&request, &table, &pods, now())
-    }
-
-    fn hangs(&self, api: MetricsApi) -> bool {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.hanging.contains(&api)
     }
 
     async fn pods(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Pod>, Failure> {
@@ -229,9 +198,4 @@ impl World {
 )]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
-}
-
-/// Serves an aggregated API to one cluster.
-async fn start_server(cluster: &Cluster, router: Router) -> Result<TlsServer> {
-    TlsServer::start(&cluster.layout().pki.server("fake-api")?, router).await
 }

@@ -3,7 +3,6 @@
 use rig::{ClusterOptions, Component, NodeSize};
 use serde_json::json;
 
-use super::peak_resident;
 use crate::{
     manual_changes::{deployment, ehpa},
     world::{LARGE, World, binary, create_large},
@@ -32,9 +31,17 @@ async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
         .spawn()
         .unwrap();
     world.decides("others", 4).await;
-    let deployed = include_str!("../../../deploy/30-controller.yaml");
+    let deployed = include_str!("../../deploy/30-controller.yaml");
     assert!(deployed.contains("memory: 512Mi"));
     let peak = peak_resident(controller.id().unwrap());
     assert!(peak < 512, "{peak} MiB");
     eprintln!("{} large objects: at most {peak} MiB resident", 10 * LARGE);
+}
+
+/// The most memory that a process had resident so far, in MiB, as Linux says.
+fn peak_resident(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = peak.unwrap().split_whitespace().next().unwrap();
+    kibibytes.parse::<u64>().unwrap() / 1024
 }

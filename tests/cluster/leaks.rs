@@ -1,27 +1,30 @@
-//! Secrets in every file and field that may hold one, usable and not: none of them is found in a log, a status, an event,
-//! a metric or the output of a command.
+//! Credentials in every file and field that may hold one, usable and not, and servers that take and refuse them: what is wrong
+//! is said, and no secret is found in a log, a status, an event, a metric or the output of a command.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::clock::Clock;
 use foretide_crds::{FederatedHPA, TimeSeriesPrediction};
+use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use regex::Regex;
 use rig::{
-    ClusterOptions, Component, Identity, Pki, Prometheus, TenantProxy, WebSecurity, eventually,
+    ClusterOptions, Component, History, Identity, Pki, Prometheus, Series, Span, TenantProxy,
+    WebSecurity, eventually,
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{AUTOSCALER, Folder, TENANT_HEADER, wave};
 use crate::{
     manual_changes::condition,
     metrics_access::{free_address, get},
-    world::{NAMESPACE, TIMEOUT, World, binary},
+    world::{Folder, NAMESPACE, TIMEOUT, World, binary, four_days, seconds},
 };
 
+/// The header that names the tenant.
+const TENANT_HEADER: &str = "X-Scope-OrgID";
 /// The namespace of the members' Secrets.
 const SYSTEM: &str = "foretide-system";
 /// A part of a secret that is this long is secret too.
@@ -60,6 +63,28 @@ spec:
   maxReplicas: 9
   federatedHPAAssignment: {federatedHPAAssignmentType: Duplicated}
 ";
+
+/// Half an hour of another metric than the autoscaler's.
+fn nothing(now: Timestamp) -> History {
+    let span = Span {
+        start: seconds(now) - 1_800.0,
+        ..four_days(now)
+    };
+    History::new().gauge(
+        "down",
+        Series::of(&[("namespace", NAMESPACE)], span, |_| 1.0),
+    )
+}
+
+/// Four days of the cpu usage of a pod of [`AUTOSCALER`], with a daily wave.
+fn wave(now: Timestamp) -> History {
+    let usage = |at: f64| 0.3 - 0.2 * (at / 86_400.0 * std::f64::consts::TAU).cos();
+    let pod = [NAMESPACE, "php-apache-6d5f8c9b7d-x2v9k", "app"];
+    History::new().cpu_usage(pod, four_days(now), usage)
+}
+
+/// A spec with a prediction of the cpu usage, whose history is in Prometheus.
+const AUTOSCALER: &str = include_str!("../../examples/php-apache-dsp.yaml");
 
 /// One state of the credentials.
 struct Case {
@@ -283,6 +308,10 @@ fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
             ("TlsFailed", "/expired.crt has expired"),
         ),
         (
+            pair(json!({ "caFile": "ca.crt" })),
+            ("TlsFailed", "asks for the certificate of the client"),
+        ),
+        (
             at(expired, ours.clone()),
             ("TlsFailed", "its certificate has expired"),
         ),
@@ -418,8 +447,9 @@ async fn add_members(world: &World, folder: &Folder) {
     }
 }
 
-/// Waits until the condition `PredictionReady` has this reason, and a message with this text. What a server says of a
-/// certificate can be lost (see [`super::up`]): then the controller asks again.
+/// Waits until the condition `PredictionReady` has this reason, and a message with this text. A server that refuses a
+/// certificate closes the connection while the request is on its way, and what it says can be lost: then the controller
+/// asks again.
 async fn reported(world: &World, (reason, message): (&str, &str)) {
     eventually(TIMEOUT, &format!("{reason}: {message}"), || async {
         let found = world.ehpas().get("php-apache").await;
@@ -508,7 +538,7 @@ async fn no_secret_of_any_kind_is_shown_whether_it_can_be_used_or_not() {
         client: Some(pki.client("rig", None).unwrap()),
         basic_auth: true,
     };
-    let (full, empty) = (wave(now), super::history("down", now));
+    let (full, empty) = (wave(now), nothing(now));
     let secured = Prometheus::start_secured(&full, security);
     let (secured, empty) = tokio::join!(secured, Prometheus::start(&empty));
     let (secured, empty) = (secured.unwrap(), empty.unwrap());
