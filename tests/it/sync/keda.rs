@@ -142,24 +142,30 @@ async fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not
 }
 
 #[tokio::test]
-async fn a_workload_that_keda_scaled_to_zero_waits_for_a_trigger_and_has_its_floor() {
+async fn a_workload_that_keda_has_scaled_to_zero_waits_for_a_trigger_and_not_for_its_owner() {
+    let mut world = world("prediction: {}");
+    world.fake.state().replicas.insert("web".to_owned(), 0);
+    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+    world.sync(0).await;
+    assert_eq!(
+        message(&world.fake),
+        "ScaledObject web scales the target, and reads this object as s0-foretide-floor-web; it is scaled to zero until a \
+         trigger is active"
+    );
+}
+
+#[tokio::test]
+async fn a_workload_that_keda_scaled_to_zero_gets_its_floor() {
     for min in [0, 1] {
-        let mut world = world("prediction: {}");
+        let mut world = world(&format!("specificReplicas: {min}"));
         world
             .fake
             .edit("web", |ehpa| ehpa.spec.min_replicas = Some(min));
         world.fake.state().replicas.insert("web".to_owned(), 0);
         keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
-        // Without pods nobody knows what one requests.
-        let writes = world.sync(0).await;
-        assert_eq!(writes, ["event web MissingRequest", "status web"]);
+        assert_eq!(world.sync(0).await, ["status web"]);
         assert_eq!(world.fake.status("web").decision.unwrap().floor, Some(8));
         assert_eq!(world.fake.ready("web").1, "ScaledByKEDA");
-        assert_eq!(
-            message(&world.fake),
-            "ScaledObject web scales the target, and reads this object as s0-foretide-floor-web; it is scaled to zero until a \
-             trigger is active"
-        );
     }
 }
 
