@@ -331,13 +331,13 @@ impl Cluster {
         let interruption = Interruption::default();
         let armed = Arc::clone(&interruption);
         let telemetry = Arc::<Telemetry>::default();
-        let seen = Arc::clone(&telemetry);
+        let shown = Arc::clone(&telemetry);
         let clock = self.data_center.start(host, |now| {
             let start = now + SignedDuration::from_secs(ahead);
             let clock = Clock::interrupted(start, move || interrupt(&armed));
             let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
-            let run = app::run_with(config, machine, seen, stopped);
+            let run = app::run_with(config, machine, shown, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
             (run, clock)
         });
