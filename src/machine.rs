@@ -29,6 +29,9 @@ use tower::{BoxError, Service};
 
 use crate::clock::Clock;
 
+/// How long a connection may be silent before the system asks whether its other end still exists.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
 /// The machine of a process; clones are the same machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -145,6 +148,8 @@ impl Machine {
     pub(crate) fn connector(&self, limit: Option<Duration>) -> Connector {
         let mut system = HttpConnector::new();
         system.enforce_http(false);
+        system.set_nodelay(true);
+        system.set_keepalive(Some(KEEP_ALIVE));
         system.set_connect_timeout(limit);
         Connector {
             system,

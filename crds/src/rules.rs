@@ -356,6 +356,7 @@ fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
 pub(crate) mod tests {
     use kube_cel::{CompiledSchema, Validator, compile_schema};
     use proptest::prelude::*;
+    use serde::{Serialize, de::DeserializeOwned};
     use serde_json::json;
 
     use super::*;
@@ -372,7 +373,45 @@ pub(crate) mod tests {
             let rules = Rules::of::<K>();
             let reference = compile_schema(&serde_json::to_value(&rules.schema).unwrap());
             assert!(!reference.has_errors());
+            let mut faults = Vec::new();
+            parse_all(&rules.schema, &mut faults);
+            assert_eq!(faults, [] as [String; 0]);
             Self { rules, reference }
+        }
+
+        /// The objects of this kind under `examples/`, each of which is valid and writes back as it was.
+        pub(crate) fn examples<K: CustomResourceExt + Serialize + DeserializeOwned>() -> Vec<K> {
+            let rules = Self::of::<K>();
+            let kind = K::crd().spec.names.kind;
+            let mut examples = Vec::new();
+            for entry in
+                std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
+            {
+                let path = entry.unwrap().path();
+                if path.extension().is_none_or(|extension| extension != "yaml") {
+                    continue;
+                }
+                let yaml = std::fs::read_to_string(&path).unwrap();
+                for object in serde_saphyr::from_multiple::<Value>(&yaml).unwrap() {
+                    if object["kind"] == kind.as_str() {
+                        let typed: K = serde_json::from_value(object.clone()).unwrap();
+                        assert_eq!(serde_json::to_value(&typed).unwrap(), object, "{path:?}");
+                        assert_eq!(rules.check(&object), [], "{path:?}");
+                        examples.push(typed);
+                    }
+                }
+            }
+            examples
+        }
+
+        /// Asserts that the object is answered once, at `pointer`, with `advice`.
+        pub(crate) fn assert_refused(&self, object: &Value, pointer: &str, advice: &str) {
+            let found = self.check(object);
+            let [Violation { field: at, message }] = found.as_slice() else {
+                panic!("{object}: {found:?}");
+            };
+            assert_eq!(*at, field(pointer), "{object}");
+            assert!(message.contains(advice), "{object}: {message}");
         }
 
         /// As [`Rules::check`]; both must find the same.
@@ -395,25 +434,20 @@ pub(crate) mod tests {
             }
             found
         }
+    }
 
-        /// The rules that do not parse.
-        pub(crate) fn faults(&self) -> Vec<String> {
-            fn visit(schema: &JSONSchemaProps, faults: &mut Vec<String>) {
-                for rule in schema.x_kubernetes_validations.iter().flatten() {
-                    let parsed = Expression::parse(&rule.rule);
-                    faults.extend(parsed.err().map(|error| format!("{}: {error}", rule.rule)));
-                }
-                let properties = schema.properties.iter().flatten();
-                for inner in properties
-                    .map(|(_, property)| property)
-                    .chain(items(schema))
-                {
-                    visit(inner, faults);
-                }
-            }
-            let mut faults = Vec::new();
-            visit(&self.rules.schema, &mut faults);
-            faults
+    /// Adds the rules of this schema that do not parse.
+    fn parse_all(schema: &JSONSchemaProps, faults: &mut Vec<String>) {
+        for rule in schema.x_kubernetes_validations.iter().flatten() {
+            let parsed = Expression::parse(&rule.rule);
+            faults.extend(parsed.err().map(|error| format!("{}: {error}", rule.rule)));
+        }
+        let properties = schema.properties.iter().flatten();
+        for inner in properties
+            .map(|(_, property)| property)
+            .chain(items(schema))
+        {
+            parse_all(inner, faults);
         }
     }
 
@@ -732,16 +766,6 @@ pub(crate) mod tests {
         ("mstl/historyLength", "\"59m\"", "between 1h and 30d"),
     ];
 
-    /// Asserts that setting `value` at `pointer` is answered once, there, with `advice`.
-    fn assert_refused(rules: &ComparedRules, pointer: &str, value: &str, advice: &str) {
-        let found = rules.check(&with(pointer, value));
-        let [Violation { field: at, message }] = found.as_slice() else {
-            panic!("{pointer} = {value}: {found:?}");
-        };
-        assert_eq!(*at, field(pointer));
-        assert!(message.contains(advice), "{pointer} = {value}: {message}");
-    }
-
     const REFUSED_METADATA: [(&str, &str, &str); 12] = [
         ("metadata", "null", "is required"),
         ("metadata/name", "null", "is required"),
@@ -765,13 +789,12 @@ pub(crate) mod tests {
     fn metadata_that_no_object_may_have_is_refused() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for (pointer, value, advice) in REFUSED_METADATA {
-            let found = rules.check(&with(pointer, value));
-            let [Violation { field: at, message }] = found.as_slice() else {
-                panic!("{pointer} = {value}: {found:?}");
+            let about = if pointer == "metadata" {
+                "metadata/name"
+            } else {
+                pointer
             };
-            let missing = pointer == "metadata";
-            assert!(missing || *at == field(pointer), "{at}");
-            assert!(message.contains(advice), "{pointer} = {value}: {message}");
+            rules.assert_refused(&with(pointer, value), about, advice);
         }
         for name in ["web", "7", "a.b-c.d", &"n".repeat(253)] {
             let value = Value::from(name).to_string();
@@ -779,16 +802,6 @@ pub(crate) mod tests {
         }
         let too_long = Value::from("n".repeat(254)).to_string();
         assert_eq!(rules.check(&with("metadata/name", &too_long)).len(), 1);
-    }
-
-    #[test]
-    fn the_rules_compile() {
-        for rules in [
-            ComparedRules::of::<EffectiveHorizontalPodAutoscaler>(),
-            ComparedRules::of::<TimeSeriesPrediction>(),
-        ] {
-            assert_eq!(rules.faults(), Vec::<String>::new());
-        }
     }
 
     #[test]
@@ -807,10 +820,11 @@ pub(crate) mod tests {
     fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for (pointer, value, advice) in REFUSED {
-            assert_refused(&rules, pointer, value, advice);
+            rules.assert_refused(&with(pointer, value), pointer, advice);
         }
         for (parameter, value, advice) in REFUSED_PARAMETERS {
-            assert_refused(&rules, &format!("{ALGORITHM}/{parameter}"), value, advice);
+            let pointer = format!("{ALGORITHM}/{parameter}");
+            rules.assert_refused(&with(&pointer, value), &pointer, advice);
         }
     }
 
@@ -859,7 +873,7 @@ pub(crate) mod tests {
                 "at most 128 characters, has 129",
             ),
         ] {
-            assert_refused(&rules, pointer, &too_big, advice);
+            rules.assert_refused(&with(pointer, &too_big), pointer, advice);
         }
     }
 

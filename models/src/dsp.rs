@@ -521,76 +521,51 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let hours = SignedDuration::from_hours;
-        let history = |history_length| {
-            rejected_field(Config {
-                history_length,
-                ..Config::default()
-            })
-        };
-        assert_eq!(history(hours(24)), "dsp.historyLength");
-        assert_eq!(history(SignedDuration::MAX), "dsp.historyLength");
-        let interval = |sample_interval| {
-            rejected_field(Config {
-                sample_interval,
-                ..Config::default()
-            })
-        };
-        assert_eq!(interval(hours(2)), "dsp.sampleInterval");
-    }
-
-    #[test]
-    fn an_estimator_out_of_range_is_refused_by_its_place() {
-        let rejected_field = |max_value, fft| {
-            let estimators = Estimators { max_value, fft };
-            rejected_field(Config {
-                estimators,
-                ..Config::default()
-            })
-        };
-        let margin = MaxValue {
-            margin_fraction: f64::NAN,
-        };
-        assert_eq!(
-            rejected_field(vec![margin], vec![]),
-            "dsp.estimators.maxValue[0].marginFraction"
-        );
-        let fine = Fft::default();
-        let cases = [
+        type Change = fn(&mut Config);
+        // The second of two estimators.
+        fn second(config: &mut Config) -> &mut Fft {
+            config.estimators.fft = vec![Fft::default(); 2];
+            &mut config.estimators.fft[1]
+        }
+        let cases: [(Change, &str); 8] = [
             (
-                Fft {
-                    margin_fraction: -1.0,
-                    ..fine
-                },
-                "marginFraction",
+                |c| c.history_length = SignedDuration::from_hours(24),
+                "historyLength",
+            ),
+            (|c| c.history_length = SignedDuration::MAX, "historyLength"),
+            (
+                |c| c.sample_interval = SignedDuration::from_hours(2),
+                "sampleInterval",
             ),
             (
-                Fft {
-                    low_amplitude_threshold: f64::INFINITY,
-                    ..fine
+                |c| {
+                    c.estimators.max_value = vec![MaxValue {
+                        margin_fraction: f64::NAN,
+                    }]
                 },
-                "lowAmplitudeThreshold",
+                "estimators.maxValue[0].marginFraction",
             ),
             (
-                Fft {
-                    high_frequency_threshold: -0.1,
-                    ..fine
-                },
-                "highFrequencyThreshold",
+                |c| second(c).margin_fraction = -1.0,
+                "estimators.fft[1].marginFraction",
             ),
             (
-                Fft {
-                    max_num_of_spectrum_items: 2,
-                    ..fine
-                },
-                "maxNumOfSpectrumItems",
+                |c| second(c).low_amplitude_threshold = f64::INFINITY,
+                "estimators.fft[1].lowAmplitudeThreshold",
+            ),
+            (
+                |c| second(c).high_frequency_threshold = -0.1,
+                "estimators.fft[1].highFrequencyThreshold",
+            ),
+            (
+                |c| second(c).max_num_of_spectrum_items = 2,
+                "estimators.fft[1].maxNumOfSpectrumItems",
             ),
         ];
-        for (fft, field) in cases {
-            assert_eq!(
-                rejected_field(vec![], vec![fine, fft]),
-                format!("dsp.estimators.fft[1].{field}")
-            );
+        for (change, field) in cases {
+            let mut config = Config::default();
+            change(&mut config);
+            assert_eq!(rejected_field(config), format!("dsp.{field}"));
         }
     }
 

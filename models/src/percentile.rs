@@ -496,73 +496,44 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_errors_that_name_the_field() {
-        let fine = Config::default;
-        let parts = [
-            (
-                Config {
-                    percentile: 1.5,
-                    ..fine()
-                },
-                "percentile.percentile",
-            ),
-            (
-                Config {
-                    target_utilization: 0.0,
-                    ..fine()
-                },
-                "percentile.targetUtilization",
-            ),
-            (
-                Config {
-                    min_sample_weight: f64::NAN,
-                    ..fine()
-                },
-                "percentile.minSampleWeight",
-            ),
-        ];
-        for (config, field) in parts {
-            assert_eq!(rejected_field(config), field);
-        }
-    }
-
-    #[test]
-    fn a_histogram_out_of_range_is_an_error_that_names_the_field() {
-        let rejected_field = |histogram| {
-            rejected_field(Config {
-                histogram,
-                ..Config::default()
+        type Change = fn(&mut Config);
+        const fn linear(bucket_size: f64) -> Option<Buckets> {
+            Some(Buckets::Linear {
+                max_value: 100.0,
+                bucket_size,
             })
+        }
+        const GROWS_BY_NOTHING: Buckets = Buckets::Exponential {
+            max_value: 100.0,
+            first_bucket_size: 0.1,
+            growth_ratio: 1.0,
         };
-        let half_life = Histogram {
-            half_life: SignedDuration::ZERO,
-            ..Histogram::default()
-        };
-        assert_eq!(rejected_field(half_life), "percentile.histogram.halfLife");
-        let (max_value, first_bucket_size) = (100.0, 0.1);
-        let linear = |bucket_size| Buckets::Linear {
-            max_value,
-            bucket_size,
-        };
-        let growing = |ratio| Buckets::Exponential {
-            max_value,
-            first_bucket_size,
-            growth_ratio: ratio,
-        };
-        let cases = [
-            (linear(0.0), "bucketSize"),
-            (linear(1e-9), "maxValue"),
-            (linear(101.0), "maxValue"),
-            (growing(1.0), "bucketSizeGrowthRatio"),
+        let cases: [(Change, &str); 8] = [
+            (|c| c.percentile = 1.5, "percentile"),
+            (|c| c.target_utilization = 0.0, "targetUtilization"),
+            (|c| c.min_sample_weight = f64::NAN, "minSampleWeight"),
+            (
+                |c| c.histogram.half_life = SignedDuration::ZERO,
+                "histogram.halfLife",
+            ),
+            (
+                |c| c.histogram.buckets = linear(0.0),
+                "histogram.bucketSize",
+            ),
+            (|c| c.histogram.buckets = linear(1e-9), "histogram.maxValue"),
+            (
+                |c| c.histogram.buckets = linear(101.0),
+                "histogram.maxValue",
+            ),
+            (
+                |c| c.histogram.buckets = Some(GROWS_BY_NOTHING),
+                "histogram.bucketSizeGrowthRatio",
+            ),
         ];
-        for (buckets, field) in cases {
-            let histogram = Histogram {
-                buckets: Some(buckets),
-                ..Histogram::default()
-            };
-            assert_eq!(
-                rejected_field(histogram),
-                format!("percentile.histogram.{field}")
-            );
+        for (change, field) in cases {
+            let mut config = Config::default();
+            change(&mut config);
+            assert_eq!(rejected_field(config), format!("percentile.{field}"));
         }
     }
 }

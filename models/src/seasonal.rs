@@ -362,37 +362,19 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_errors_that_name_the_field() {
-        let cases = [
+        type Change = fn(&mut Config);
+        let cases: [(Change, &str); 4] = [
+            (|c| c.cycles = 0, "seasonalNaive.cycles"),
+            (|c| c.cycles = usize::MAX, "seasonalNaive.cycles"),
             (
-                Config {
-                    cycles: 0,
-                    ..Config::default()
-                },
-                "seasonalNaive.cycles",
-            ),
-            (
-                Config {
-                    cycles: usize::MAX,
-                    ..Config::default()
-                },
-                "seasonalNaive.cycles",
-            ),
-            (
-                Config {
-                    sample_interval: SignedDuration::ZERO,
-                    ..Config::default()
-                },
+                |c| c.sample_interval = SignedDuration::ZERO,
                 "seasonalNaive.sampleInterval",
             ),
-            (
-                Config {
-                    margin_fraction: -0.1,
-                    ..Config::default()
-                },
-                "seasonalNaive.marginFraction",
-            ),
+            (|c| c.margin_fraction = -0.1, "seasonalNaive.marginFraction"),
         ];
-        for (config, field) in cases {
+        for (change, field) in cases {
+            let mut config = Config::default();
+            change(&mut config);
             assert_eq!(SeasonalNaive::new(config).unwrap_err().field, field);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use reqwest::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use super::error::ConfigError;

@@ -47,6 +47,8 @@ pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 pub(crate) const HUB: &str = "hub";
 pub(crate) const SHOP: &str = "shop";
 pub(crate) const TENANT: &str = "tenant";
+/// The namespace in which the flags forbid to scale.
+pub(crate) const DENIED: &str = "denied";
 pub(crate) const PERIOD: Duration = Duration::from_secs(15);
 /// What one pod is to use of the 200 that it requests.
 pub(crate) const PER_POD: u64 = 100;
@@ -241,11 +243,9 @@ impl Cluster {
         rest: &Value,
     ) {
         let deployment = deployment(namespace, name, replicas);
-        let target = json!({"type": "Utilization", "averageUtilization": 50});
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "minReplicas": 1, "maxReplicas": MAX, "mode": mode,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            "minReplicas": 1, "maxReplicas": MAX, "mode": mode, "metrics": [cpu()],
         });
         let rest = rest.as_object().unwrap().clone();
         spec.as_object_mut().unwrap().extend(rest);
@@ -538,7 +538,12 @@ impl Cluster {
 
     /// As `kubectl scale`.
     pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
-        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}/scale");
+        self.scale_by_hand_in(SHOP, name, count);
+    }
+
+    /// The same in another namespace.
+    pub(crate) fn scale_by_hand_in(&self, namespace: &str, name: &str, count: u64) {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale");
         let scale = json!({"spec": {"replicas": count}});
         assert_eq!(self.server.ask("kubectl", "PATCH", &path, &scale).0, 200);
     }
@@ -584,6 +589,22 @@ impl Cluster {
     pub(crate) fn is_reported(&self, name: &str) -> bool {
         let ehpa = self.ehpa(name);
         ehpa["status"]["observedGeneration"] == ehpa["metadata"]["generation"]
+    }
+
+    /// Whether an autoscaler says that a metric has no value.
+    pub(crate) fn lacks_metrics(&self, name: &str) -> bool {
+        let ehpa = self.ehpa(name);
+        let conditions = ehpa["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let mut failed =
+            conditions.filter(|one| one["type"] == "ScalingActive" && one["status"] == "False");
+        failed.any(|one| {
+            one["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.starts_with("Failed"))
+        })
     }
 
     fn ehpa(&self, name: &str) -> Arc<Value> {
@@ -728,6 +749,12 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
+/// The metric of [`PER_POD`].
+pub(crate) fn cpu() -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": 50});
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+}
+
 pub(crate) fn settings() -> Settings {
     Settings {
         downscale_stabilization: SignedDuration::try_from(STABILIZATION).unwrap(),
@@ -737,7 +764,10 @@ pub(crate) fn settings() -> Settings {
 
 fn config(elects: bool, has_members: bool) -> Config {
     Config {
-        targets: TargetRules::default(),
+        targets: TargetRules {
+            denied_namespaces: [DENIED.to_owned()].into(),
+            ..TargetRules::default()
+        },
         object_metrics: true,
         page_memory: 1 << 20,
         cost_limits: CostLimits::default(),

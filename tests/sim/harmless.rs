@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::{
     faults::Plan,
@@ -12,7 +13,7 @@ use simkube::{
 };
 
 use crate::{
-    cluster::{Cluster, MAX, TENANT},
+    cluster::{Cluster, DENIED, MAX, TENANT, cpu},
     laws::needed,
     seeds::{self, Scene},
     story::Dice,
@@ -23,20 +24,28 @@ const ADAPTER: &str = "adapter-0";
 /// How long the registrations of the adapter change, and when its authority is in them.
 const CHANGES: u64 = BEGINS + 8;
 const PUBLISHED: u64 = BEGINS + 24;
-/// When trouble begins, in seconds.
+/// When trouble begins, in seconds; that of metrics while a window opens, before the API counts as silent.
 const BEGINS: u64 = 45;
+const METRICS_BEGIN: u64 = WINDOW.0 - 4;
 /// By how many seconds an effect may be earlier: a sync may come a period earlier; and later: an increase takes two.
 const EARLIER: usize = 17;
 const LATER: usize = 32;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
-const DUE: u64 = 12;
+const DUE: u64 = 17;
 /// When a user edits `web`: so often during the trouble, and its status is of that edit so many seconds later.
-const EDIT: u64 = 10;
-const REPORTED: u64 = 3;
+const EDIT: u64 = 7;
+const REPORTED: u64 = 2;
 const FLOOR: u64 = 4;
+/// The apps of the shop that have external metrics.
+const EXTERNAL: [&str; 6] = ["ext", "ext-1", "ext-2", "ext-3", "ext-4", "ext-5"];
 /// So many requests that hang are sent at most, in all of the trouble.
 const ATTEMPTS: usize = 90;
+/// And so often a count is written that somebody else changes again.
+const WRITES: usize = 5;
+const WRITER_ENDS: u64 = 115;
+/// For how long a load must last until its count is there.
+const ASKED: SignedDuration = SignedDuration::from_secs(40);
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
 
 /// Who is in trouble, and which.
@@ -52,73 +61,86 @@ enum Kind {
     Discovery,
     /// External metrics of one tenant hang, or those of five.
     External,
+    /// One of two metrics cannot be read: the one that asks for more.
+    Missing,
     /// An autoscaler of the tenant cannot be decoded.
     Garbled,
+    /// An autoscaler of the tenant has a mistake: its last spec stays in force.
+    Mistake,
+    /// An autoscaler is in a namespace in which nothing may be scaled.
+    Denied,
+    /// Somebody else changes the count of the tenant's app each second.
+    Writer,
     /// An HPA that claims to be adopted cannot be restored.
     Orphan,
     /// The registrations of a metric adapter change while it publishes its authority.
     Registration,
     /// The clock of the host is stepped.
-    Step(i64),
+    Step,
 }
 
 struct Harmless {
     cluster: Cluster,
     kind: Kind,
+    /// By how many seconds a clock is stepped.
+    step: i64,
     /// Whether the metrics that hang belong to one namespace.
     is_one_space: bool,
     needs: Vec<(u64, &'static str, u64)>,
     /// What is to be the same, second by second.
     series: Vec<BTreeMap<&'static str, u64>>,
     orphans: usize,
+    /// Whether somebody else changes a count.
+    has_writer: bool,
+    /// The apps of the tenant that have a window.
+    windows: Vec<String>,
 }
 
 // === impl Kind ===
 
 impl Kind {
-    const NAMES: [&str; 9] = [
+    const ALL: [Self; 13] = [
+        Self::Metrics,
+        Self::Statuses,
+        Self::Workloads,
+        Self::Discovery,
+        Self::External,
+        Self::Missing,
+        Self::Garbled,
+        Self::Mistake,
+        Self::Denied,
+        Self::Writer,
+        Self::Orphan,
+        Self::Registration,
+        Self::Step,
+    ];
+    /// In the same order.
+    const NAMES: [&str; 13] = [
         "metrics",
         "statuses",
         "workloads",
         "discovery",
         "external",
+        "missing",
         "garbled",
+        "mistake",
+        "denied",
+        "writer",
         "orphan",
-        "step",
         "registration",
+        "step",
     ];
 
-    fn of(seed: u64, dice: &mut Dice) -> Self {
-        match seed % 9 {
-            0 => Self::Metrics,
-            1 => Self::Statuses,
-            2 => Self::Workloads,
-            3 => Self::Discovery,
-            4 => Self::External,
-            5 => Self::Garbled,
-            6 => Self::Orphan,
-            7 => Self::Registration,
-            _ => Self::Step([-7_200, -600, -20, 20, 600, 7_200][dice.index(6)]),
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        Self::NAMES[match self {
-            Self::Metrics => 0,
-            Self::Statuses => 1,
-            Self::Workloads => 2,
-            Self::Discovery => 3,
-            Self::External => 4,
-            Self::Garbled => 5,
-            Self::Orphan => 6,
-            Self::Step(_) => 7,
-            Self::Registration => 8,
-        }]
+    fn of(seed: u64) -> Self {
+        Self::ALL[usize::try_from(seed).unwrap() % Self::ALL.len()]
     }
 
     /// Whether the tenant's own workload is as without the trouble.
     const fn leaves_own(self) -> bool {
-        !matches!(self, Self::Metrics | Self::Workloads | Self::Step(_))
+        !matches!(
+            self,
+            Self::Metrics | Self::Workloads | Self::Mistake | Self::Writer | Self::Step
+        )
     }
 
     /// The requests in trouble.
@@ -133,12 +155,17 @@ impl Kind {
             Self::Workloads => ("", &["/namespaces/tenant/deployments/"], Effect::Hang),
             Self::Discovery => ("", &["/apis/work.tenant.example"], Effect::Hang),
             Self::External => ("", &["external.metrics.k8s.io", "/hang-"], Effect::Hang),
+            Self::Missing => (
+                "",
+                &["external.metrics.k8s.io", "/queue"],
+                Effect::Refused(503),
+            ),
             Self::Orphan => (
                 "PATCH",
                 &["/namespaces/tenant/horizontalpodautoscalers/forged"],
                 Effect::Refused(403),
             ),
-            Self::Garbled | Self::Registration | Self::Step(_) => return None,
+            _ => return None,
         };
         Some(Trouble {
             client: String::new(),
@@ -157,7 +184,7 @@ fn external(metric: &str) -> Value {
 }
 
 fn window() -> Value {
-    json!({"crons": [{"name": "rush", "start": "1/4 * * * *", "end": "2/4 * * * *", "targetReplicas": FLOOR}]})
+    json!({"name": "rush", "start": "1/4 * * * *", "end": "2/4 * * * *", "targetReplicas": FLOOR})
 }
 
 fn tenant(number: usize) -> String {
@@ -169,10 +196,12 @@ impl Scene for Harmless {
     type Record = Vec<BTreeMap<&'static str, u64>>;
 
     const UPSETS: &'static [&'static str] = &Kind::NAMES;
+    const SHARE: u64 = 10;
+    const COVERS: u64 = 26;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 50;
-    const SETTLED: u64 = 208;
-    const END: u64 = 224;
+    const SETTLED: u64 = 226;
+    const END: u64 = 240;
 
     fn rate(_seed: u64) -> u64 {
         0
@@ -180,7 +209,7 @@ impl Scene for Harmless {
 
     fn new(seed: u64, plan: Plan) -> Self {
         let mut dice = Dice::new(seed);
-        let kind = Kind::of(seed, &mut dice);
+        let kind = Kind::of(seed);
         let mut needs: Vec<_> = (0..5)
             .map(|_change| {
                 let app = ["web", "own"][dice.index(2)];
@@ -191,13 +220,19 @@ impl Scene for Harmless {
         needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
+        // What somebody else writes is all that happens to it.
+        needs.retain(|(_, app, _)| kind != Kind::Writer || *app != "own");
+        let step = [-7_200, -600, -20, 20, 600, 7_200][dice.index(6)];
         let mut scene = Self {
             cluster: Cluster::new(seed, plan),
             kind,
+            step,
             is_one_space: seed % 2 == 1,
             needs,
             series: Vec::new(),
             orphans: 0,
+            has_writer: false,
+            windows: Vec::new(),
         };
         scene.populate();
         scene.cluster.start(HOST);
@@ -209,15 +244,16 @@ impl Scene for Harmless {
     }
 
     fn upsets_at(&self, second: u64) -> Vec<(usize, Kind)> {
-        if second == BEGINS {
-            vec![(0, self.kind)]
-        } else {
-            Vec::new()
-        }
+        let begins = match self.kind {
+            Kind::Metrics => METRICS_BEGIN,
+            _ => BEGINS,
+        };
+        let now = second == begins;
+        now.then_some((0, self.kind)).into_iter().collect()
     }
 
     fn kind_of(upset: &Kind) -> Option<&'static str> {
-        Some(upset.name())
+        Some(Kind::NAMES[*upset as usize])
     }
 
     fn happen(&mut self, kind: &Kind) {
@@ -230,7 +266,11 @@ impl Scene for Harmless {
                 .edit_in(TENANT, "own", &json!({"minReplicas": "one"})),
             Kind::Registration => self.cluster.start_adapter(ADAPTER),
             Kind::Orphan => self.cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
-            Kind::Step(seconds) => self.cluster.step_clock(HOST, *seconds),
+            Kind::Step => self.cluster.step_clock(HOST, self.step),
+            Kind::Mistake => self
+                .cluster
+                .edit_in(TENANT, "own", &json!({"maxReplicas": -1})),
+            Kind::Writer => self.has_writer = true,
             Kind::Discovery => (0..4).for_each(|number| self.name_unknown_kind(number)),
             Kind::Statuses => {
                 for number in 0..self.orphans {
@@ -244,9 +284,9 @@ impl Scene for Harmless {
 
     fn heal(&mut self) {
         self.cluster.heal();
-        if self.kind == Kind::Garbled {
-            self.cluster
-                .edit_in(TENANT, "own", &json!({"minReplicas": 1}));
+        if matches!(self.kind, Kind::Garbled | Kind::Mistake) {
+            let spec = json!({"minReplicas": 1, "maxReplicas": MAX});
+            self.cluster.edit_in(TENANT, "own", &spec);
         }
     }
 
@@ -261,12 +301,17 @@ impl Scene for Harmless {
             self.cluster
                 .edit("web", &json!({"maxReplicas": MAX - even}));
         }
+        if self.has_writer && second < WRITER_ENDS {
+            self.cluster.scale_by_hand_in(TENANT, "own", 3 + second % 2);
+        }
         self.cluster.second()?;
         if is_edited && since_edit == REPORTED && !self.cluster.is_reported("web") {
             return Err("due: the status of web is not of its edit".to_owned());
         }
-        if self.kind == Kind::Registration {
-            self.check_registrations(second)?;
+        match self.kind {
+            Kind::Registration => self.check_registrations(second)?,
+            Kind::Mistake if second == Self::HEALED - 1 => self.check_count("own")?,
+            _ => {}
         }
         let mut now = BTreeMap::new();
         for app in ["web", "api", "own"] {
@@ -274,44 +319,31 @@ impl Scene for Harmless {
                 now.insert(app, self.cluster.replicas(app));
             }
         }
-        if self.kind == Kind::External {
-            now.insert("ext", self.cluster.replicas("ext"));
-        }
+        match self.kind {
+            Kind::External => now.insert("ext", self.cluster.replicas("ext")),
+            Kind::Missing => now.insert("two", self.cluster.replicas("two")),
+            _ => None,
+        };
         self.series.push(now);
-        let (opens, closes) = WINDOW;
-        let is_due = self.kind == Kind::Metrics && (opens + DUE..closes).contains(&second);
-        if is_due && self.cluster.replicas("own") < FLOOR {
-            return Err(format!(
-                "due: the window of own is open, and it has {}",
-                self.cluster.replicas("own")
-            ));
-        }
+        self.check_windows(second)?;
+        self.check_metrics(second)?;
         let attempts = self.cluster.network().troubled().len();
-        let most = if self.kind == Kind::Orphan {
-            2
-        } else {
-            ATTEMPTS
+        let (attempts, most) = match self.kind {
+            Kind::Orphan => (attempts, 2),
+            Kind::Writer if second < WRITER_ENDS + 10 => (self.cluster.scaled("own"), WRITES),
+            Kind::Denied => (self.cluster.scaled("denied"), 0),
+            _ => (attempts, ATTEMPTS),
         };
         if attempts > most {
-            return Err(format!(
-                "attempts: {attempts} requests were sent although none is answered"
-            ));
+            return Err(format!("attempts: {attempts} requests were sent in vain"));
         }
         Ok(())
     }
 
     fn check_alive(&self) -> Result<(), String> {
-        for app in ["web", "api", "own"] {
-            let (count, load) = (
-                self.cluster.replicas(app),
-                self.cluster.load.at(app, self.cluster.now()),
-            );
-            let needed = needed(load).min(MAX);
-            if count < needed {
-                return Err(format!("alive: {app} has {count} and needs {needed}"));
-            }
-        }
-        Ok(())
+        let own = (self.kind != Kind::Writer).then_some("own");
+        let mut apps = ["web", "api"].into_iter().chain(own);
+        apps.try_for_each(|app| self.check_count(app))
     }
 
     fn record(&self) -> Self::Record {
@@ -349,7 +381,8 @@ impl Harmless {
         cluster.autoscaler("web", 2, "Delegated", &json!({}));
         cluster.autoscaler("api", 6, "Direct", &json!({}));
         let own = if self.kind == Kind::Metrics {
-            window()
+            self.windows.push("own".to_owned());
+            json!({"crons": [window()]})
         } else {
             json!({})
         };
@@ -374,22 +407,85 @@ impl Harmless {
                     cluster.autoscaler_without_target(TENANT, &tenant(number), "apps/v1");
                 }
             }
-            Kind::External => {
-                cluster.autoscaler("ext", 2, "Direct", &external("ext"));
-                cluster.needs("ext", 3);
-                let (spaces, each) = if self.is_one_space { (1, 30) } else { (5, 8) };
-                for space in 0..spaces {
-                    cluster.namespace(&tenant(space));
-                    for number in 0..each {
-                        let kind = if number % 8 == 7 { "fast" } else { "hang" };
-                        let name = format!("{kind}-{space}-{number}");
-                        let metric = external(&name);
-                        cluster.autoscaler_in(&tenant(space), &name, direct, &metric);
-                    }
-                }
+            Kind::External => self.populate_external(),
+            Kind::Missing => {
+                let (mut two, resource) = (external("queue"), cpu());
+                two["metrics"].as_array_mut().unwrap().push(resource);
+                cluster.autoscaler("two", 6, "Direct", &two);
+                cluster.needs("two", 2);
+                cluster.needs("queue", 6);
+            }
+            Kind::Denied => {
+                cluster.namespace(DENIED);
+                cluster.autoscaler_in(DENIED, "denied", direct, &json!({}));
+                cluster.needs("denied", 9);
             }
             Kind::Garbled => cluster.adopted_hpa(TENANT, "own", None),
-            Kind::Orphan | Kind::Registration | Kind::Discovery | Kind::Step(_) => {}
+            _ => {}
+        }
+    }
+
+    fn populate_external(&mut self) {
+        let cluster = &mut self.cluster;
+        // Each is read at another time.
+        for name in EXTERNAL {
+            cluster.autoscaler(name, 2, "Direct", &external(name));
+        }
+        cluster.needs("ext", 3);
+        let (spaces, each) = if self.is_one_space { (1, 30) } else { (5, 8) };
+        for space in 0..spaces {
+            cluster.namespace(&tenant(space));
+            for number in 0..each {
+                let is_fast = !self.is_one_space && number % 8 == 7;
+                let kind = if is_fast { "fast" } else { "hang" };
+                let name = format!("{kind}-{space}-{number}");
+                let mut rest = external(&name);
+                if self.is_one_space {
+                    rest["crons"] = json!([window()]);
+                    self.windows.push(name.clone());
+                }
+                cluster.autoscaler_in(&tenant(space), &name, (1, "Direct"), &rest);
+            }
+        }
+    }
+
+    /// An app has as many replicas as it has needed for a while.
+    fn check_count(&self, app: &str) -> Result<(), String> {
+        let (count, since) = (self.cluster.replicas(app), self.cluster.now() - ASKED);
+        let needed = needed(self.cluster.load.least_since(app, since)).min(MAX);
+        if count < needed {
+            return Err(format!("alive: {app} has {count} and needs {needed}"));
+        }
+        Ok(())
+    }
+
+    /// A window is open in time also while the metrics of its app hang.
+    fn check_windows(&self, second: u64) -> Result<(), String> {
+        let (opens, closes) = WINDOW;
+        if !(opens + DUE..closes).contains(&second) {
+            return Ok(());
+        }
+        let late = self
+            .windows
+            .iter()
+            .find(|app| self.cluster.replicas(app) < FLOOR);
+        match late {
+            Some(app) => Err(format!(
+                "due: the window of {app} is open, and it has {}",
+                self.cluster.replicas(app)
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// No trouble of a tenant takes a metric away from others.
+    fn check_metrics(&self, second: u64) -> Result<(), String> {
+        let external = EXTERNAL.iter().filter(|_| self.kind == Kind::External);
+        let mut of_others = ["web", "api"].iter().chain(external);
+        let lacking = of_others.find(|app| self.cluster.lacks_metrics(app));
+        match lacking {
+            Some(app) if second > BEGINS => Err(format!("same: {app} lacks a metric")),
+            _ => Ok(()),
         }
     }
 
@@ -421,6 +517,6 @@ impl Harmless {
 }
 
 #[test]
-fn what_others_get_is_the_same_with_and_without_trouble() {
+fn no_seed_breaks_a_law() {
     seeds::play::<Harmless>();
 }

@@ -5,13 +5,16 @@
 //! loads, windows, faults   faults end      what was due     at rest           as if nothing had failed
 //! ```
 //!
-//! `SEEDS=n` runs more of them, and `SEED=n` only this one. A seed that breaks a law is run again without ever more of its
-//! faults, until each that is left is needed.
+//! `SEEDS=n` plays n of them instead of [`SEEDS`], of which each scene has its share, `FROM=n` begins at another one, and
+//! `SEED=n` plays only this one in each scene. A seed that breaks a law is played again without ever more of its faults,
+//! until each that is left is needed.
 
 use std::{
+    any::type_name,
     collections::{BTreeMap, BTreeSet},
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Range,
     thread,
 };
 
@@ -22,6 +25,8 @@ use simkube::{
 
 use crate::cluster::Cluster;
 
+/// How many seeds are played by all scenes together.
+const SEEDS: u64 = 100;
 /// How often a failing seed is tried without some of its faults.
 const SHRINKS: u64 = 120;
 
@@ -36,10 +41,10 @@ pub(crate) trait Scene: Sized {
     const UPSETS: &'static [&'static str];
     /// One of so many seeds is compared with its run without faults; none if it is zero.
     const COMPARED: u64 = 1;
-    /// How many seeds are played unless another number is asked for.
-    const SEEDS: u64 = 20;
+    /// How many of a hundred seeds are played in this scene.
+    const SHARE: u64;
     /// In so many seeds everything that is counted must happen.
-    const COVERS: u64 = Self::SEEDS;
+    const COVERS: u64 = Self::SHARE * SEEDS / 100;
     /// When faults end, what was due is done, nothing is left to do, and the run ends; in seconds.
     const HEALED: u64;
     const ALIVE: u64;
@@ -353,20 +358,28 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn seeds(most: u64) -> std::ops::RangeInclusive<u64> {
-    match number("SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("SEEDS").unwrap_or(most),
+fn seeds<S: Scene>() -> Range<u64> {
+    if let Some(seed) = number("SEED") {
+        return seed..seed + 1;
     }
+    let (from, all) = (
+        number("FROM").unwrap_or(1),
+        number("SEEDS").unwrap_or(SEEDS),
+    );
+    from..from + all * S::SHARE / 100
 }
 
 /// No seed breaks a law, and every fault happens in some of them.
 pub(crate) fn play<S: Scene>() {
     let mut counts = BTreeMap::new();
     let mut failures = Vec::new();
-    let seeds = seeds(S::SEEDS);
-    let covers = number("SEED").is_none() && *seeds.end() >= S::COVERS;
+    let seeds = seeds::<S>();
+    let covers = seeds.end - seeds.start >= S::COVERS;
     for seed in seeds {
+        if seed.is_multiple_of(100) {
+            let (scene, failed) = (type_name::<S>(), failures.len());
+            eprintln!("{scene}: at seed {seed}; {failed} have failed");
+        }
         let is_compared = S::COMPARED > 0 && seed.is_multiple_of(S::COMPARED);
         let undisturbed = is_compared.then(|| run::<S>(seed, &Faults::None));
         if let Some(broken) = undisturbed.as_ref().and_then(|run| run.broken.as_ref()) {
@@ -391,7 +404,7 @@ pub(crate) fn play<S: Scene>() {
             shrink::<S>(failure, undisturbed.as_ref())
         );
     }
-    eprintln!("{counts:?}");
+    eprintln!("{}: {counts:?}", type_name::<S>());
     assert!(
         !covers || counts.values().all(|count| *count > 0),
         "{counts:?}"
@@ -400,7 +413,7 @@ pub(crate) fn play<S: Scene>() {
 
 /// Equal seeds give equal runs.
 pub(crate) fn play_twice<S: Scene>() {
-    for seed in seeds(S::SEEDS).take(3) {
+    for seed in seeds::<S>().take(3) {
         let (one, two) = (
             run::<S>(seed, &Faults::all()),
             run::<S>(seed, &Faults::all()),

@@ -55,6 +55,7 @@ impl Scene for Stopped {
 
     const UPSETS: &'static [&'static str] = &["in a reading", "after a reading", "while renewing"];
     const COMPARED: u64 = 0;
+    const SHARE: u64 = 20;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
     /// Counts change until the end.
@@ -166,6 +167,6 @@ impl Scene for Stopped {
 }
 
 #[test]
-fn a_leader_that_is_stopped_anywhere_breaks_no_law() {
+fn no_seed_breaks_a_law() {
     seeds::play::<Stopped>();
 }

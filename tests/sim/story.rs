@@ -161,6 +161,16 @@ impl Upset {
         }
     }
 
+    /// Of one host, or of all.
+    fn stale(dice: &mut Dice, hosts: &[&str], seconds: u64) -> Self {
+        let host = dice.index(3).checked_sub(1);
+        Self {
+            host: host.map_or("", |host| hosts[host % hosts.len()]).to_owned(),
+            kind: Kind::Stale,
+            seconds,
+        }
+    }
+
     pub(crate) fn happen(&self, cluster: &mut Cluster) {
         let host = &*self.host;
         match self.kind {
@@ -257,15 +267,7 @@ impl Story {
             }
         }
         if seed.is_multiple_of(4) {
-            let stale = Upset {
-                host: dice
-                    .index(3)
-                    .checked_sub(1)
-                    .map_or("", |host| hosts[host % hosts.len()])
-                    .to_owned(),
-                kind: Kind::Stale,
-                seconds,
-            };
+            let stale = Upset::stale(&mut dice, hosts, seconds);
             upsets.push((5 + dice.below(10), stale.clone()));
             upsets.extend(stale.over().map(|over| (seconds, over)));
             // What only a replica that knows the cluster as it is may do.
@@ -283,6 +285,10 @@ impl Story {
         needs.sort();
         for _upset in 0..6 {
             let (at, upset) = (5 + dice.below(seconds - 10), Upset::any(&mut dice, hosts));
+            // What was decided before a pause is sent after it.
+            if matches!(upset.kind, Kind::Pause(_) | Kind::Slow(_)) {
+                edits.push((at + 1, dice.one_of(apps).to_owned(), Edit::Recreated));
+            }
             let over = upset
                 .over()
                 .map(|over| ((at + upset.seconds).min(seconds), over));

@@ -456,12 +456,6 @@ mod tests {
         }
     }
 
-    fn recipients<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Recipient<'static>> {
-        let rows = NAMES.into_iter().zip(rows);
-        let rows = rows.map(|(name, (weight, min, max))| recipient(name, weight, min, max));
-        rows.collect()
-    }
-
     const ANY: u32 = u32::MAX;
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -537,62 +531,6 @@ mod tests {
     }
 
     #[test]
-    fn webster_gives_seats_between_the_lower_and_upper_bounds() {
-        use Ties::{NameAscending, NameDescending};
-        for (n, rows, ties, shares, left) in [
-            (
-                10,
-                recipients([(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)]),
-                NameAscending,
-                vec![2, 3, 5],
-                0,
-            ),
-            (
-                1,
-                recipients([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
-                NameAscending,
-                vec![1, 0, 0],
-                0,
-            ),
-            (
-                1,
-                recipients([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
-                NameDescending,
-                vec![0, 1, 0],
-                0,
-            ),
-            // Equal quotients: 3/3 and 1/1; the smaller share goes first.
-            (
-                2,
-                recipients([(3, 1, ANY), (1, 0, ANY), (0, 0, ANY)]),
-                NameAscending,
-                vec![1, 1, 0],
-                0,
-            ),
-            (
-                10,
-                recipients([(1, 0, 2), (1, 0, 3), (1, 0, 4)]),
-                NameAscending,
-                vec![2, 3, 4],
-                1,
-            ),
-            (
-                9,
-                recipients([(1, 5, ANY), (1, 0, ANY), (2, 0, ANY)]),
-                NameAscending,
-                vec![5, 1, 3],
-                0,
-            ),
-        ] {
-            assert_eq!(
-                webster(n, &rows, ties),
-                Split { shares, left },
-                "{n} over {rows:?}"
-            );
-        }
-    }
-
-    #[test]
     fn fill_goes_tier_by_tier_and_spreads_or_keeps_the_surplus() {
         let one = |weight, min, max, name| vec![recipient(name, weight, min, max)];
         let tiers = [
@@ -610,7 +548,9 @@ mod tests {
         let bounded = [one(8, 0, 10, "a"), one(2, 3, ANY, "b"), one(2, 0, 4, "c")];
         assert_eq!(fill(9, &bounded, Surplus::Spread), split(&[6, 3, 0], 0));
         assert_eq!(fill(30, &bounded, Surplus::Spread), split(&[10, 18, 2], 0));
-        let one_tier = [recipients([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).clone()];
+        let one_tier = [[("a", 10), ("b", 40), ("c", 0)]
+            .map(|(name, weight)| recipient(name, weight, 0, ANY))
+            .to_vec()];
         assert_eq!(fill(20, &one_tier, Surplus::Keep), split(&[4, 16, 0], 0));
     }
 }

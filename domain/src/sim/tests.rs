@@ -237,47 +237,6 @@ fn a_pod_serves_after_its_start_up_and_a_jump_is_observed_a_minute_late() {
 }
 
 #[test]
-fn decisions_are_those_of_decide_driven_by_hand() {
-    let demand = lively(200);
-    let environment = environment(&demand, 2);
-    let mut run = Run::new(&environment, workload(), Vec::new());
-    let direct = Workload {
-        mode: Mode::Direct,
-        ..workload()
-    };
-    let mut count = environment.first_count(&direct);
-    let mut history = History::default();
-    for index in 1..200_u32 {
-        let now = at(index.into());
-        let total = measure::reading(&queue(), Some(demand[index as usize - 1]), &[], now);
-        let seen = Inputs {
-            observation: Observation {
-                scale: Scale {
-                    spec: count,
-                    status: count,
-                },
-                unseen: Replicas::ZERO,
-                pods: Vec::new(),
-                readings: vec![total],
-            },
-            forecasts: Vec::new(),
-            child: None,
-            share: None,
-        };
-        let (expected, next) = decide(&direct, &seen, &history, &Settings::default(), now);
-        let (minute, decision) = run.minute();
-        assert_eq!(decision.message(), expected.message(), "minute {index}");
-        assert_eq!(decision.action, expected.action, "minute {index}");
-        history = match expected.action {
-            Action::Scale { from, to } => next.applied(None, from, to, now),
-            _ => next,
-        };
-        count = expected.desired;
-        assert_eq!(minute.asked, count, "minute {index}");
-    }
-}
-
-#[test]
 fn a_preview_is_simulated_in_strategy_auto() {
     let demand = lively(120);
     let environment = environment(&demand, 2);

@@ -13,9 +13,9 @@
 //! ```
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use reqwest::Url;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::address;
 

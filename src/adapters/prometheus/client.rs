@@ -1,18 +1,15 @@
-//! HTTP client of one Prometheus server: range queries, each with a deadline and a limit on the size of its response.
+//! Client of one Prometheus server: range queries, and what their answers and errors mean.
 //!
-//! Requests are made by `prometheus-http-query` (form-encoded POST, base URL with a path prefix). Bodies are read and
-//! parsed here, because that crate drops warnings, rejects a whole response for one unknown field, and has no size
-//! limit. The client follows no redirects, reads no proxy from the environment, sends no secret over plain http, and
-//! reports a partial response as an error.
+//! A query is a form-encoded POST, because the text of one may be longer than a URL. No secret is sent over plain http,
+//! and a partial response is an error.
 
-use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Response;
 
+use super::http_client::{Answer, BODY_MAX, RequestError};
 use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use super::session::{Session, Sessions};
@@ -22,8 +19,6 @@ use crate::error::chain;
 use crate::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
 use crate::{clock::Clock, machine::Machine};
 
-/// The largest body that is read, after decompression: several times the 11,000 samples that one request may ask for.
-const BODY_MAX: usize = 4 * 1024 * 1024;
 /// A query returns one series, of 11,000 samples at most, and as many again from a server that ignores the step.
 const LIMITS: ResponseLimits = ResponseLimits {
     series: 1,
@@ -90,17 +85,16 @@ impl Prometheus {
         let session = self.session().await?;
         self.admit(&query.namespace)?;
         let sent = self.clock.monotonic();
-        let request = session
-            .client
-            .query_range(
-                &*query.text,
-                from.as_second(),
-                to.as_second(),
-                step.as_secs_f64(),
-            )
+        let form = [
+            ("query", &*query.text),
+            ("start", &from.as_second().to_string()),
+            ("end", &to.as_second().to_string()),
+            ("step", &step.as_secs_f64().to_string()),
             // Earlier than our own timeout, so that the server can still say why.
-            .timeout(self.server_timeout());
-        let response = self.read(request.post_raw().await, &session.redactor).await;
+            ("timeout", &format!("{}ms", self.server_timeout())),
+        ];
+        let answer = session.client.post("api/v1/query_range", &form).await;
+        let response = self.read(answer, &session.redactor).await;
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
         let now = self.clock.monotonic();
         if answered {
@@ -128,7 +122,7 @@ impl Prometheus {
         ServerHealth {
             name: name.to_owned(),
             is_circuit_open: self.circuits().is_hanging(self.clock.monotonic()),
-            expiries: credentials.expiries(),
+            expiries: credentials.expiries,
             credential_problem: credentials.problem,
         }
     }
@@ -167,24 +161,21 @@ impl Prometheus {
     }
 
     /// The `timeout` parameter of a query, in milliseconds.
-    fn server_timeout(&self) -> i64 {
+    fn server_timeout(&self) -> u128 {
         let earlier = self
             .timeout
             .saturating_sub(SERVER_LEAD)
             .max(self.timeout / 2);
-        i64::try_from(earlier.as_millis()).unwrap_or(i64::MAX)
+        earlier.as_millis()
     }
 
-    /// Reads a response to its end and rejects a partial one.
+    /// Reads an answer and rejects a partial one.
     async fn read(
         &self,
-        sent: Result<Response, prometheus_http_query::Error>,
+        answer: Result<Answer, RequestError>,
         redactor: &Redactor,
     ) -> Result<QueryResponse, HistoryError> {
-        let mut response = sent.map_err(|error| self.send_error(error))?;
-        self.sessions.connected(&response);
-        let status = response.status().as_u16();
-        let body = self.body(&mut response).await?;
+        let Answer { status, body } = answer.map_err(|error| self.request_error(error))?;
         if matches!(status, 401 | 403) {
             return Err(self.unauthorized(status, &body, redactor));
         }
@@ -218,64 +209,33 @@ impl Prometheus {
         }
     }
 
-    async fn body(&self, response: &mut Response) -> Result<Vec<u8>, HistoryError> {
-        let mut body = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| self.body_error(error.without_url()))?
-        {
-            if body.len() + chunk.len() > BODY_MAX {
-                let message = format!(
+    /// The error of a request without a complete answer.
+    fn request_error(&self, error: RequestError) -> HistoryError {
+        let endpoint = self.endpoint.clone();
+        match error {
+            RequestError::TimedOut => HistoryError::Timeout {
+                endpoint,
+                message: format!("no complete response within {:?}", self.timeout),
+            },
+            RequestError::TooLarge => HistoryError::TooManySamples {
+                message: format!(
                     "the response is larger than {} MiB; a query must give one series, as sum(...) does",
                     BODY_MAX >> 20
-                );
-                return Err(HistoryError::TooManySamples { message });
+                ),
+            },
+            RequestError::Compression(error) => {
+                malformed(&format!("the body cannot be decompressed: {error}"))
             }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body)
-    }
-
-    fn send_error(&self, error: prometheus_http_query::Error) -> HistoryError {
-        let cause = error
-            .source()
-            .and_then(|source| source.downcast_ref::<reqwest::Error>());
-        if cause.is_some_and(reqwest::Error::is_timeout) {
-            return self.deadline_exceeded();
-        }
-        let credentials = self.sessions.server().credentials();
-        if let Some(message) = tls::tls_error_message(&error, credentials) {
-            return HistoryError::Tls {
-                endpoint: self.endpoint.clone(),
-                message: format!("{message}{}", self.outdated_credentials()),
-            };
-        }
-        HistoryError::Unreachable {
-            endpoint: self.endpoint.clone(),
-            source: Box::new(error),
-        }
-    }
-
-    /// The error of a response whose body ended early.
-    fn body_error(&self, error: reqwest::Error) -> HistoryError {
-        if error.is_timeout() {
-            self.deadline_exceeded()
-        } else if error.is_decode() {
-            malformed(&format!("the body cannot be decompressed: {error}"))
-        } else {
-            HistoryError::Unreachable {
-                endpoint: self.endpoint.clone(),
-                source: Box::new(error),
+            RequestError::Lost(source) => {
+                let credentials = self.sessions.server().credentials();
+                match tls::tls_error_message(&*source, credentials) {
+                    Some(message) => HistoryError::Tls {
+                        endpoint,
+                        message: format!("{message}{}", self.outdated_credentials()),
+                    },
+                    None => HistoryError::Unreachable { endpoint, source },
+                }
             }
-        }
-    }
-
-    fn deadline_exceeded(&self) -> HistoryError {
-        let message = format!("no complete response within {:?}", self.timeout);
-        HistoryError::Timeout {
-            endpoint: self.endpoint.clone(),
-            message,
         }
     }
 

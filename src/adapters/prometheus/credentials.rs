@@ -13,8 +13,8 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use crate::ports::{Authorization, CredentialExpiry, CredentialFiles, Setting};

@@ -9,14 +9,16 @@
 //! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
 //! | [`promql`] | the builder |
 //! | `resolution` | over how long a query averages, and the same query for single minutes |
-//! | [`endpoints`], [`client`], [`response`] | which server is queried, the HTTP request, the JSON of its response |
+//! | [`endpoints`], [`client`], [`response`] | which server is queried, the request, the JSON of its response |
 //! | `session`, `credentials`, `tls` | the HTTP client with the credentials of the moment, their files, certificates |
+//! | `http_client` | connections, requests and their answers |
 
 pub mod adapter_config;
 pub mod client;
 mod credentials;
 pub mod demand;
 pub mod endpoints;
+mod http_client;
 pub mod promql;
 pub mod queries;
 mod resolution;

@@ -15,13 +15,12 @@ use std::{
     time::Duration,
 };
 
-use prometheus_http_query::Client;
-use reqwest::{Response, redirect, tls::TlsInfo};
 use rustls::ClientConfig;
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::{
     credentials::{CredentialError, Credentials},
+    http_client::{HttpClient, ServerCertificate},
     tls,
 };
 use crate::{
@@ -36,7 +35,6 @@ use crate::{
 const READ_PERIOD: Duration = Duration::from_secs(10);
 /// How long the files may take to be read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The sessions of one server: one at a time, replaced when the credentials change.
 pub(super) struct Sessions {
@@ -49,6 +47,7 @@ pub(super) struct Sessions {
     /// How often the tenant changed.
     version: AtomicU64,
     status: Mutex<CredentialStatus>,
+    server_certificate: ServerCertificate,
 }
 
 #[derive(Default)]
@@ -69,7 +68,7 @@ enum Loaded {
 /// A client with credentials, and what must not be shown of them.
 #[derive(Clone)]
 pub(super) struct Session {
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     pub(super) redactor: Redactor,
 }
 
@@ -83,10 +82,8 @@ struct Current {
 /// What is known of the credentials of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CredentialStatus {
-    /// When ours expire, if they say so.
-    own: Vec<CredentialExpiry>,
-    /// When the certificate of the server expires.
-    server: Option<CredentialExpiry>,
+    /// When each expires that says so.
+    pub(super) expiries: Vec<CredentialExpiry>,
     /// Why the files cannot be used now, if so.
     pub(super) problem: Option<String>,
 }
@@ -104,6 +101,7 @@ impl Sessions {
             refused: AtomicBool::default(),
             version: AtomicU64::default(),
             status: Mutex::default(),
+            server_certificate: ServerCertificate::default(),
         }
     }
 
@@ -120,7 +118,7 @@ impl Sessions {
             return Ok(current.session.clone());
         }
         let loaded = self.load(&mut state).await;
-        let replaced = loaded.and_then(|loaded| self.replace(&mut state, loaded));
+        let replaced = loaded.map(|loaded| self.replace(&mut state, loaded));
         self.report(replaced.as_ref().err());
         match (&mut state.current, replaced) {
             (Some(current), _) => {
@@ -154,12 +152,12 @@ impl Sessions {
     }
 
     /// Uses what was read from now on.
-    fn replace(&self, state: &mut State, loaded: Loaded) -> Result<(), CredentialError> {
+    fn replace(&self, state: &mut State, loaded: Loaded) {
         let Loaded::Changed(changed) = loaded else {
-            return Ok(());
+            return;
         };
         let (credentials, config) = *changed;
-        let session = self.session(&credentials, config)?;
+        let session = self.session(&credentials, config);
         if let Some(before) = &state.current {
             tracing::info!(url = %self.server.url(), "using the changed credentials for Prometheus");
             if credentials.is_other_tenant(&before.credentials) {
@@ -167,39 +165,27 @@ impl Sessions {
             }
         }
         let expiries = tls::expiries(&credentials);
-        self.known().own = expiries.chain(credentials.token_expiry()).collect();
+        self.known().expiries = expiries.chain(credentials.token_expiry()).collect();
         state.current = Some(Current {
             credentials: Arc::new(credentials),
             session,
             read_at: Monotonic::default(),
         });
-        Ok(())
     }
 
-    fn session(
-        &self,
-        credentials: &Credentials,
-        config: ClientConfig,
-    ) -> Result<Session, CredentialError> {
-        let http = reqwest::Client::builder()
-            // A redirect could lead to a server that is not configured.
-            .redirect(redirect::Policy::none())
-            // A proxy from the environment is not part of the configuration.
-            .no_proxy()
-            .gzip(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(self.timeout)
-            .default_headers(credentials.headers.clone())
-            .tls_backend_preconfigured(config)
-            .tls_info(true)
-            .build()
-            .map_err(|error| CredentialError::Setup(Box::new(error.without_url())))?;
-        let client = Client::from(http, self.server.url().as_str())
-            .map_err(|error| CredentialError::Setup(Box::new(error)))?;
-        Ok(Session {
+    fn session(&self, credentials: &Credentials, config: ClientConfig) -> Session {
+        let client = HttpClient::new(
+            &self.machine,
+            self.server.url().clone(),
+            credentials.headers.clone(),
+            config,
+            self.server_certificate.clone(),
+            self.timeout,
+        );
+        Session {
             client,
             redactor: Redactor::new(credentials.secrets()),
-        })
+        }
     }
 
     /// Keeps why the files cannot be used; a problem is logged when it appears.
@@ -217,14 +203,6 @@ impl Sessions {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// Notes the certificate of the server, if the connection has one.
-    pub(super) fn connected(&self, response: &Response) {
-        let info = response.extensions().get::<TlsInfo>();
-        let certificate = info.and_then(TlsInfo::peer_certificate);
-        let expiry = certificate.and_then(|der| tls::certificate_expiry("server certificate", der));
-        self.known().server = expiry;
-    }
-
     /// How often the tenant changed: queries return other series since then.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
@@ -232,7 +210,9 @@ impl Sessions {
 
     /// What is known of the credentials.
     pub(super) fn status(&self) -> CredentialStatus {
-        self.known().clone()
+        let mut status = self.known().clone();
+        status.expiries.extend(self.server_certificate.expiry());
+        status
     }
 
     /// The server, and the files that are read for it.
@@ -254,13 +234,4 @@ fn load(server: &HistoryServer, before: Option<&Credentials>) -> Result<Loaded, 
     let encrypted = server.url().scheme() == "https";
     let config = tls::client_config(encrypted, &credentials)?;
     Ok(Loaded::Changed(Box::new((credentials, config))))
-}
-
-// === impl CredentialStatus ===
-
-impl CredentialStatus {
-    /// When each credential expires that says so.
-    pub(super) fn expiries(&self) -> Vec<CredentialExpiry> {
-        self.own.iter().chain(&self.server).copied().collect()
-    }
 }

@@ -51,24 +51,6 @@ fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
     }
 }
 
-/// Rejected rule: `minReplicas = floor`, always. The child would read no metrics while the floor rises.
-#[test]
-fn a_rising_floor_does_not_slow_the_child_down() {
-    let climbing = Scenario {
-        demand: vec![60.0],
-        forecast: (3..20).map(|count| Some(f64::from(count))).collect(),
-        ..Scenario::default()
-    };
-    assert_eq!(plain(&climbing, 7), [4, 8, 16, 32, 60, 60, 60]);
-    for mode in MODES {
-        assert_eq!(
-            World::new(&climbing, mode).run(7),
-            [4, 8, 16, 32, 60, 60, 60],
-            "{mode:?}"
-        );
-    }
-}
-
 /// Rejected rules: the floor while it is at most current, else desired; and no reading logged while
 /// the floor is above current. With either, the reading 18 is lost, and 17.35 / 16 is within the
 /// tolerance: 16 for good.
@@ -127,91 +109,6 @@ fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
             "{mode:?}: at 405 s, not at 705 s"
         );
     }
-}
-
-/// Rejected rule: the child's expected answer from the full log. It read no metrics in the tick that raised it
-/// to the floor, so it never read the 30 of that moment.
-#[test]
-fn the_child_is_expected_to_compute_from_what_it_has_read() {
-    let spike = Scenario {
-        start: 8,
-        demand: vec![8.0, 30.0, 2.0],
-        forecast: vec![Some(6.0), Some(21.0)],
-        ..Scenario::default()
-    };
-    let mut world = World::new(&spike, Mode::Delegated);
-    assert_eq!(world.run(2), [8, 20]);
-    let now = at(2 * TICK);
-    let mut ahead = world.clone();
-    ahead.child_pass(now);
-    assert_eq!(ahead.count, n(20), "what the child answers");
-    let decision = world.decide(now);
-    assert_eq!(decision.child_desired, Some(n(20)));
-    assert_eq!(
-        decision.observed.map(|pass| pass.desired),
-        Some(n(30)),
-        "the result of the full log"
-    );
-}
-
-/// Exception: a floor under explicit policies, at different phases, rises up to one pass of the child
-/// later per step. Predicting the child's pass would avoid it, and exceed the limit when the pass comes
-/// early; the limit wins.
-#[test]
-fn a_floor_under_an_explicit_policy_rises_a_pass_later_per_step_in_delegated() {
-    let scenario = Scenario {
-        demand: vec![2.0],
-        forecast: vec![Some(20.0)],
-        behavior: Some(up(PolicyKind::Pods, 1, 60)),
-        ..Scenario::default()
-    };
-    let steps = |mode| {
-        let mut world = World::new(&scenario, mode);
-        let mut changed_at = vec![];
-        for tick in 0..24 {
-            let before = world.count;
-            world.decide(at(tick * TICK));
-            world.child_pass(at(tick * TICK + 7));
-            if world.count != before {
-                changed_at.push(tick * TICK);
-            }
-        }
-        changed_at
-    };
-    assert_eq!(steps(Mode::Direct), [0, 60, 120, 180, 240, 300]);
-    assert_eq!(steps(Mode::Delegated), [0, 75, 150, 225, 300]);
-}
-
-/// Exception: within an explicit scale-up window the child has fewer readings than Foretide, so fewer
-/// low ones hold it back.
-#[test]
-fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
-    let window = Some(SignedDuration::from_secs(120));
-    let scale_up = ScalingRules {
-        window,
-        ..ScalingRules::default()
-    };
-    let mut demand = vec![2.0; 28];
-    demand.push(30.0);
-    // The window opens at 300 s, and nothing was proposed until 285 s: the count may be lifted at 405 s, in
-    // tick 27. The child reads no metrics then and only then, so its last low reading is that of tick 26.
-    let scenario = Scenario {
-        demand,
-        crons: vec![(5, 40, 20)],
-        behavior: Some(Behavior {
-            scale_up,
-            ..Behavior::default()
-        }),
-        ..Scenario::default()
-    };
-    let direct = World::new(&scenario, Mode::Direct).run(60);
-    let delegated = World::new(&scenario, Mode::Delegated).run(60);
-    assert_eq!(direct[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 20, 30, 30]);
-    assert_eq!(
-        delegated[26..37],
-        [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]
-    );
-    assert_eq!(direct.last(), delegated.last());
 }
 
 /// No autoscaler with a tolerance can promise that a forecast changes no later count: a demand of 10.9 is within
@@ -291,28 +188,6 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
     );
 }
 
-/// Scaling to zero by a user is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
-#[test]
-fn a_workload_that_a_user_scaled_to_zero_is_paused() {
-    let scenario = Scenario {
-        demand: vec![20.0],
-        crons: vec![(1, 9, 12)],
-        edits: vec![(10, Edit::Scale(0)), (30, Edit::Scale(1))],
-        ..Scenario::default()
-    };
-    for mode in MODES {
-        let mut paused = World::new(&scenario, mode);
-        paused.run(20);
-        assert!(
-            paused.child.is_none_or(|child| child.bounds.min == n(2)),
-            "{mode:?}"
-        );
-        let counts = World::new(&scenario, mode).run(32);
-        assert_eq!(counts[10..30], [0; 20], "{mode:?}");
-        assert!(counts[30] > 0, "{mode:?}");
-    }
-}
-
 /// Foretide scaled the workload to zero under `minReplicas: 0`; the user's new minimum raises it, also with a
 /// child, which does not leave zero by itself.
 #[test]
@@ -355,32 +230,6 @@ fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
     world.run(72);
     assert!(world.writes <= 5, "{} writes", world.writes);
     assert_eq!(world.count, n(12));
-}
-
-/// A forecast from 5 % below to 10 % above its own last proposal changes nothing, whatever tolerance the user gave the
-/// autoscaler.
-#[test]
-fn a_forecast_within_its_tolerance_changes_nothing() {
-    let forecast = [10.0, 10.9, 9.6, 10.99, 11.01].map(Some).to_vec();
-    let none = ScalingRules {
-        tolerance: Some(0.0),
-        ..ScalingRules::default()
-    };
-    let scenario = Scenario {
-        forecast,
-        behavior: Some(Behavior {
-            scale_up: none.clone(),
-            scale_down: none,
-        }),
-        ..Scenario::default()
-    };
-    for mode in MODES {
-        assert_eq!(
-            World::new(&scenario, mode).run(5),
-            [10, 10, 10, 10, 11],
-            "{mode:?}"
-        );
-    }
 }
 
 /// A delegated workload between two decisions, with the child's minimum at `min`.

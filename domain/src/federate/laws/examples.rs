@@ -1,8 +1,6 @@
 //! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
-use crate::federate::{
-    Action, AssignmentKind, Candidate, EffectivePreference, Preference, Surplus, share,
-};
+use crate::federate::{Action, AssignmentKind, Preference};
 
 use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
@@ -127,68 +125,4 @@ fn pending_pods_move_budget_only_after_the_delay() {
     assert_eq!(hub.budgets(), [("member1", 8, 23), ("member2", 1, 1)]);
     hub.step();
     assert_eq!(hub.budgets(), [("member1", 8, 10), ("member2", 1, 14)]);
-}
-
-/// Utilization 25 % of a target of 50 %: 17 pods do the work of 8.5.
-#[test]
-fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget_upwards() {
-    let mut policy = policy(AssignmentKind::Prioritized, 3, 17);
-    policy.preferences = priorities(&[("cluster1", 3), ("cluster2", 2), ("cluster3", 1)]);
-    let pods = [("cluster1", 4), ("cluster2", 9), ("cluster3", 4)];
-    let members = pods.map(|(name, replicas)| member(name, replicas)).to_vec();
-    let start = ledger(&[("cluster1", 1, 4), ("cluster2", 1, 9), ("cluster3", 1, 4)]);
-    let mut hub = Hub::new(policy, members, start);
-    hub.total.demand = Some(8.5);
-    let mut actions = Vec::new();
-    for _ in 0..40 {
-        let before = format!("{:?}", hub.budgets());
-        let decision = hub.step();
-        let held = |name| decision.member(name).expect("a member").hold;
-        if format!("{:?}", hub.budgets()) != before {
-            actions.push(
-                hub.budgets()
-                    .into_iter()
-                    .map(|(_, _, max)| max)
-                    .collect::<Vec<_>>(),
-            );
-        }
-        if actions.is_empty() {
-            assert!(held("cluster1") && held("cluster2") && !held("cluster3"));
-        }
-        for name in ["cluster1", "cluster2", "cluster3"] {
-            let max = hub.member(name).hpa.expect("an autoscaler").max.get();
-            let replicas = hub.member(name).pods.expect("pods").replicas.get();
-            hub.pods(name, replicas.min(max), 0);
-        }
-    }
-    assert_eq!(
-        actions,
-        [[7, 9, 1], [12, 4, 1]],
-        "the maximums after each action"
-    );
-    let replicas = hub
-        .members
-        .iter()
-        .map(|m| m.pods.expect("pods").replicas.get());
-    assert_eq!(replicas.collect::<Vec<_>>(), [4, 4, 1]);
-}
-
-/// The proposal's section excludes static weights and then uses them: the division is the one that R8 makes.
-#[test]
-fn headroom_is_divided_two_to_one_to_one() {
-    let running = [("cluster1", 2, 7), ("cluster2", 1, 8), ("cluster3", 1, 7)];
-    let headroom: u32 = running.iter().map(|(_, _, max)| max - 6).sum();
-    let candidates = running.map(|(name, weight, _)| Candidate {
-        name,
-        preference: EffectivePreference {
-            weight: Some(weight),
-            max: n(22 - 6),
-            ..EffectivePreference::default()
-        },
-        ..Candidate::default()
-    });
-    let weighted = policy(AssignmentKind::StaticWeighted, 3, 22);
-    let split = share(&weighted, n(headroom), &candidates, Surplus::Spread);
-    let max: Vec<_> = split.shares.iter().map(|share| 6 + share).collect();
-    assert_eq!((headroom, max), (4, vec![8, 7, 7]));
 }

@@ -80,37 +80,9 @@ fn each_fleet(check: impl Fn(u64, Hub)) {
     }
 }
 
-/// The budget of a member that has one.
-fn share(hub: &Hub, name: &str) -> Option<(u32, u32)> {
-    let mut all = hub.budgets().into_iter();
-    let found = all.find(|(found, ..)| *found == name)?;
-    Some((found.1, found.2))
-}
-
 fn budgets(hub: &Hub) -> Vec<(String, u32, u32)> {
     let owned = |(name, min, max): &(&str, u32, u32)| ((*name).to_owned(), *min, *max);
     hub.budgets().iter().map(owned).collect()
-}
-
-#[test]
-fn a_member_whose_description_disappears_keeps_its_share_for_the_toleration() {
-    each_fleet(|seed, mut hub| {
-        let Policy { kind, failure, .. } = hub.policy;
-        let context = format!("seed {seed}, {kind:?}, {failure:?}");
-        let before = share(&hub, "m1");
-        lose_the_description(&mut hub, "m1");
-        let ends = hub.now.checked_add(hub.policy.toleration).expect("a time");
-        while hub.now < ends {
-            let decision = hub.step();
-            assert_eq!(share(&hub, "m1"), before, "{context}");
-            assert!(!writes(&decision, "m1"), "{context}");
-        }
-        hub.step();
-        let mut remaining = hub.ledger.remaining();
-        assert!(remaining.any(|name| name == "m1"), "{context}");
-        let retained = before.filter(|_| failure == FailurePolicy::Retain);
-        assert_eq!(share(&hub, "m1"), retained, "{context}");
-    });
 }
 
 #[test]
@@ -132,36 +104,6 @@ fn a_member_whose_description_disappears_is_as_one_that_does_not_answer() {
             assert_eq!(a, b, "{context}, step {step}");
             assert_eq!(missing.ledger, silent.ledger, "{context}, step {step}");
         }
-    });
-}
-
-#[test]
-fn an_edit_leaves_the_share_of_a_member_without_a_description_unchanged() {
-    each_fleet(|seed, mut hub| {
-        hub.policy.failure = FailurePolicy::Retain;
-        let before = share(&hub, "m1");
-        lose_the_description(&mut hub, "m1");
-        hub.policy.bounds.max = n(50);
-        hub.policy.generation += 1;
-        (0..20).for_each(|_| drop(hub.step()));
-        assert_eq!(
-            share(&hub, "m1"),
-            before,
-            "seed {seed}, {:?}",
-            hub.policy.kind
-        );
-    });
-}
-
-#[test]
-fn a_description_that_returns_within_the_toleration_has_changed_nothing() {
-    each_fleet(|seed, mut hub| {
-        let (before, described) = (hub.ledger.clone(), hub.member("m0").clone());
-        lose_the_description(&mut hub, "m0");
-        hub.step();
-        *hub.member("m0") = described;
-        (0..5).for_each(|_| drop(hub.step()));
-        assert_eq!(hub.ledger, before, "seed {seed}, {:?}", hub.policy.kind);
     });
 }
 

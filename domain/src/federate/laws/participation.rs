@@ -29,57 +29,6 @@ fn follow(hub: &mut Hub) {
     hub.pods("a", replicas.get(), 0);
 }
 
-#[test]
-fn pods_of_a_cluster_that_takes_no_part_start_no_pods_elsewhere() {
-    let theirs = Some("theirs".to_owned());
-    let foreign = Member {
-        foreign_hpa: theirs.clone(),
-        ..member("b", 3)
-    };
-    let fought = Member {
-        foreign_writer: theirs,
-        ..member("b", 3)
-    };
-    let plain = member("b", 3);
-    let all = |kind| policy(kind, 2, 24);
-    for (what, policy, b) in [
-        (
-            "no weight",
-            only_a(AssignmentKind::StaticWeighted),
-            plain.clone(),
-        ),
-        ("no priority", only_a(AssignmentKind::Prioritized), plain),
-        (
-            "another autoscaler",
-            all(AssignmentKind::Aggregated),
-            foreign,
-        ),
-        (
-            "another writer",
-            all(AssignmentKind::DynamicWeighted),
-            fought,
-        ),
-    ] {
-        for demand in [None, Some(0.6)] {
-            let members = vec![member("a", 2), b.clone()];
-            let mut hub = Hub::new(policy.clone(), members, Ledger::default());
-            // New pods have no metrics yet, so the demand is never known.
-            hub.total.demand = demand;
-            hub.member("b").demand = demand;
-            for _ in 0..30 {
-                let decision = hub.step();
-                follow(&mut hub);
-                assert_eq!(hub.budgets(), [("a", 2, 24)], "{what}");
-                let a = decision.member("a").expect("a");
-                assert_eq!(a.min, n(2), "{what}, demand {demand:?}");
-                let b = decision.member("b").expect("b");
-                assert!(!b.action.writes(), "{what}");
-            }
-            assert_eq!(hub.member("a").pods.expect("pods").replicas, n(2), "{what}");
-        }
-    }
-}
-
 /// Two members: `a` has the higher priority and can run everything, so `b` has no share.
 fn without_a_share() -> Hub {
     let mut policy = policy(AssignmentKind::Prioritized, 2, 10);
@@ -136,33 +85,6 @@ fn foreign_pods_without_a_share_and_without_metrics_start_no_pods_and_end_after_
         kept += 1;
     }
     assert_eq!(kept, 20);
-}
-
-#[test]
-fn other_members_replace_exactly_the_pods_of_a_leaving_member() {
-    let mut policy = policy(AssignmentKind::DynamicWeighted, 2, 40);
-    let members = ["a", "b"].map(|name| Member {
-        capacity: Some(n(40)),
-        ..member(name, 5)
-    });
-    let start = ledger(&[("a", 1, 20), ("b", 1, 20)]);
-    policy.affinity.exclude = vec!["b".to_owned()];
-    policy.generation = 2;
-    let mut hub = Hub::new(policy, members.to_vec(), start);
-    let mut minimums = Vec::new();
-    for _ in 0..4 {
-        // The demand is not known while pods are new.
-        let decision = hub.step();
-        follow(&mut hub);
-        minimums.push(decision.member("a").expect("a").min.get());
-        if decision
-            .member("b")
-            .is_some_and(|b| b.replicas == Some(n(0)))
-        {
-            hub.pods("b", 0, 0);
-        }
-    }
-    assert_eq!(minimums, [10, 10, 2, 2], "until those of b have ended");
 }
 
 /// Three members with a share; another autoscaler scales the third, and the first is to leave.

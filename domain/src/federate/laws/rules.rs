@@ -251,24 +251,6 @@ fn a_tolerated_taint_of_unknown_age_counts_from_its_first_observation_even_after
 }
 
 #[test]
-fn members_without_the_workload_have_no_share_until_it_appears() {
-    let mut hub = pair();
-    hub.ledger = Ledger::default();
-    hub.member("a").hpa = None;
-    hub.member("b").hpa = None;
-    hub.member("b").pods = None;
-    let decision = hub.step();
-    assert_eq!(
-        decision.member("b").expect("b").reasons,
-        [Reason::TargetAbsent]
-    );
-    assert_eq!(hub.budgets(), [("a", 2, 20)]);
-    hub.pods("b", 1, 0);
-    hub.step();
-    assert_eq!(hub.budgets().len(), 2);
-}
-
-#[test]
 fn the_hub_places_the_workload_where_it_is_missing() {
     for (scaling_to_zero, replicas) in [(false, 1), (true, 0)] {
         let mut hub = pair();
@@ -280,33 +262,6 @@ fn the_hub_places_the_workload_where_it_is_missing() {
         let b = decision.member("b").expect("b");
         assert_eq!((b.action, b.replicas), (Action::Create, Some(n(replicas))));
     }
-}
-
-#[test]
-fn a_deselected_member_is_drained_when_the_others_are_ready_and_then_deleted() {
-    let mut hub = pair();
-    hub.total.demand = Some(8.0);
-    hub.policy.affinity.exclude = vec!["b".to_owned()];
-    hub.policy.generation = 2;
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
-    assert_eq!((b.action, b.max), (Action::Keep, n(4)), "{}", b.sentence());
-    assert_eq!(
-        decision.member("a").expect("a").min,
-        n(8),
-        "the others grow to what is needed"
-    );
-    hub.pods("a", 8, 0);
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
-    assert_eq!((b.action, b.replicas), (Action::Drain, Some(n(0))));
-    hub.step();
-    assert_eq!(hub.ledger.members.len(), 1);
-    assert_eq!(
-        hub.step().member("b"),
-        None,
-        "nothing of ours is left there"
-    );
 }
 
 #[test]
@@ -413,24 +368,6 @@ fn a_foreign_autoscaler_is_named_and_its_member_is_not_written() {
     );
     let found = status(&mut hub, ConditionKind::ReplicaConflict);
     assert_eq!(found, (Status::False, "NoConflict"));
-}
-
-#[test]
-fn a_new_member_with_a_foreign_autoscaler_gets_no_share_until_it_is_gone() {
-    let mut hub = pair();
-    hub.ledger.members.remove("b");
-    hub.member("b").hpa = None;
-    hub.member("b").foreign_hpa = Some("theirs".to_owned());
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
-    assert_eq!(
-        (b.action, &*b.reasons),
-        (Action::Hold, &[Reason::Foreign][..])
-    );
-    assert_eq!(hub.budgets(), [("a", 1, 10)], "nothing is assigned again");
-    hub.member("b").foreign_hpa = None;
-    hub.step();
-    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
 }
 
 #[test]
@@ -699,39 +636,6 @@ fn one_replica_of_minimum_moves_from_an_idle_member_only_if_the_policy_says_so()
 }
 
 #[test]
-fn scarce_headroom_is_redistributed() {
-    let mut hub = pair();
-    hub.ledger = ledger(&[("a", 1, 4), ("b", 1, 16)]);
-    hub.step();
-    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
-}
-
-#[test]
-fn one_idle_member_sleeps_and_wakes_when_it_is_needed() {
-    let mut hub = pair();
-    hub.policy.scaling_to_zero = true;
-    hub.policy.bounds.min = n(1);
-    for name in ["a", "b"] {
-        hub.pods(name, 1, 0);
-        hub.member(name).demand = Some(0.3);
-    }
-    let actions = |hub: &mut Hub| -> Vec<_> {
-        let decision = hub.step();
-        decision.members.iter().map(|m| m.action).collect()
-    };
-    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
-    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
-    assert_eq!(actions(&mut hub)[1], Action::Sleep);
-    hub.pods("b", 0, 0);
-    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
-    let max = hub.ledger.members["a"].max.get();
-    hub.pods("a", max, 0);
-    hub.member("a").demand = Some(f64::from(max) * 2.0);
-    hub.member("b").demand = None;
-    assert_eq!(actions(&mut hub)[1], Action::Wake);
-}
-
-#[test]
 fn a_member_sleeps_only_after_the_others_run_its_share_of_the_floor() {
     let mut hub = pair();
     hub.policy.bounds.min = n(1);
@@ -855,31 +759,6 @@ fn the_hub_places_no_sleeping_workload_under_duplicated() {
     let decision = hub.step();
     let b = decision.member("b").expect("b");
     assert_eq!((b.action, b.replicas), (Action::Create, Some(n(3))));
-}
-
-#[test]
-fn direct_mode_divides_the_count_and_never_scales_an_unknown_member() {
-    let mut hub = pair();
-    hub.policy.mode = Mode::Direct;
-    hub.total.desired = Some(n(12));
-    let replicas = |hub: &mut Hub| -> Vec<_> {
-        let decision = hub.step();
-        decision
-            .members
-            .iter()
-            .map(|m| m.replicas.map(Replicas::get))
-            .collect()
-    };
-    assert_eq!(replicas(&mut hub), [Some(6), Some(6)]);
-    hub.member("b").health = Health::Unknown { since: at(0) };
-    hub.total.desired = Some(n(9));
-    assert_eq!(replicas(&mut hub), [Some(9), None]);
-    let shown = hub.step().member("a").expect("a").floor;
-    assert_eq!(
-        shown,
-        n(9),
-        "the share that is shown is the one that is written"
-    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::federate::{Action, AssignmentKind, Member, Preference};
 
-use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
+use super::fixtures::{Hub, ledger, member, n, policy, prefer};
 
 /// Three priorities with names, pods and capacities.
 fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {
@@ -58,20 +58,6 @@ fn the_lowest_priority_shrinks_when_the_reference_autoscaler_would_and_no_furthe
 }
 
 #[test]
-fn pods_that_are_not_ready_are_no_excess() {
-    for (unready, desired, left) in [(0, 20, 6), (4, 20, 10), (2, 20, 8), (4, 24, 10)] {
-        let mut hub = tiers([("a", 10, 10), ("b", 4, 10), ("c", 10, 10)]);
-        let b = hub.member("b").pods.as_mut().expect("pods");
-        b.ready = n(4 - unready);
-        hub.total.demand = Some(20.0);
-        hub.total.desired = Some(n(desired));
-        maximums(&mut hub, 4);
-        let c = hub.member("c").pods.expect("pods").replicas;
-        assert_eq!(c, n(left), "{unready} not ready, {desired} desired");
-    }
-}
-
-#[test]
 fn budget_of_a_lower_priority_goes_only_to_members_with_room_and_returns_at_once() {
     let mut hub = tiers([("a", 10, 10), ("b", 4, 12), ("c", 5, 10)]);
     // Headroom was redistributed recently.
@@ -87,23 +73,6 @@ fn budget_of_a_lower_priority_goes_only_to_members_with_room_and_returns_at_once
     hub.member("c").demand = Some(5.0);
     assert_eq!(maximums(&mut hub, 1), [10, 12, 5]);
     assert_eq!(hub.ledger.unassigned, n(3));
-}
-
-#[test]
-fn headroom_does_not_go_to_members_without_capacity() {
-    let mut policy = policy(AssignmentKind::Aggregated, 2, 30);
-    policy.cooldown = secs(30);
-    let members = [("a", 9, 12), ("b", 2, 8)].map(|(name, replicas, capacity)| Member {
-        capacity: Some(n(capacity)),
-        ..member(name, replicas)
-    });
-    let start = ledger(&[("a", 1, 9), ("b", 1, 8)]);
-    let mut hub = Hub::new(policy, members.to_vec(), start);
-    hub.ledger.unassigned = n(13);
-    hub.step();
-    // The maximums add up to 17 and 13 are unassigned; a can run 12 and b 8.
-    assert_eq!(hub.budgets(), [("a", 1, 12), ("b", 1, 8)]);
-    assert_eq!(hub.ledger.unassigned, n(10));
 }
 
 #[test]
