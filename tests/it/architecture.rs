@@ -544,12 +544,3 @@ use my_kube::Thing;
         ]
     );
 }
-
-#[test]
-fn clean_code_has_no_violations() {
-    let clean =
-        "use super::{Replicas, floor};\nuse foretide_domain::hpa;\nfn at(now: Timestamp) {}\n";
-    for rule in RULES {
-        assert_eq!(rule.violations(clean), [], "{}", rule.reason);
-    }
-}

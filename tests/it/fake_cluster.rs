@@ -36,74 +36,6 @@ use kube::ResourceExt;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::process::Process;
-
-/// Starts the pods of every workload: they become ready after a while, and those that are not ready end first.
-pub(crate) struct Kubelet {
-    /// How long a pod takes to become ready.
-    start_up: SignedDuration,
-    /// When the pods of each workload were created, the oldest first.
-    created: BTreeMap<String, Vec<Timestamp>>,
-    /// How many ready pods have ended.
-    pub(crate) ended: u32,
-}
-
-impl Kubelet {
-    /// One that has started no pods.
-    pub(crate) fn new(start_up: SignedDuration) -> Self {
-        Self {
-            start_up,
-            created: BTreeMap::new(),
-            ended: 0,
-        }
-    }
-
-    /// Starts and ends pods until each workload has its count.
-    pub(crate) fn settle(&mut self, replicas: &BTreeMap<String, u32>, now: Timestamp) {
-        for (name, created) in &mut self.created {
-            let count = replicas.get(name).copied().unwrap_or_default();
-            let kept = created.len().min(usize::try_from(count).unwrap());
-            let ended = created.drain(kept..);
-            let is_ready = |created: &Timestamp| now.duration_since(*created) >= self.start_up;
-            self.ended += u32::try_from(ended.filter(is_ready).count()).unwrap();
-        }
-        for (name, count) in replicas {
-            let created = self.created.entry(name.clone()).or_default();
-            created.resize(usize::try_from(*count).unwrap(), now);
-        }
-    }
-
-    /// The number of ready pods of a workload with this number of replicas.
-    pub(crate) fn ready(&self, name: &str, replicas: u32, now: Timestamp) -> u32 {
-        let created = self.created.get(name).into_iter().flatten();
-        let kept = created.take(usize::try_from(replicas).unwrap());
-        let ready = kept.filter(|created| now.duration_since(**created) >= self.start_up);
-        u32::try_from(ready.count()).unwrap()
-    }
-
-    fn pods(&self, name: &str, replicas: u32, now: Timestamp) -> Vec<Arc<Pod>> {
-        let created = self.created.get(name).into_iter().flatten().copied();
-        let created = created.chain(std::iter::repeat(now));
-        let created = created.take(usize::try_from(replicas).unwrap());
-        let pods = created.enumerate().map(|(n, created)| {
-            let is_ready = now.duration_since(created) >= self.start_up;
-            let (status, since) = if is_ready {
-                (Status::True, created + self.start_up)
-            } else {
-                (Status::False, created)
-            };
-            let pod = FakeCluster::pod(&format!("{name}-{n:03}"), 0);
-            Arc::new(Pod {
-                created: Some(created),
-                started: Some(created),
-                ready: Some(Readiness { status, since }),
-                ..Pod::clone(&pod)
-            })
-        });
-        pods.collect()
-    }
-}
-
 /// Objects by name, and every write in order.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
@@ -160,10 +92,6 @@ pub(crate) struct State {
     /// The last writer of the replicas, unless it is an HPA or Foretide.
     pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
-    /// HPAs and workloads that were created and deleted, in order.
-    pub(crate) lifecycle: Vec<String>,
-    /// What starts pods; without one they are ready at once.
-    pub(crate) kubelet: Option<Kubelet>,
     /// The problem that its connection reports.
     pub(crate) problem: Option<String>,
     /// Whether the problem is an unusable Secret.
@@ -180,26 +108,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Sets the replicas of a workload; its pods start and end.
-    pub(crate) fn scale(&mut self, name: &str, replicas: u32) {
-        self.replicas.insert(name.to_owned(), replicas);
-        self.settle();
-    }
-
-    /// Starts and ends pods until each workload has its count, where there is a kubelet.
-    pub(crate) fn settle(&mut self) {
-        if let Some(kubelet) = &mut self.kubelet {
-            kubelet.settle(&self.replicas, self.now);
-        }
-    }
-
-    /// The number of ready pods of a workload.
-    pub(crate) fn ready(&self, name: &str) -> u32 {
-        let replicas = self.replicas.get(name).copied().unwrap_or_default();
-        let kubelet = self.kubelet.as_ref();
-        kubelet.map_or(replicas, |kubelet| kubelet.ready(name, replicas, self.now))
-    }
-
     /// The next version of an HPA; a conflict unless the manifest names the version that is there.
     fn version_for(
         &mut self,
@@ -230,7 +138,7 @@ impl State {
             self.conflicts -= 1;
             return Err(ClusterError::Conflict { what });
         }
-        self.scale(&target.name, replicas.get());
+        self.replicas.insert(what, replicas.get());
         Ok(())
     }
 
@@ -260,12 +168,8 @@ impl State {
                 .map_or_else(|| format!("uid-{name}"), |hpa| hpa.uid.clone()),
             resource_version: self.versions.to_string(),
             controller: manifest
-                .pointer("/metadata/ownerReferences/0/uid")
-                .and_then(Value::as_str)
-                .map(|uid| ControllerRef {
-                    uid: uid.to_owned(),
-                    ..ControllerRef::default()
-                }),
+                .pointer("/metadata/ownerReferences/0")
+                .map(controller),
             labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
             annotations: merged(
                 "/metadata/annotations",
@@ -283,9 +187,7 @@ impl State {
             last_scale: None,
             name: name.clone(),
         };
-        if self.hpas.insert(name.clone(), view.clone()).is_none() {
-            self.lifecycle.push(format!("create hpa {name}"));
-        }
+        self.hpas.insert(name, view.clone());
         Ok(view)
     }
 
@@ -336,9 +238,7 @@ impl State {
 
     fn accept_deletion(&mut self, name: &str) -> Result<(), ClusterError> {
         self.permit(name)?;
-        if self.hpas.remove(name).is_some() {
-            self.lifecycle.push(format!("delete hpa {name}"));
-        }
+        self.hpas.remove(name);
         Ok(())
     }
 
@@ -365,7 +265,6 @@ impl State {
         assert!(seen, "not conditional: {manifest}");
         // A workload without replicas starts with the API's default.
         self.replicas.entry(name.to_owned()).or_insert(1);
-        self.settle();
         let mut stored = manifest.clone();
         for condition in ["uid", "resourceVersion"] {
             stored["metadata"]
@@ -373,18 +272,12 @@ impl State {
                 .unwrap()
                 .remove(condition);
         }
-        let before = self.objects.insert(name.to_owned(), stored);
-        if before.is_none() {
-            self.lifecycle.push(format!("create workload {name}"));
-        }
+        self.objects.insert(name.to_owned(), stored);
     }
 
     fn accept_removal(&mut self, name: &str) {
         self.replicas.remove(name);
-        self.settle();
-        if self.objects.remove(name).is_some() {
-            self.lifecycle.push(format!("delete workload {name}"));
-        }
+        self.objects.remove(name);
     }
 
     /// Refuses a write while the cluster refuses them all.
@@ -396,6 +289,16 @@ impl State {
             });
         }
         Ok(())
+    }
+}
+
+fn controller(owner: &Value) -> ControllerRef {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+    ControllerRef {
+        uid: text("uid"),
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        name: text("name"),
     }
 }
 
@@ -424,14 +327,9 @@ pub(crate) fn targets() -> Arc<TargetRules> {
     })
 }
 
-/// A cluster as one process sees it; clones share the cluster and the process.
+/// A cluster; clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct FakeCluster {
-    state: Arc<Mutex<State>>,
-    process: Process,
-    /// Its name among the writes of the process.
-    name: Arc<str>,
-}
+pub(crate) struct FakeCluster(Arc<Mutex<State>>);
 
 /// Lets a stopped clock run to a later time; to an earlier one it is set.
 pub(crate) fn run_to(clock: &Clock, at: Timestamp) {
@@ -443,23 +341,12 @@ pub(crate) fn run_to(clock: &Clock, at: Timestamp) {
 
 impl FakeCluster {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.0.lock().unwrap()
     }
 
-    /// The same cluster, called `name`, as another process sees it.
-    pub(crate) fn seen_by(&self, process: &Process, name: &str) -> Self {
-        Self {
-            state: Arc::clone(&self.state),
-            process: process.clone(),
-            name: name.into(),
-        }
-    }
-
-    /// Records a write that was accepted; its answer may be lost.
-    async fn answer(&self, write: String) -> Result<(), ClusterError> {
-        let at = format!("{}: {write}", self.name);
+    /// Records a write that was accepted.
+    fn record(&self, write: String) {
         self.state().writes.push(write);
-        self.process.answer(at).await
     }
 
     /// Adds an autoscaler of Deployment `name` with this number of replicas.
@@ -488,29 +375,15 @@ impl FakeCluster {
 
     /// Adds an HPA that claims to have been adopted for an autoscaler that does not exist.
     pub(crate) fn forge_adopted(&self, name: &str) {
-        let forged = HpaView {
-            namespace: "shop".to_owned(),
-            name: name.to_owned(),
-            uid: format!("uid-of-{name}"),
-            resource_version: "1".to_owned(),
-            controller: None,
-            labels: json!({}),
-            annotations: json!({
-                "autoscaling.foretide.io/adopted-by": "nobody",
-                "autoscaling.foretide.io/original-spec": "{}",
-            }),
-            target: ScaleTarget {
-                api_version: "apps/v1".to_owned(),
-                kind: "Deployment".to_owned(),
-                namespace: "shop".to_owned(),
-                name: "other".to_owned(),
-            },
-            spec: json!({}),
-            status: json!({}),
-            generation: None,
-            last_scale: None,
-        };
-        self.state().hpas.insert(name.to_owned(), forged);
+        let annotations = json!({
+            "autoscaling.foretide.io/adopted-by": "nobody",
+            "autoscaling.foretide.io/original-spec": "{}",
+        });
+        let forged = json!({
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+            "spec": {"scaleTargetRef": {"name": "other"}},
+        });
+        self.state().accept_hpa(&forged).unwrap();
     }
 
     pub(crate) fn writes(&self) -> Vec<String> {
@@ -556,13 +429,8 @@ impl FakeCluster {
 
     /// Never returns while calls hang.
     async fn call(&self) {
-        self.process.request().await;
-        let hangs = {
-            let mut state = self.state();
-            state.calls += 1;
-            state.hangs
-        };
-        if hangs {
+        self.state().calls += 1;
+        if self.state().hangs {
             std::future::pending::<()>().await;
         }
     }
@@ -570,15 +438,13 @@ impl FakeCluster {
     /// Like [`FakeCluster::call`], for a metrics API.
     async fn metrics_call(&self) {
         self.call().await;
-        let hangs = self.state().metrics_hang;
-        if hangs {
+        if self.state().metrics_hang {
             std::future::pending::<()>().await;
         }
     }
 
     /// Returns when reports do not hang any more; needs paused time.
     async fn report_call(&self, about: &impl ResourceExt) {
-        self.process.request().await;
         let namespace = about.namespace();
         let hangs = |state: &State| {
             state.reports_hang || namespace.is_some() && state.reports_hang_in == namespace
@@ -609,10 +475,6 @@ impl FakeCluster {
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let state = self.state();
-        if let Some(kubelet) = &state.kubelet {
-            let count = state.replicas.get(name).copied().unwrap_or_default();
-            return kubelet.pods(name, count, state.now);
-        }
         let count = state.replicas.get(name).copied().unwrap_or_default();
         let start_up = state.start_up;
         (0..count)
@@ -644,20 +506,15 @@ impl Workloads for FakeCluster {
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
         self.call().await;
-        let (hangs, panics) = {
-            let state = self.state();
-            let has = |names: &BTreeSet<String>| names.contains(&target.name);
-            (has(&state.hanging), has(&state.poison))
-        };
-        assert!(!panics, "poison");
-        if hangs {
+        let name = &target.name;
+        let is_poison = self.state().poison.contains(name);
+        assert!(!is_poison, "poison");
+        if self.state().hanging.contains(name) {
             std::future::pending::<()>().await;
         }
-        let replicas = self.state().replicas.get(&target.name).copied();
-        let replicas = replicas.map(Replicas::new);
-        let replicas = replicas.ok_or_else(|| ClusterError::NotFound {
-            what: target.name.clone(),
-        })?;
+        let replicas = self.state().replicas.get(name).copied();
+        let replicas = replicas.ok_or_else(|| ClusterError::NotFound { what: name.clone() })?;
+        let replicas = Replicas::new(replicas);
         Ok(ScaleView {
             scale: Scale {
                 spec: replicas,
@@ -676,46 +533,33 @@ impl Workloads for FakeCluster {
 
     async fn usage(&self, _: &str) -> Result<NamespaceUsage, Unavailable> {
         self.metrics_call().await;
-        let (names, total, now) = {
+        let (names, total, now, stale_for) = {
             let state = self.state();
-            (
-                state.replicas.keys().cloned().collect::<Vec<_>>(),
-                state.millicores,
-                state.now,
-            )
+            let names: Vec<_> = state.replicas.keys().cloned().collect();
+            (names, state.millicores, state.now, state.stale_for)
         };
         if total < 0 {
             return Err(Unavailable::new(Cause::NotRead, "no metrics today"));
         }
-        let stale_for = self.state().stale_for;
         let mut usage = NamespaceUsage::default();
         for name in names {
             let pods = self.pods_of(&name);
-            let is_ready = |pod: &&Arc<Pod>| {
-                pod.ready
-                    .as_ref()
-                    .is_some_and(|ready| ready.status == Status::True)
-            };
-            let pods: Vec<_> = pods.iter().filter(is_ready).collect();
             let share = total / i64::try_from(pods.len().max(1)).unwrap();
-            if let Some(age) = stale_for {
-                usage.stale.extend(pods.iter().map(|pod| StaleSample {
-                    pod: Arc::clone(&pod.name),
-                    age,
-                }));
-                continue;
-            }
-            usage.pods.extend(pods.iter().map(|pod| {
-                Arc::new(PodUsage {
-                    pod: Arc::clone(&pod.name),
+            for pod in pods.iter().map(|pod| Arc::clone(&pod.name)) {
+                if let Some(age) = stale_for {
+                    usage.stale.push(StaleSample { pod, age });
+                    continue;
+                }
+                usage.pods.push(Arc::new(PodUsage {
+                    pod,
                     at: now,
                     window: SignedDuration::from_secs(30),
                     containers: vec![ContainerUsage {
                         name: "app".into(),
                         usage: [("cpu", share)].into_iter().collect(),
                     }],
-                })
-            }));
+                }));
+            }
         }
         Ok(usage)
     }
@@ -745,8 +589,7 @@ impl Workloads for FakeCluster {
     ) -> Result<Replicas, ClusterError> {
         self.call().await;
         self.state().accept_scale(target, replicas)?;
-        self.answer(format!("scale {} {replicas}", target.name))
-            .await?;
+        self.record(format!("scale {} {replicas}", target.name));
         Ok(replicas)
     }
 
@@ -758,11 +601,10 @@ impl Workloads for FakeCluster {
         let version = &manifest["metadata"]["resourceVersion"];
         assert!(version.is_string(), "not conditional: {manifest}");
         let view = self.state().accept_hpa(manifest)?;
-        self.answer(format!(
+        self.record(format!(
             "hpa {} min {}",
             view.name, view.spec["minReplicas"]
-        ))
-        .await?;
+        ));
         Ok(Arc::new(view))
     }
 
@@ -774,14 +616,15 @@ impl Workloads for FakeCluster {
     ) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
         let patched = self.state().accept_patch(name, operations)?;
-        self.answer(format!("patch hpa {name}")).await?;
+        self.record(format!("patch hpa {name}"));
         Ok(Arc::new(patched))
     }
 
     async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
         self.call().await;
         self.state().accept_deletion(name)?;
-        self.answer(format!("delete hpa {name}")).await
+        self.record(format!("delete hpa {name}"));
+        Ok(())
     }
 }
 
@@ -856,13 +699,14 @@ impl Cluster for FakeCluster {
         if let Some(ehpa) = self.state().autoscalers.get_mut(name) {
             ehpa.status = Some(stored(status));
         }
-        self.answer(format!("status {name}")).await
+        self.record(format!("status {name}"));
+        Ok(())
     }
 
     async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
         self.report_call(about).await;
-        self.answer(format!("event {} {}", about.name_any(), event.reason))
-            .await
+        self.record(format!("event {} {}", about.name_any(), event.reason));
+        Ok(())
     }
 
     async fn identity(&self) -> Result<String, ClusterError> {
@@ -894,8 +738,8 @@ impl Cluster for FakeCluster {
         event: &EventNote,
     ) -> Result<(), ClusterError> {
         self.report_call(about).await;
-        self.answer(format!("event {} {}", about.name_any(), event.reason))
-            .await
+        self.record(format!("event {} {}", about.name_any(), event.reason));
+        Ok(())
     }
 
     async fn write_federated_status(
@@ -908,7 +752,8 @@ impl Cluster for FakeCluster {
         if let Some(fdhpa) = self.state().federated.get_mut(name) {
             fdhpa.status = Some(stored(status));
         }
-        self.answer(format!("status {name}")).await
+        self.record(format!("status {name}"));
+        Ok(())
     }
 
     async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
@@ -919,7 +764,8 @@ impl Cluster for FakeCluster {
             let status = fdhpa.status.get_or_insert_default();
             status.ledger = Some(ledger.to_owned());
         }
-        self.answer(format!("ledger {name}")).await
+        self.record(format!("ledger {name}"));
+        Ok(())
     }
 
     async fn patch_federated(
@@ -928,14 +774,14 @@ impl Cluster for FakeCluster {
         name: &str,
         operations: &Value,
     ) -> Result<(), ClusterError> {
-        self.process.request().await;
         let finalizers = operations.as_array().unwrap().iter().rfind(|operation| {
             let path = operation["path"].as_str().unwrap();
             path.starts_with("/metadata/finalizers") && operation["op"] != "test"
         });
         let value = finalizers.map(|operation| operation["value"].clone());
         self.state().accept_finalizers(name, value);
-        self.answer(format!("finalizers {name}")).await
+        self.record(format!("finalizers {name}"));
+        Ok(())
     }
 
     async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
@@ -981,12 +827,14 @@ impl Member for FakeCluster {
         self.call().await;
         let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
         self.state().accept_workload(&name, manifest);
-        self.answer(format!("place {name}")).await
+        self.record(format!("place {name}"));
+        Ok(())
     }
 
     async fn remove(&self, target: &ScaleTarget, _: &str) -> Result<(), ClusterError> {
         self.call().await;
         self.state().accept_removal(&target.name);
-        self.answer(format!("remove {}", target.name)).await
+        self.record(format!("remove {}", target.name));
+        Ok(())
     }
 }

@@ -13,12 +13,12 @@ use foretide_domain::federate::{Health, Membership, Profile};
 use jiff::SignedDuration;
 use tokio::sync::Notify;
 
-use crate::{fake_cluster::FakeCluster, process::Process};
+use crate::fake_cluster::FakeCluster;
 
 /// A member that does not answer for this long counts as lost.
 pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
-/// The members, and whether they can be reached, as one process sees them.
+/// The members, and whether they can be reached.
 #[derive(Clone, Default)]
 pub(crate) struct Members {
     pub(crate) clusters: Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
@@ -30,7 +30,6 @@ pub(crate) struct Members {
     pub(crate) is_unlisted: Arc<AtomicBool>,
     /// Wakes the controller, as a change of a member does.
     pub(crate) changes: Arc<Notify>,
-    pub(crate) process: Process,
 }
 
 impl Fleet for Members {
@@ -68,7 +67,7 @@ impl Fleet for Members {
                 taints: Vec::new(),
                 prometheus: None,
                 health: *health,
-                cluster: (!unusable).then(|| Arc::new(fake.seen_by(&self.process, name))),
+                cluster: (!unusable).then(|| Arc::new(fake.clone())),
                 refused,
                 problem,
                 secret_problem: None,

@@ -28,7 +28,6 @@ mod intent;
 mod membership;
 mod quarantine;
 mod reporting;
-mod scale_down;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
                    {type: Utilization, averageUtilization: 50}}}]";
@@ -215,99 +214,6 @@ fn weighted(spec: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bounds_are_divided_once_and_a_settled_fleet_causes_no_writes() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted(""));
-    let first = world.sync(0).await;
-    assert_eq!(
-        world.bounds(),
-        bounds(&[("m1", (1, 2)), ("m2", (2, 8))]),
-        "{first:?}"
-    );
-    world.autoscale();
-    for pass in 1..3 {
-        world.sync(pass * 15).await;
-    }
-    for pass in 3..40 {
-        let writes = world.sync(pass * 15).await;
-        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_replicas_of_a_cron_window_are_divided_over_the_members() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 10}]";
-    world.put(&weighted(cron));
-    for pass in 0..4 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts, [2, 8]);
-    let floors = ["m1", "m2"].map(|name| world.cluster(name).floor);
-    assert_eq!(floors, [Some(2), Some(8)]);
-    assert_eq!(world.status().fleet.expect_replicas, Some(10));
-    let winner = world.status().fleet.decision.unwrap().message.unwrap();
-    assert!(
-        winner.starts_with("10 replicas: the cron window peak asks for 10"),
-        "{winner}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_fleet_metric_is_queried_once_and_becomes_a_floor() {
-    let mut world = World::new(&[("m1", 1), ("m2", 1)]);
-    world.put(
-        "minReplicas: 2, maxReplicas: 10, metrics: [{type: Resource, resource: {name: cpu, target: \
-         {type: Utilization, averageUtilization: 50}}}, {type: External, external: {metric: {name: \
-         queue}, target: {type: AverageValue, averageValue: 10}}}], federatedHPAAssignment: \
-         {federatedHPAAssignmentType: StaticWeighted}",
-    );
-    world.hub.state().external = Some(60_000);
-    for pass in 0..5 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts, [3, 3]);
-    let metrics = world.member("m1").state().hpas["fdhpa-web"].spec["metrics"].clone();
-    assert_eq!(metrics.as_array().map(Vec::len), Some(1), "{metrics}");
-    // Without an answer, the last proposal stays in effect.
-    world.hub.state().external = None;
-    for pass in 5..60 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts, [3, 3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_preview_reports_everything_and_writes_nothing_to_members() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted("scaleStrategy: Preview"));
-    for pass in 0..6 {
-        let writes = world.sync(pass * 15).await;
-        assert!(
-            writes.iter().all(|write| write.starts_with("hub: ")),
-            "{writes:?}"
-        );
-        assert!(
-            !writes.contains(&"hub: finalizers web".to_owned()),
-            "{writes:?}"
-        );
-    }
-    let shown = ["m1", "m2"].map(|name| {
-        let cluster = world.cluster(name);
-        let reason = cluster.reason.unwrap_or_default();
-        assert!(!reason.contains("Restored"), "no HPA exists: {reason}");
-        (cluster.min, cluster.max)
-    });
-    assert_eq!(shown, [(Some(1), Some(2)), (Some(2), Some(8))]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_specific_replicas_of_a_preview_are_divided_and_enforced() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted("scaleStrategy: Preview, specificReplicas: 5"));
@@ -317,23 +223,6 @@ async fn the_specific_replicas_of_a_preview_are_divided_and_enforced() {
     let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
     assert_eq!(counts, [1, 4]);
     assert_eq!(world.bounds(), BTreeMap::new());
-}
-
-#[tokio::test(start_paused = true)]
-async fn switching_to_preview_removes_the_children() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted(""));
-    world.sync(0).await;
-    world.edit(|fdhpa| {
-        fdhpa.spec.autoscaling.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
-    });
-    let writes = world.sync(1).await;
-    assert_eq!(world.bounds(), BTreeMap::new(), "{writes:?}");
-    world.sync(16).await;
-    assert_eq!(
-        world.hub.state().federated["web"].finalizers(),
-        Vec::<String>::new()
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,28 +300,22 @@ async fn the_last_replicas_of_a_lost_member_count_until_it_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_member_leaves_no_fleet_total_and_direct_mode_uses_the_reachable_members() {
+async fn a_lost_member_leaves_no_fleet_total() {
     let queue = "metrics: [{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
                  averageValue: 10}}}], metricScope: [{metric: external.queue, scope: Member}]";
-    for (mode, expected) in [("Delegated", "False"), ("Direct", "True")] {
-        let mut world = World::new(&[("m1", 5), ("m2", 5)]);
-        let spec = weighted(&format!("mode: {mode}")).replace(CPU, queue);
-        world.put(&spec);
-        for name in ["m1", "m2"] {
-            world.member(name).state().external = Some(50_000);
-        }
-        world.sync(0).await;
-        assert_eq!(world.condition("ScalingActive").0, "True", "{mode}");
-        let since = world.start + SignedDuration::from_secs(15);
-        world.health("m2", Health::Unknown { since });
-        for pass in 1..40 {
-            world.sync(pass * 15).await;
-        }
-        assert_eq!(world.condition("ScalingActive").0, expected, "{mode}");
-        if mode == "Direct" {
-            assert_eq!(world.member("m1").state().replicas["web"], 5);
-        }
+    let mut world = World::new(&[("m1", 5), ("m2", 5)]);
+    world.put(&weighted("").replace(CPU, queue));
+    for name in ["m1", "m2"] {
+        world.member(name).state().external = Some(50_000);
     }
+    world.sync(0).await;
+    assert_eq!(world.condition("ScalingActive").0, "True");
+    let since = world.start + SignedDuration::from_secs(15);
+    world.health("m2", Health::Unknown { since });
+    for pass in 1..40 {
+        world.sync(pass * 15).await;
+    }
+    assert_eq!(world.condition("ScalingActive").0, "False");
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,121 +400,31 @@ fn add_foreign_hpa(world: &World, member: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_hpa_in_a_member_is_reported_and_not_modified() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2");
-    world.put(&weighted(""));
-    for pass in 0..4 {
-        let writes = world.sync(pass * 15).await;
-        assert!(
-            !writes.iter().any(|write| write.starts_with("m2")),
-            "{writes:?}"
-        );
+async fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other_writer() {
+    for (strategy, max, why) in [
+        ("Auto", 0, "Foreign: horizontalpodautoscaler theirs"),
+        ("Preview", 8, "Assigned: "),
+    ] {
+        let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+        add_foreign_hpa(&world, "m2");
+        world.put(&weighted(&format!("scaleStrategy: {strategy}")));
+        for pass in 0..8 {
+            // It scales its target.
+            let fake = world.member("m2");
+            fake.state().writer = Some("kube-controller-manager".into());
+            fake.state().replicas.insert("web".into(), 4 + pass);
+            world.sync(i64::from(pass) * 15).await;
+        }
+        assert_eq!(world.condition("Ready").1, "TargetConflict");
+        let ready = message(&world, "Ready");
+        let expected = "horizontalpodautoscaler theirs in member m2 scales the same target";
+        assert!(ready.starts_with(expected), "{ready}");
+        assert_eq!(world.condition("ReplicaConflict").1, "NoConflict");
+        let row = world.cluster("m2");
+        assert_eq!(row.max, Some(max), "{strategy}");
+        let reason = row.reason.unwrap();
+        assert!(reason.starts_with(why), "{reason}");
     }
-    let theirs = world.member("m2").state().hpas["theirs"].spec.clone();
-    assert_eq!(theirs["maxReplicas"], 30);
-    let conflict = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
-    assert_eq!(
-        world.condition("Ready"),
-        conflict("False", "TargetConflict")
-    );
-    let ready_message = message(&world, "Ready");
-    assert!(
-        ready_message
-            .starts_with("horizontalpodautoscaler theirs in member m2 scales the same target"),
-        "{ready_message}"
-    );
-    assert_eq!(
-        world.condition("ReplicaConflict"),
-        conflict("False", "NoConflict"),
-        "no user writes the replicas"
-    );
-    let reason = world.cluster("m2").reason.unwrap();
-    assert!(
-        reason.starts_with("Foreign: horizontalpodautoscaler theirs"),
-        "{reason}"
-    );
-    // The replicas there do not belong to the fleet, so no other member has to replace them.
-    assert_eq!(world.bounds()["m1"], (2, 10), "the others share all of it");
-    // The foreign HPA scales its target.
-    for pass in 5..12 {
-        let fake = world.member("m2");
-        fake.state().writer = Some("kube-controller-manager".into());
-        fake.state().replicas.insert("web".into(), 4 + pass);
-        world.sync(i64::from(pass) * 15).await;
-    }
-    assert_eq!(world.condition("ReplicaConflict").0, "False");
-    world.sync(195).await;
-    let writes = world.sync(210).await;
-    assert_eq!(writes, Vec::<String>::new());
-    world.member("m2").state().hpas.remove("theirs");
-    world.sync(225).await;
-    assert_eq!(world.condition("Ready").0, "True");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_preview_reports_a_conflicting_foreign_hpa() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2");
-    world.put(&weighted("scaleStrategy: Preview"));
-    world.sync(0).await;
-    assert_eq!(world.condition("Ready").1, "TargetConflict");
-    assert_eq!(world.cluster("m2").max, Some(8), "shown as in Auto");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_reason_of_a_budget_move_stays_in_status_until_the_next_move() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted(""));
-    let reason = |world: &World| world.cluster("m2").reason.unwrap();
-    world.sync(0).await;
-    let first = reason(&world);
-    assert!(
-        first.starts_with("Assigned: min 0 -> 2, max 0 -> 8"),
-        "{first}"
-    );
-    for pass in 1..4 {
-        world.autoscale();
-        world.sync(pass * 15).await;
-        assert_eq!(reason(&world), first);
-    }
-    // A present problem precedes the reason of the last move.
-    world.health("m2", Health::Unknown { since: world.start });
-    world.sync(60).await;
-    assert!(
-        reason(&world).starts_with("Unknown: "),
-        "{}",
-        reason(&world)
-    );
-    world.health("m2", Health::Ready);
-    world.sync(75).await;
-    assert_eq!(reason(&world), first);
-    world.restart();
-    world.sync(90).await;
-    // Nothing is lowered while history is missing, so the HPA has another minimum.
-    assert!(reason(&world).starts_with(&first), "{}", reason(&world));
-    world.edit(|fdhpa| fdhpa.spec.autoscaling.max_replicas = 20);
-    world.sync(105).await;
-    world.sync(120).await;
-    assert!(
-        reason(&world).starts_with("Assigned: max 8 -> 16"),
-        "{}",
-        reason(&world)
-    );
-    for pass in 9..14 {
-        let writes = world.sync(pass * 15).await;
-        assert_eq!(writes, Vec::<String>::new());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sleeping_member_of_a_duplicated_fleet_wakes() {
-    let mut world = World::new(&[("m1", 2), ("m2", 0)]);
-    world.put(&format!(
-        "minReplicas: 2, maxReplicas: 10, {CPU}, scalingToZero: true"
-    ));
-    world.sync(0).await;
-    assert_eq!(world.member("m2").state().replicas["web"], 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -730,35 +523,6 @@ async fn only_a_member_that_was_reachable_can_be_lost() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_foreign_hpa_is_adopted_on_request_and_restored_on_deletion() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    add_foreign_hpa(&world, "m2");
-    world.put(&weighted(""));
-    world.edit(|fdhpa| {
-        let annotations = fdhpa.metadata.annotations.get_or_insert_default();
-        annotations.insert("autoscaling.foretide.io/adopt".into(), "true".into());
-    });
-    world.sync(0).await;
-    let theirs = |world: &World| {
-        let hpas = world.member("m2").state().hpas.clone();
-        let names: Vec<String> = hpas.keys().cloned().collect();
-        assert_eq!(names, ["theirs"]);
-        hpas["theirs"].clone()
-    };
-    assert_eq!(theirs(&world).spec["maxReplicas"], 8);
-    world.edit(|fdhpa| {
-        let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
-        fdhpa.metadata.deletion_timestamp = Some(time);
-    });
-    world.sync(15).await;
-    let returned = theirs(&world);
-    assert_eq!(returned.spec["maxReplicas"], 30);
-    assert_eq!(returned.annotations, json!({}));
-    assert_eq!(world.hub.state().federated.len(), 0);
-}
-
 fn delete(world: &World) {
     let now = world.clock.now();
     let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
@@ -784,46 +548,6 @@ async fn a_deleted_fleet_deletes_its_hpas_and_keeps_the_replicas() {
     let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
     assert_eq!(counts, [1, 4]);
     assert_eq!(world.hub.state().federated.len(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn retained_hpas_have_no_owner() {
-    let mut world = World::new(&[("m1", 1)]);
-    world.put(&weighted("deletionPolicy: Retain"));
-    world.sync(0).await;
-    delete(&world);
-    world.sync(1).await;
-    assert_eq!(world.hub.state().federated.len(), 0);
-    world.sync(100).await;
-    let left = world.member("m1").state().hpas["fdhpa-web"].clone();
-    assert_eq!(left.labels, json!({"app.kubernetes.io/part-of": "web"}));
-    assert_eq!(left.annotations, json!({}));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unreachable_member_delays_the_deletion_by_five_minutes_and_is_cleaned_up_when_it_returns()
- {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted(""));
-    world.sync(0).await;
-    let since = world.start;
-    world.health("m2", Health::Unknown { since });
-    delete(&world);
-    for second in [15, 150, 314] {
-        world.sync(second).await;
-        assert_eq!(world.hub.state().federated.len(), 1, "{second}");
-    }
-    let writes = world.sync(316).await;
-    assert!(
-        writes.contains(&"hub: event web LeftBehind".to_owned()),
-        "{writes:?}"
-    );
-    assert_eq!(world.hub.state().federated.len(), 0);
-    assert_eq!(world.member("m2").state().hpas.len(), 1);
-    world.restart();
-    world.health("m2", Health::Ready);
-    world.sync(400).await;
-    assert_eq!(world.member("m2").state().hpas.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -866,24 +590,6 @@ async fn hpas_of_another_hub_are_not_garbage_collected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn direct_mode_divides_the_count_and_writes_the_scales() {
-    let mut world = World::new(&[("m1", 2), ("m2", 2)]);
-    world.put(&weighted("mode: Direct"));
-    for (name, millicores) in [("m1", 100), ("m2", 700)] {
-        world.member(name).state().millicores = millicores;
-    }
-    for pass in 0..8 {
-        world.sync(pass * 15).await;
-    }
-    // Eight replicas carry 800m at 100m each.
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts.iter().sum::<u32>(), 8, "{counts:?}");
-    assert_eq!(world.bounds(), BTreeMap::new());
-    let writes = world.sync(135).await;
-    assert_eq!(writes, Vec::<String>::new());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_foreign_writer_of_replicas_is_named_and_not_overwritten() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("mode: Direct"));
@@ -919,62 +625,13 @@ async fn a_fleet_without_members_reports_that_it_has_none() {
     assert_eq!(world.sync(15).await, Vec::<String>::new());
 }
 
-fn template(world: &World, image: &str) {
+fn template(world: &World) {
     let object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop", "uid": "hub-web"},
-        "spec": {"replicas": 0, "template": {"spec": {"containers": [{"name": "app", "image": image}]}}},
+        "spec": {"replicas": 0, "template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}},
     });
     world.hub.state().objects.insert("web".into(), object);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_workload_of_the_hub_is_placed_updated_and_recreated() {
-    let mut world = World::new(&[("m1", 0), ("m2", 0)]);
-    for name in ["m1", "m2"] {
-        world.member(name).state().replicas.clear();
-    }
-    template(&world, "app:1");
-    world.put(&weighted("workloadSource: Hub"));
-    for pass in 0..6 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts, [1, 2]);
-    let settled = [world.sync(90).await, world.sync(105).await].concat();
-    assert_eq!(settled, Vec::<String>::new());
-    template(&world, "app:2");
-    let writes = world.sync(120).await;
-    assert!(writes.contains(&"m1: place web".to_owned()), "{writes:?}");
-    assert!(writes.contains(&"m2: place web".to_owned()), "{writes:?}");
-    world.member("m1").state().replicas.clear();
-    for pass in 9..12 {
-        world.sync(pass * 15).await;
-    }
-    assert_eq!(world.member("m1").state().replicas["web"], 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_preview_reports_where_the_workload_would_be_placed_and_places_nothing() {
-    let mut world = World::new(&[("m1", 0), ("m2", 4)]);
-    world.member("m1").state().replicas.clear();
-    template(&world, "app:1");
-    world.put(&weighted("workloadSource: Hub, scaleStrategy: Preview"));
-    for pass in 0..4 {
-        let writes = world.sync(pass * 15).await;
-        assert!(
-            writes.iter().all(|write| write.starts_with("hub: ")),
-            "{writes:?}"
-        );
-    }
-    let reasons = world.status().clusters.unwrap_or_default();
-    let reasons: Vec<_> = reasons.into_iter().filter_map(|one| one.reason).collect();
-    assert!(
-        reasons[0].contains("the hub places the workload there"),
-        "{reasons:?}"
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -1067,51 +724,6 @@ async fn forecasts_receive_the_members_and_no_partial_totals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_member_of_a_duplicated_fleet_is_scaled_separately() {
-    let mut world = World::new(&[("m1", 2), ("m2", 2)]);
-    let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
-    world.put(&format!("minReplicas: 1, maxReplicas: 10, {CPU}, {cron}"));
-    world.member("m1").state().millicores = 800;
-    for pass in 0..4 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-    assert_eq!(counts, [8, 6]);
-    let maxima: Vec<u64> = world.bounds().values().map(|(_, max)| *max).collect();
-    assert_eq!(maxima, [10, 10]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_excluded_member_is_drained_and_the_workload_placed_there_is_deleted() {
-    for (source, left) in [("Hub", None), ("Members", Some(0))] {
-        let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-        template(&world, "app:1");
-        world.put(&weighted(&format!("workloadSource: {source}")));
-        for pass in 0..3 {
-            world.sync(pass * 15).await;
-            world.autoscale();
-        }
-        world.edit(|fdhpa| {
-            fdhpa.spec.cluster_affinity = Some(foretide_crds::ClusterAffinity {
-                exclude: Some(vec!["m2".into()]),
-                ..foretide_crds::ClusterAffinity::default()
-            });
-        });
-        world.member("m1").state().millicores = 500;
-        for pass in 3..60 {
-            world.sync(pass * 15).await;
-            world.autoscale();
-        }
-        let fake = world.member("m2");
-        assert_eq!(fake.state().hpas.len(), 0, "{source}");
-        assert_eq!(fake.state().replicas.get("web").copied(), left, "{source}");
-        assert_eq!(world.bounds().len(), 1);
-        assert_eq!(world.member("m1").state().replicas["web"], 5, "{source}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn no_maximum_is_raised_while_another_cannot_be_lowered() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted(""));
@@ -1141,19 +753,6 @@ async fn no_maximum_is_raised_while_another_cannot_be_lowered() {
         world.sync(pass * 15).await;
     }
     assert_eq!((world.bounds()["m1"].1, world.bounds()["m2"].1), (8, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_template_is_reported_and_nothing_is_placed() {
-    let mut world = World::new(&[("m1", 0)]);
-    world.member("m1").state().replicas.clear();
-    world.put(&weighted("workloadSource: Hub"));
-    let writes = world.sync(0).await;
-    assert!(
-        !writes.iter().any(|write| write.starts_with("m1")),
-        "{writes:?}"
-    );
-    assert_eq!(world.condition("Ready").0, "False");
 }
 
 #[tokio::test]
@@ -1313,63 +912,6 @@ async fn a_member_whose_copies_are_out_of_date_is_not_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_repair_of_one_member_does_not_stop_others_from_growing() {
-    let preference = |name: &str, weight: i64| {
-        format!("{{targetCluster: {{clusterNames: [{name}]}}, staticWeight: {weight}}}")
-    };
-    let weights = [("m1", 1), ("m2", 4), ("m3", 5)].map(|(name, w)| preference(name, w));
-    let mut world = World::new(&[("m1", 1), ("m2", 1), ("m3", 1)]);
-    world.put(&format!(
-        "minReplicas: 3, maxReplicas: 20, {CPU}, federatedHPAAssignment: {{federatedHPAAssignmentType: \
-         StaticWeighted, clusterAutoscalingPreference: [{}]}}",
-        weights.join(", ")
-    ));
-    for pass in 0..3 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    let maxima = |world: &World| {
-        world
-            .bounds()
-            .into_values()
-            .map(|(_, max)| max)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(maxima(&world), [2, 8, 10]);
-    world.edit(|fdhpa| {
-        let assignment = &mut fdhpa.spec.federated_hpa_assignment;
-        let preferences = assignment.cluster_autoscaling_preference.as_mut().unwrap();
-        preferences[0].static_weight = Some(4);
-        preferences[1].static_weight = Some(1);
-    });
-    let fake = world.member("m3");
-    fake.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
-    fake.state().refuses = true;
-    world.sync(60).await;
-    assert_eq!(maxima(&world), [8, 2, 10]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_member_unreachable_after_a_restart_counts_as_lost_from_the_restart() {
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted("failurePolicy: Reassign"));
-    for pass in 0..4 {
-        world.sync(pass * 15).await;
-        world.autoscale();
-    }
-    world.restart();
-    world.member("m2").state().hangs = true;
-    for pass in 0..18 {
-        world.sync(7200 + pass * 15).await;
-        assert_eq!(world.bounds()["m1"], (1, 2), "pass {pass}");
-    }
-    for pass in 18..60 {
-        world.sync(7200 + pass * 15).await;
-    }
-    assert_eq!(world.bounds()["m1"].1, 10);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_member_with_hanging_metrics_is_still_observed() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     let external = "{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
@@ -1444,24 +986,24 @@ async fn an_hpa_without_its_workload_is_deleted_and_keeps_the_finalizer_until_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_direct_mode_each_member_of_a_duplicated_fleet_is_scaled_separately() {
+async fn each_member_of_a_duplicated_fleet_is_scaled_separately() {
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
-    let cases = [(CPU, "", [8, 2]), (CPU, cron, [8, 6]), ("", cron, [6, 6])];
-    for (metrics, crons, expected) in cases {
+    for (mode, metrics, crons, expected) in [
+        ("Direct", CPU, "crons: []", [8, 2]),
+        ("Direct", CPU, cron, [8, 6]),
+        ("Direct", "metrics: []", cron, [6, 6]),
+        ("Delegated", CPU, cron, [8, 6]),
+    ] {
         let mut world = World::new(&[("m1", 2), ("m2", 2)]);
-        let parts = [
-            "minReplicas: 1, maxReplicas: 10, mode: Direct",
-            metrics,
-            crons,
-        ];
-        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        world.put(&parts.join(", "));
+        let spec = format!("minReplicas: 1, maxReplicas: 10, mode: {mode}, {metrics}, {crons}");
+        world.put(&spec);
         world.member("m1").state().millicores = 800;
         for pass in 0..30 {
             world.sync(pass * 15).await;
+            world.autoscale();
         }
         let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
-        assert_eq!(counts, expected, "{metrics} {crons}");
+        assert_eq!(counts, expected, "{spec}");
     }
 }
 
@@ -1475,7 +1017,7 @@ fn message(world: &World, kind: &str) -> String {
 async fn the_younger_of_two_fleets_on_one_workload_places_nothing() {
     let mut world = World::new(&[("m1", 0)]);
     world.member("m1").state().replicas.clear();
-    template(&world, "app:1");
+    template(&world);
     world.put(&weighted("workloadSource: Hub"));
     let mut older = world.hub.state().federated["web"].clone();
     older.metadata.name = Some("older".into());
@@ -1500,7 +1042,7 @@ async fn the_younger_of_two_fleets_on_one_workload_places_nothing() {
 async fn a_workload_scaled_by_a_foreign_hpa_is_not_overwritten() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     add_foreign_hpa(&world, "m2");
-    template(&world, "app:1");
+    template(&world);
     world.put(&weighted("workloadSource: Hub"));
     for pass in 0..4 {
         let writes = world.sync(pass * 15).await;
@@ -1515,7 +1057,7 @@ async fn a_workload_scaled_by_a_foreign_hpa_is_not_overwritten() {
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
     let mut world = World::new(&[("m1", 3), ("m2", 3)]);
-    template(&world, "app:1");
+    template(&world);
     // A single replica, which goes to the first member.
     world.put(&format!(
         "minReplicas: 1, maxReplicas: 1, {CPU}, workloadSource: Hub, \
@@ -1534,13 +1076,18 @@ async fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     let mut world = World::new(&[("m1", 0)]);
     world.member("m1").state().replicas.clear();
     world.put(&weighted("workloadSource: Hub"));
-    world.sync(0).await;
+    let writes = world.sync(0).await;
+    assert!(
+        !writes.iter().any(|write| write.starts_with("m1")),
+        "{writes:?}"
+    );
+    assert_eq!(world.condition("Ready").0, "False");
     let text = message(&world, "Assigned");
     assert!(
         text.contains("; cannot read the workload to place from the hub"),
         "{text}"
     );
-    template(&world, "app:1");
+    template(&world);
     {
         let mut state = world.hub.state();
         let object = state.objects.get_mut("web").unwrap();

@@ -54,29 +54,12 @@ pub(crate) struct Condition {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions(pub(crate) Vec<Condition>);
 
-/// Why a selector does not select the pods of one workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SelectorProblem {
-    Missing,
-    Unparsable,
-    /// Another autoscaler's target selects one of the same pods.
-    Ambiguous,
-}
-
-impl SelectorProblem {
-    const fn reason(self) -> ConditionReason {
-        match self {
-            Self::Missing | Self::Unparsable => ConditionReason::InvalidSelector,
-            Self::Ambiguous => ConditionReason::AmbiguousSelector,
-        }
-    }
-}
-
 /// Everything the controller reads, failures included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads<'a> {
     pub(crate) scale: Result<Scale, ErrorKind>,
-    pub(crate) selector: Result<(), SelectorProblem>,
+    /// Whether it selects the pods of one workload; else why not.
+    pub(crate) selector: Result<(), ConditionReason>,
     pub(crate) pods: &'a [Arc<Pod>],
     pub(crate) readings: &'a [Reading],
     /// The conditions in status. `ScaledToZero` counts like the log's own flag, so it survives a restart.
@@ -90,20 +73,13 @@ pub(crate) enum Applied {
     Failed,
 }
 
-/// The origin of an error, as the controller's metrics count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
-    Spec,
-    Internal,
-}
+/// The origin of an error, as the controller's metrics name it.
+pub(crate) type ErrorKind = &'static str;
+pub(crate) const SPEC: ErrorKind = "spec";
+pub(crate) const INTERNAL: ErrorKind = "internal";
 
-/// The direction of a change, as the controller's metrics count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScaleAction {
-    Up,
-    Down,
-    None,
-}
+/// What is neither scaled up nor down.
+pub(crate) const UNCHANGED: &str = "none";
 
 /// What a reconciliation leaves in the autoscaler's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,42 +152,20 @@ impl FromIterator<Condition> for Conditions {
     }
 }
 
-// === impl ErrorKind ===
-
-impl ErrorKind {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Spec => "spec",
-            Self::Internal => "internal",
-        }
-    }
-
-    /// The origin of a metric's error.
-    pub(crate) const fn of_metric(cause: Cause) -> Self {
-        match cause {
-            Cause::UnknownType => Self::Spec,
-            _ => Self::Internal,
-        }
+/// The origin of a metric's error.
+pub(crate) const fn origin(cause: Cause) -> ErrorKind {
+    match cause {
+        Cause::UnknownType => SPEC,
+        _ => INTERNAL,
     }
 }
 
-// === impl ScaleAction ===
-
-impl ScaleAction {
-    pub(crate) fn between(from: Replicas, to: Replicas) -> Self {
-        match to.cmp(&from) {
-            Ordering::Greater => Self::Up,
-            Ordering::Less => Self::Down,
-            Ordering::Equal => Self::None,
-        }
-    }
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Up => "scale_up",
-            Self::Down => "scale_down",
-            Self::None => "none",
-        }
+/// The direction of a change, as the controller's metrics name it.
+pub(crate) fn direction(from: Replicas, to: Replicas) -> &'static str {
+    match to.cmp(&from) {
+        Ordering::Greater => "scale_up",
+        Ordering::Less => "scale_down",
+        Ordering::Equal => UNCHANGED,
     }
 }
 
@@ -264,10 +218,10 @@ impl ControllerPass {
             Verdict::Computed { .. } | Verdict::Unavailable { .. }
         );
         match reads.selector {
-            Err(problem) if reads_metrics => {
-                let reason = problem.reason().as_str();
-                pass.conditions.set(SCALING_ACTIVE, Status::False, reason);
-                pass.read_error = Some(ErrorKind::Internal);
+            Err(reason) if reads_metrics => {
+                pass.conditions
+                    .set(SCALING_ACTIVE, Status::False, reason.as_str());
+                pass.read_error = Some(INTERNAL);
                 pass.log = pass.log.started(scale.spec, now);
             }
             _ => pass.take(computed, settings),
@@ -370,10 +324,10 @@ impl ControllerPass {
     }
 
     /// What was done to the scale.
-    pub(crate) fn action(&self) -> ScaleAction {
+    pub(crate) fn action(&self) -> &'static str {
         match self.applied {
-            Some(Applied::Written) => ScaleAction::between(self.current, self.desired),
-            _ => ScaleAction::None,
+            Some(Applied::Written) => direction(self.current, self.desired),
+            _ => UNCHANGED,
         }
     }
 
@@ -385,119 +339,6 @@ impl ControllerPass {
         let failed = unavailable
             || self.applied == Some(Applied::Failed)
             || self.proposals().iter().any(Result::is_err);
-        self.read_error
-            .or_else(|| failed.then_some(ErrorKind::Internal))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-
-    use foretide_domain::{
-        ReplicaBounds,
-        hpa::{MetricSpec, Target},
-        observation::Measured,
-    };
-
-    use super::*;
-
-    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
-
-    fn observed_at(count: Replicas) -> Scale {
-        Scale {
-            spec: count,
-            status: count,
-        }
-    }
-
-    /// A pass over one queue with a target of 1 per pod, from `min` to 100 replicas, and its scale written.
-    fn written(min: u32, count: u32, total: i64, log: &Log) -> ControllerPass {
-        let target = Target::AverageValue(1000);
-        let metrics = [MetricSpec::External {
-            metric: "queue".into(),
-            selector: None,
-            target,
-        }];
-        let hpa = Hpa {
-            bounds: ReplicaBounds::new(Replicas::new(min), Replicas::new(100)),
-            metrics: &metrics,
-            behavior: None,
-        };
-        let reads = Reads {
-            scale: Ok(observed_at(Replicas::new(count))),
-            selector: Ok(()),
-            pods: &[],
-            readings: &[Ok(Measured::Total(vec![total]))],
-            conditions: &Conditions::default(),
-        };
-        let settings = Settings::default();
-        let pass = ControllerPass::run(&hpa, &reads, log, &settings, NOW);
-        pass.applied(&hpa, &settings, Applied::Written, NOW)
-    }
-
-    #[test]
-    fn a_condition_is_changed_in_place_and_a_new_one_goes_last() {
-        let mut conditions = Conditions::default();
-        conditions.set(ABLE_TO_SCALE, Status::True, "SucceededGetScale");
-        conditions.set(SCALING_ACTIVE, Status::True, "ValidMetricFound");
-        conditions.set(ABLE_TO_SCALE, Status::True, "ReadyForNewScale");
-        let reasons: Vec<_> = conditions.0.iter().map(|c| c.reason).collect();
-        assert_eq!(reasons, ["ReadyForNewScale", "ValidMetricFound"]);
-        conditions.remove(ABLE_TO_SCALE);
-        assert_eq!(conditions.get(ABLE_TO_SCALE), None);
-    }
-
-    #[test]
-    fn scaling_to_zero_is_remembered_and_left_at_the_minimum() {
-        let empty = Log {
-            recommendations: Some(Vec::new()),
-            ..Log::default()
-        };
-        let zero = |pass: &ControllerPass| {
-            let condition = pass.conditions.get(SCALED_TO_ZERO);
-            condition.map(|Condition { status, reason, .. }| (status, reason))
-        };
-        let down = written(0, 3, 0, &empty);
-        let marked = (Status::True, "ScaledToZero");
-        assert_eq!((down.desired, zero(&down)), (Replicas::ZERO, Some(marked)));
-        assert!(down.log.scaled_to_zero);
-        // The user raises the minimum meanwhile, above what a first step without behavior may reach.
-        let up = written(6, 0, 1000, &down.log);
-        let unmarked = (Status::False, "NotScaledToZero");
-        assert_eq!((up.desired, zero(&up)), (Replicas::new(6), Some(unmarked)));
-        assert!(!up.log.scaled_to_zero);
-        let high = written(6, 0, 50_000, &down.log);
-        assert_eq!(
-            high.desired,
-            Replicas::new(6),
-            "the doubling limit alone would stop at 4"
-        );
-    }
-
-    #[test]
-    fn zero_that_no_metric_can_leave_is_not_marked() {
-        let metrics = [MetricSpec::Resource {
-            name: "cpu".into(),
-            target: Target::AverageValue(1),
-        }];
-        let hpa = Hpa {
-            bounds: ReplicaBounds::new(Replicas::ZERO, Replicas::ZERO),
-            metrics: &metrics,
-            behavior: None,
-        };
-        let reads = Reads {
-            scale: Ok(observed_at(Replicas::new(2))),
-            selector: Ok(()),
-            pods: &[],
-            readings: &[],
-            conditions: &Conditions::default(),
-        };
-        let settings = Settings::default();
-        let pass = ControllerPass::run(&hpa, &reads, &Log::default(), &settings, NOW);
-        let pass = pass.applied(&hpa, &settings, Applied::Written, NOW);
-        assert_eq!(
-            (pass.desired, pass.log.scaled_to_zero),
-            (Replicas::ZERO, false)
-        );
+        self.read_error.or_else(|| failed.then_some(INTERNAL))
     }
 }

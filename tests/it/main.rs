@@ -11,8 +11,6 @@ mod circles;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
-mod crash_points;
-#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod deploy;
@@ -38,15 +36,13 @@ mod pages;
 #[cfg(test)]
 mod pictures;
 #[cfg(test)]
-mod process;
-#[cfg(test)]
 mod reliability;
-#[cfg(test)]
-mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
+mod vectors;
 #[cfg(test)]
 mod vectors_federation;
 #[cfg(test)]

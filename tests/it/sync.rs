@@ -14,6 +14,7 @@ use foretide::{
     leadership::{Leadership, Token},
     telemetry::Telemetry,
 };
+use foretide_crds::EffectiveHorizontalPodAutoscalerSpec as Spec;
 use foretide_domain::{cron::Zone, lead_time::LeadTime};
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
@@ -103,44 +104,6 @@ fn predict(forecasts: &Forecasts, start: Timestamp, cores: Option<f64>) {
 }
 
 #[tokio::test]
-async fn a_settled_autoscaler_causes_no_writes() {
-    let fake = FakeCluster::default();
-    fake.put("web", 3, &format!("minReplicas: 1, maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 300;
-    let mut world = World::new(fake);
-    let first = world.sync(0).await;
-    assert_eq!(
-        first,
-        ["hpa ehpa-web min 1", "event web HPACreated", "status web"]
-    );
-    for pass in 1..40 {
-        world.fake.state().millicores = 300 + pass % 7;
-        let writes = world.sync(pass * 15).await;
-        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
-    }
-}
-
-#[tokio::test]
-async fn direct_mode_writes_the_scale_and_reports_the_reason() {
-    let fake = FakeCluster::default();
-    fake.put(
-        "web",
-        2,
-        &format!("mode: Direct, minReplicas: 1, maxReplicas: 10, {CPU}"),
-    );
-    fake.state().millicores = 350;
-    let mut world = World::new(fake);
-    let writes = world.sync(0).await;
-    assert_eq!(writes, ["scale web 4", "event web Scaled", "status web"]);
-    let decision = world.fake.status("web").decision.unwrap();
-    assert_eq!(
-        (decision.current_replicas, decision.desired),
-        (Some(2), Some(4))
-    );
-    assert!(decision.message.unwrap().contains("asks for 4"));
-}
-
-#[tokio::test]
 async fn a_missing_target_does_not_affect_other_autoscalers() {
     let fake = FakeCluster::default();
     fake.put("lost", 1, &format!("maxReplicas: 10, {CPU}"));
@@ -190,18 +153,25 @@ async fn an_invalid_spec_leaves_the_last_valid_spec_in_effect() {
 }
 
 #[tokio::test]
-async fn an_invalid_spec_creates_no_child() {
-    let fake = FakeCluster::default();
-    fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 200;
-    let mut world = World::new(fake);
-    world.sync(0).await;
-    world.fake.edit("web", |ehpa| {
-        ehpa.spec.min_replicas = Some(20);
-        ehpa.spec.scale_target_ref.name = "other".into();
-    });
-    let writes = world.sync(15).await;
-    assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+async fn an_invalid_spec_creates_and_changes_no_child() {
+    let bounds = |spec: &mut Spec| {
+        spec.min_replicas = Some(20);
+        spec.scale_target_ref.name = "other".into();
+    };
+    let metrics = |spec: &mut Spec| {
+        let nonsense = serde_json::json!({"type": "Resource", "resource": 7});
+        spec.metrics = Some(vec![foretide_crds::Passthrough::from_raw(nonsense)]);
+    };
+    for mistake in [bounds, metrics] {
+        let fake = FakeCluster::default();
+        fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+        fake.state().millicores = 150;
+        let mut world = World::new(fake);
+        world.sync(0).await;
+        world.fake.edit("web", |ehpa| mistake(&mut ehpa.spec));
+        let writes = [world.sync(15).await, world.sync(30).await].concat();
+        assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+    }
 }
 
 #[tokio::test]
@@ -221,31 +191,6 @@ async fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
     world.fake.state().refuses = false;
     let writes = world.sync(60).await;
     assert_eq!(writes, ["scale web 4", "event web Scaled", "status web"]);
-}
-
-#[tokio::test]
-async fn the_younger_of_two_autoscalers_on_one_target_writes_nothing() {
-    let fake = FakeCluster::default();
-    for name in ["web", "web-too"] {
-        fake.put(name, 2, &format!("maxReplicas: 10, {CPU}"));
-    }
-    fake.edit("web-too", |ehpa| {
-        ehpa.spec.scale_target_ref.name = "web".into();
-    });
-    fake.state().millicores = 200;
-    let mut world = World::new(fake);
-    world.sync(0).await;
-    assert_eq!(
-        world.fake.ready("web-too"),
-        ("False".into(), "TargetConflict".into())
-    );
-    assert_eq!(world.fake.ready("web").0, "True");
-    for pass in 1..5 {
-        let writes = world.sync(pass * 15).await;
-        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
-    }
-    let hpas: Vec<_> = world.fake.state().hpas.keys().cloned().collect();
-    assert_eq!(hpas, ["ehpa-web"]);
 }
 
 #[tokio::test]
@@ -277,22 +222,6 @@ async fn a_target_without_a_selector_is_not_scaled_by_pods_of_other_workloads() 
         decision.proposals.unwrap()[0].reason.as_deref(),
         Some("NoPods")
     );
-}
-
-#[tokio::test]
-async fn a_conflicting_write_is_retried_soon() {
-    let fake = FakeCluster::default();
-    fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 350;
-    fake.state().conflicts = 1;
-    let mut world = World::new(fake);
-    let writes = world.sync(0).await;
-    assert!(
-        writes.iter().all(|write| !write.starts_with("scale")),
-        "{writes:?}"
-    );
-    let writes = world.sync(2).await;
-    assert!(writes.contains(&"scale web 4".to_owned()), "{writes:?}");
 }
 
 #[tokio::test]
@@ -443,40 +372,6 @@ async fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_foug
 }
 
 #[tokio::test]
-async fn a_single_change_of_the_replicas_is_the_new_current_count() {
-    let fake = FakeCluster::default();
-    fake.put("web", 4, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 400;
-    let mut world = World::new(fake);
-    world.sync(0).await;
-    // In time for a load that grows, so that seven are right.
-    world.fake.state().replicas.insert("web".into(), 7);
-    world.fake.state().millicores = 700;
-    let writes = world.sync(15).await;
-    assert!(
-        !writes.iter().any(|write| write.starts_with("scale")),
-        "{writes:?}"
-    );
-    assert_eq!(world.fake.ready("web").0, "True");
-    assert_eq!(world.fake.status("web").current_replicas, Some(7));
-}
-
-#[tokio::test]
-async fn unreadable_metrics_never_scale_down() {
-    let fake = FakeCluster::default();
-    fake.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
-    fake.state().millicores = -1;
-    let mut world = World::new(fake);
-    for pass in 0..40 {
-        let writes = world.sync(pass * 15).await;
-        assert!(
-            writes.iter().all(|write| !write.starts_with("scale")),
-            "{pass}: {writes:?}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hpa() {
     let fake = FakeCluster::default();
     fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
@@ -585,21 +480,6 @@ async fn preview_deletes_the_child_despite_its_annotations_and_writes_no_scale()
     }
 }
 
-#[tokio::test]
-async fn a_child_does_not_take_metrics_from_an_invalid_spec() {
-    let fake = FakeCluster::default();
-    fake.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 150;
-    let mut world = World::new(fake);
-    world.sync(0).await;
-    world.fake.edit("web", |ehpa| {
-        let nonsense = serde_json::json!({"type": "Resource", "resource": 7});
-        ehpa.spec.metrics = Some(vec![foretide_crds::Passthrough::from_raw(nonsense)]);
-    });
-    let writes = [world.sync(15).await, world.sync(30).await].concat();
-    assert_eq!(writes, ["event web InvalidSpec", "status web"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_status() {
     let fake = FakeCluster::default();
@@ -652,51 +532,6 @@ async fn a_standby_writes_nothing_until_it_leads_and_then_continues_from_the_sta
     tokio::time::sleep(minute).await;
     assert_eq!(fake.writes(), Vec::<String>::new());
     running.abort();
-}
-
-#[tokio::test]
-async fn an_hpa_that_changed_since_it_was_read_is_decided_again_soon() {
-    let fake = FakeCluster::default();
-    fake.put("web", 3, &format!("minReplicas: 1, maxReplicas: 10, {CPU}"));
-    fake.state().millicores = 300;
-    let mut world = World::new(fake.clone());
-    world.sync(0).await;
-    fake.edit("web", |ehpa| ehpa.spec.min_replicas = Some(2));
-    fake.state().conflicts = 1;
-    let refused = world.sync(1).await;
-    assert!(
-        !refused.iter().any(|write| write.starts_with("hpa")),
-        "{refused:?}"
-    );
-    let again = world.sync(2).await;
-    assert!(
-        again.contains(&"hpa ehpa-web min 2".to_owned()),
-        "{again:?}"
-    );
-    assert_eq!(fake.ready("web").0, "True");
-}
-
-#[tokio::test]
-async fn a_clock_that_was_put_back_delays_a_scale_up_by_its_window_only() {
-    let behavior = "behavior: {scaleUp: {stabilizationWindowSeconds: 60}}";
-    let spec = format!("mode: Direct, minReplicas: 1, maxReplicas: 10, {CPU}, {behavior}");
-    let fake = FakeCluster::default();
-    fake.put("web", 2, &spec);
-    fake.state().millicores = 200;
-    let mut world = World::new(fake.clone());
-    let scales = |writes: Vec<String>| {
-        let scales = writes
-            .into_iter()
-            .filter(|write| write.starts_with("scale"));
-        scales.collect::<Vec<_>>()
-    };
-    let none = Vec::<String>::new();
-    assert_eq!(scales(world.sync(7_200).await), none);
-    fake.state().millicores = 350;
-    for second in [0, 15, 30, 45] {
-        assert_eq!(scales(world.sync(second).await), none, "{second}");
-    }
-    assert_eq!(scales(world.sync(75).await), ["scale web 4"]);
 }
 
 #[tokio::test]

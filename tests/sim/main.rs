@@ -15,6 +15,8 @@
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
 mod cron;
 #[cfg(test)]
 mod faults;

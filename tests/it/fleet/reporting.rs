@@ -215,46 +215,6 @@ async fn a_minimum_that_differs_from_that_of_the_hpa_is_explained() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn removed_labels_of_a_managed_hpa_are_restored() {
-    let strip = |world: &World, which: &[&str]| {
-        let fake = world.member("m2");
-        let mut state = fake.state();
-        let labels = &mut state.hpas.get_mut("fdhpa-web").unwrap().labels;
-        let labels = labels.as_object_mut().unwrap();
-        labels.retain(|key, _| !which.iter().any(|which| key.contains(which)));
-    };
-    let is_ours = |world: &World| {
-        let state = world.member("m2");
-        let state = state.state();
-        state.hpas["fdhpa-web"].labels["autoscaling.foretide.io/fleet-uid"] == "uid-fleet"
-    };
-    let restored = "hub: event web HPARestored".to_owned();
-    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    world.put(&weighted(""));
-    world.sync(0).await;
-    for (second, which) in [(15, "fleet-uid"), (30, "")] {
-        strip(&world, &[which]);
-        let writes = world.sync(second).await;
-        assert!(writes.contains(&restored), "{writes:?}");
-        assert!(is_ours(&world));
-        assert!(
-            !reason_of(&world, "m2").starts_with("Foreign"),
-            "{}",
-            reason_of(&world, "m2")
-        );
-    }
-    // Another controller recognizes the HPA by the labels that are left, and not without any.
-    for (second, which, ours) in [(45, "fleet-uid", true), (60, "", false)] {
-        strip(&world, &[which]);
-        world.restart();
-        let writes = world.sync(second).await;
-        assert!(!writes.contains(&restored), "{writes:?}");
-        assert_eq!(is_ours(&world), ours);
-        assert_eq!(reason_of(&world, "m2").starts_with("Foreign"), !ours);
-    }
-}
-
 /// The log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-use super::{AUTOSCALERS, context, request};
+use super::{AUTOSCALERS, Demo, request};
 
 const FLEET: &str = "/api/v1/stream";
 const WEB: &str =
@@ -26,14 +26,8 @@ async fn next(stream: &mut BodyDataStream, seconds: u64) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_tells_of_changes_every_two_seconds_and_of_nothing_else() {
-    let (page, simulation) = foretide::cli::demo::web::start(&context(), 0.0).unwrap();
-    let mut simulation = std::pin::pin!(simulation);
-    let mut minutes = async |count: usize| {
-        for _ in 0..AUTOSCALERS * count {
-            assert!(futures::poll!(&mut simulation).is_pending());
-        }
-    };
-    minutes(2).await;
+    let (page, mut demo) = Demo::start();
+    demo.minutes(2).await;
     let router = PageSite::open(page).router();
     let open = async |path: &str| {
         let request = request(path).body(Body::empty()).unwrap();
@@ -50,14 +44,14 @@ async fn a_stream_tells_of_changes_every_two_seconds_and_of_nothing_else() {
         );
         assert_eq!(next(&mut stream, 19).await, None, "nothing changes");
         assert_eq!(next(&mut stream, 2).await.as_deref(), Some(":\n\n"));
-        minutes(1).await;
+        demo.minutes(1).await;
         let second = next(&mut stream, 1).await.unwrap();
         assert!(
             second.starts_with("event: changed\n") && second != first,
             "{second}"
         );
-        minutes(1).await;
-        minutes(1).await;
+        demo.minutes(1).await;
+        demo.minutes(1).await;
         assert_eq!(next(&mut stream, 1).await, None, "{path}");
         assert!(
             next(&mut stream, 2)
@@ -95,14 +89,8 @@ async fn one_reader_has_eight_streams() {
 
 #[tokio::test(start_paused = true)]
 async fn readers_that_do_not_read_delay_no_sync() {
-    let (page, simulation) = foretide::cli::demo::web::start(&context(), 0.0).unwrap();
-    let mut simulation = std::pin::pin!(simulation);
-    let mut minutes = async |count: usize| {
-        for _ in 0..AUTOSCALERS * count {
-            assert!(futures::poll!(&mut simulation).is_pending());
-        }
-    };
-    minutes(2).await;
+    let (page, mut demo) = Demo::start();
+    demo.minutes(2).await;
     let version = page.log().changes();
     let router = PageSite::open(page).router();
     let open = async |path: &str| {
@@ -114,18 +102,15 @@ async fn readers_that_do_not_read_delay_no_sync() {
         unread.extend([open(FLEET).await, open(CHART).await]);
     }
     let before = *version.borrow();
-    minutes(3).await;
+    demo.minutes(3).await;
     assert!(*version.borrow() >= before + 3 * AUTOSCALERS as u64);
     drop(unread);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_looks_for_changes_at_most_every_two_seconds() {
-    let (page, simulation) = foretide::cli::demo::web::start(&context(), 0.0).unwrap();
-    let mut simulation = std::pin::pin!(simulation);
-    for _ in 0..AUTOSCALERS {
-        assert!(futures::poll!(&mut simulation).is_pending());
-    }
+    let (page, mut demo) = Demo::start();
+    demo.minutes(1).await;
     let router = PageSite::open(page).router();
     let request = request(WEB).body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
@@ -134,7 +119,7 @@ async fn a_stream_looks_for_changes_at_most_every_two_seconds() {
     for _ in 0..6 {
         // A minute of all of them, each in its turn; one of them is watched.
         for _ in 0..AUTOSCALERS {
-            assert!(futures::poll!(&mut simulation).is_pending());
+            demo.turn().await;
             told += usize::from(next(&mut stream, 0).await.is_some());
         }
         tokio::time::advance(Duration::from_secs(1)).await;

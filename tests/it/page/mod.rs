@@ -19,6 +19,7 @@ use foretide::{
     page::Page,
 };
 use foretide_domain::cron::Zone;
+use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 use tower::ServiceExt as _;
@@ -53,16 +54,33 @@ fn context() -> CommandContext {
     }
 }
 
+/// The cluster of the demo, which goes on when it is told to.
+struct Demo(BoxFuture<'static, ()>);
+
+impl Demo {
+    fn start() -> (Arc<Page>, Self) {
+        let (page, simulation) = foretide::cli::demo::web::start(&context(), 0.0).unwrap();
+        (page, Self(simulation.boxed()))
+    }
+
+    /// One autoscaler has its turn; the fleet is the last.
+    async fn turn(&mut self) {
+        assert!(futures::poll!(&mut self.0).is_pending());
+    }
+
+    async fn minutes(&mut self, count: usize) {
+        for _ in 0..AUTOSCALERS * count {
+            self.turn().await;
+        }
+    }
+}
+
 /// The page of the demo's cluster, after some of its minutes.
 async fn demo_page() -> Arc<Page> {
     static PAGE: OnceCell<Arc<Page>> = OnceCell::const_new();
     let page = PAGE.get_or_init(async || {
-        let (page, simulation) = foretide::cli::demo::web::start(&context(), 0.0).unwrap();
-        let mut simulation = std::pin::pin!(simulation);
-        // Each autoscaler has its turn in each minute; the fleet is the last.
-        for _ in 0..AUTOSCALERS * MINUTES {
-            assert!(futures::poll!(&mut simulation).is_pending());
-        }
+        let (page, mut demo) = Demo::start();
+        demo.minutes(MINUTES).await;
         page
     });
     Arc::clone(page.await)

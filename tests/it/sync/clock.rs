@@ -47,36 +47,26 @@ impl Stepped {
 }
 
 #[tokio::test]
-async fn a_scale_up_that_waits_for_its_policy_is_neither_early_nor_late_after_a_step() {
-    for step in [HOUR, -HOUR] {
-        let policies =
-            "behavior: {scaleUp: {policies: [{type: Pods, value: 2, periodSeconds: 60}]}}";
-        let mut world = Stepped::new(2, &format!("{CPU}, {policies}"));
-        let mut counts = Vec::new();
-        for second in [0, 15, 30, 45, 60, 75] {
-            if second == 30 {
-                world.step(step);
-            }
-            counts.push(world.sync(second, 12).await);
-        }
-        assert_eq!(counts, [4, 4, 4, 4, 6, 6], "a step of {step} s");
-    }
-}
-
-#[tokio::test]
-async fn a_scale_up_that_waits_for_its_window_is_neither_early_nor_late_after_a_step() {
-    for step in [HOUR, -HOUR] {
-        let window = "behavior: {scaleUp: {stabilizationWindowSeconds: 60}}";
-        let mut world = Stepped::new(2, &format!("{CPU}, {window}"));
-        let mut counts = Vec::new();
-        for (second, load) in [(0, 2), (15, 8), (30, 8), (45, 8), (60, 8), (75, 8), (90, 8)] {
-            if second == 45 {
-                world.step(step);
-            }
-            counts.push(world.sync(second, load).await);
-        }
+async fn a_scale_up_that_waits_is_neither_early_nor_late_after_a_step() {
+    let policies = "policies: [{type: Pods, value: 2, periodSeconds: 60}]";
+    let window = "stabilizationWindowSeconds: 60";
+    for (rules, first_load, load, step_at, expected) in [
+        (policies, 12, 12, 30, [4, 4, 4, 4, 6, 6, 6]),
         // A minute after the last low recommendation, by at most four in 15 s.
-        assert_eq!(counts, [2, 2, 2, 2, 6, 8, 8], "a step of {step} s");
+        (window, 2, 8, 45, [2, 2, 2, 2, 6, 8, 8]),
+    ] {
+        for step in [HOUR, -HOUR] {
+            let mut world = Stepped::new(2, &format!("{CPU}, behavior: {{scaleUp: {{{rules}}}}}"));
+            let mut counts = Vec::new();
+            for second in [0, 15, 30, 45, 60, 75, 90] {
+                if second == step_at {
+                    world.step(step);
+                }
+                let load = if second == 0 { first_load } else { load };
+                counts.push(world.sync(second, load).await);
+            }
+            assert_eq!(counts, expected, "{rules}, a step of {step} s");
+        }
     }
 }
 

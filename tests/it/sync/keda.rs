@@ -1,10 +1,7 @@
 //! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
 
-use foretide::{
-    api::published::{
-        KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
-    },
-    ports::{ControllerRef, HpaView},
+use foretide::api::published::{
+    KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
 };
 use serde_json::json;
 
@@ -24,33 +21,14 @@ fn keda_hpa(fake: &FakeCluster, metrics: &[&str]) {
             }})
         })
         .collect();
+    let owner = json!({"uid": "uid-so", "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web"});
+    let hpa = json!({
+        "metadata": {"name": "keda-hpa-web", "namespace": "shop", "ownerReferences": [owner]},
+        "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 50, "metrics": metrics},
+    });
     let mut state = fake.state();
-    let target = foretide_domain::ScaleTarget {
-        api_version: "apps/v1".into(),
-        kind: "Deployment".into(),
-        namespace: "shop".into(),
-        name: "web".into(),
-    };
-    let hpa = HpaView {
-        namespace: "shop".into(),
-        name: "keda-hpa-web".into(),
-        uid: "uid-keda-hpa-web".into(),
-        resource_version: "1".into(),
-        controller: Some(ControllerRef {
-            uid: "uid-so".into(),
-            api_version: "keda.sh/v1alpha1".into(),
-            kind: "ScaledObject".into(),
-            name: "web".into(),
-        }),
-        labels: json!({}),
-        annotations: json!({}),
-        target,
-        spec: json!({"minReplicas": 1, "maxReplicas": 50, "metrics": metrics}),
-        status: json!({}),
-        generation: None,
-        last_scale: None,
-    };
-    state.hpas.insert(hpa.name.clone(), hpa);
+    state.hpas.remove("keda-hpa-web");
+    state.accept_hpa(&hpa).unwrap();
 }
 
 fn message(fake: &FakeCluster) -> String {
@@ -117,19 +95,6 @@ async fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_flo
 }
 
 #[tokio::test]
-async fn a_workload_that_keda_has_scaled_to_zero_waits_for_a_trigger_and_not_for_its_owner() {
-    let mut world = world("prediction: {}");
-    world.fake.state().replicas.insert("web".to_owned(), 0);
-    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
-    world.sync(0).await;
-    assert_eq!(
-        message(&world.fake),
-        "ScaledObject web scales the target, and reads this object as s0-foretide-floor-web; it is scaled to zero until a \
-         trigger is active"
-    );
-}
-
-#[tokio::test]
 async fn a_served_floor_is_written_every_five_minutes_and_nothing_else_is() {
     for mode in ["Delegated", "Metric", "Direct"] {
         let mut world = world(&format!("mode: {mode}"));
@@ -149,28 +114,6 @@ async fn a_served_floor_is_written_every_five_minutes_and_nothing_else_is() {
         }
         assert_eq!(written, [0, 300, 600, 900], "{mode}");
     }
-}
-
-#[tokio::test]
-async fn a_restart_writes_no_served_status_before_it_is_due() {
-    let mut world = world("prediction: {}");
-    let forecasts = Arc::<Forecasts>::default();
-    predict(&forecasts, world.start, Some(0.25));
-    let restart = |world: &mut World| {
-        world.controller = World::controller(&world.fake, &world.clock, &forecasts);
-    };
-    restart(&mut world);
-    keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
-    world.sync(0).await;
-    restart(&mut world);
-    for second in (15..300).step_by(15) {
-        assert_eq!(
-            world.sync(second).await,
-            Vec::<String>::new(),
-            "second {second}"
-        );
-    }
-    assert_eq!(world.sync(300).await, ["status web"]);
 }
 
 #[tokio::test]
@@ -199,17 +142,24 @@ async fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not
 }
 
 #[tokio::test]
-async fn a_workload_that_keda_scaled_to_zero_gets_its_floor() {
+async fn a_workload_that_keda_scaled_to_zero_waits_for_a_trigger_and_has_its_floor() {
     for min in [0, 1] {
-        let mut world = world(&format!("specificReplicas: {min}"));
+        let mut world = world("prediction: {}");
         world
             .fake
             .edit("web", |ehpa| ehpa.spec.min_replicas = Some(min));
-        world.fake.state().scale("web", 0);
+        world.fake.state().replicas.insert("web".to_owned(), 0);
         keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
-        assert_eq!(world.sync(0).await, ["status web"]);
+        // Without pods nobody knows what one requests.
+        let writes = world.sync(0).await;
+        assert_eq!(writes, ["event web MissingRequest", "status web"]);
         assert_eq!(world.fake.status("web").decision.unwrap().floor, Some(8));
         assert_eq!(world.fake.ready("web").1, "ScaledByKEDA");
+        assert_eq!(
+            message(&world.fake),
+            "ScaledObject web scales the target, and reads this object as s0-foretide-floor-web; it is scaled to zero until a \
+             trigger is active"
+        );
     }
 }
 

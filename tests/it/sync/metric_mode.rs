@@ -137,22 +137,6 @@ async fn a_switch_of_the_mode_changes_the_child_in_place() {
 }
 
 #[tokio::test]
-async fn an_external_metric_that_was_removed_by_hand_is_restored() {
-    let mut world = MetricWorld::new("mode: Metric");
-    world.predict(Some(0.9));
-    world.sync(0).await;
-    {
-        let mut state = world.world.fake.state();
-        let child = state.hpas.get_mut("ehpa-web").unwrap();
-        child.spec["metrics"].as_array_mut().unwrap().pop();
-        child.generation = Some(2);
-    }
-    let writes = world.sync(15).await;
-    assert_eq!(writes, ["hpa ehpa-web min 1", "event web HPARestored"]);
-    assert_eq!(world.child().1, reads(&[("resource.cpu", "100m")]));
-}
-
-#[tokio::test]
 async fn a_child_that_cannot_read_our_metrics_is_not_active() {
     let (cpu, read, unread) = (
         json!({"type": "Resource"}),
