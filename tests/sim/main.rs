@@ -9,6 +9,7 @@
 //! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
 //! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scene of a leader that is stopped while it writes
+//! forecasts the scene of a Prometheus in trouble
 //! single    the scene of one cluster; story tells what happens in it
 //! ```
 
@@ -22,6 +23,8 @@ mod cron;
 mod faults;
 #[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod forecasts;
 #[cfg(test)]
 mod harmless;
 #[cfg(test)]
