@@ -451,19 +451,18 @@ fn head_room(case: &Value) -> Outcome {
 /// What an example says of a first assignment.
 type Fleet = (String, [u32; 2], bool, [Vec<Cluster>; 2]);
 
-fn first_assignment(case: &Value) -> Outcome {
-    let input = Row::read(case["input"].clone(), |row| -> Fallible<Fleet> {
+fn fleet(case: &Value) -> Fallible<Fleet> {
+    Row::read(case["input"].clone(), |row| {
         row.must::<String>("operation")?;
         let bounds = [row.must("minReplicas")?, row.must("maxReplicas")?];
         let clusters = [row.must("clusters")?, row.or_default("unselected")?];
-        Ok((
-            row.must("policy")?,
-            bounds,
-            row.or_default("scaleToZero")?,
-            clusters,
-        ))
-    });
-    let (word, [min, max], scaling_to_zero, [clusters, unselected]) = input?;
+        let (kind, sleeps) = (row.must("policy")?, row.or_default("scaleToZero")?);
+        Ok((kind, bounds, sleeps, clusters))
+    })
+}
+
+fn first_assignment(case: &Value) -> Outcome {
+    let (word, [min, max], scaling_to_zero, [clusters, unselected]) = fleet(case)?;
     let expected = Row::read(case["expected"].clone(), |row| {
         Ok((
             row.must("clusters")?,
@@ -619,6 +618,24 @@ enum Room {
     },
 }
 
+impl Division {
+    /// What each cluster can run, with what it runs.
+    fn capacity(&self) -> Counts {
+        let all = self.candidates.iter().map(|room| {
+            let (name, room) = match room {
+                Room::Any(name) => (name, MANY),
+                Room::Pair(name, room) => (name, *room),
+                Room::Capacity {
+                    name, allocatable, ..
+                } => (name, *allocatable),
+            };
+            let held = self.scheduled.get(name).copied().unwrap_or_default();
+            (name.clone(), room + held)
+        });
+        all.collect()
+    }
+}
+
 /// A count, divided by a strategy that the case or its group names.
 fn divide(case: &Value, strategy: &str) -> Outcome {
     let mut fields: Map<String, Value> = read(&case["input"])?;
@@ -641,18 +658,7 @@ fn divide(case: &Value, strategy: &str) -> Outcome {
 
 /// The counts; `None` where the clusters cannot run that many.
 fn divided(division: &Division, kind: AssignmentKind) -> Option<Counts> {
-    let capacity = division.candidates.iter().map(|room| {
-        let (name, room) = match room {
-            Room::Any(name) => (name, MANY),
-            Room::Pair(name, room) => (name, *room),
-            Room::Capacity {
-                name, allocatable, ..
-            } => (name, *allocatable),
-        };
-        let held = division.scheduled.get(name).copied().unwrap_or_default();
-        (name.clone(), room + held)
-    });
-    let capacity: Counts = capacity.collect();
+    let capacity = division.capacity();
     // Where the last name wins ties, the names are reversed: here the first one wins.
     let mut order: Vec<_> = capacity.keys().collect();
     if ties(&division.uid) == Ties::NameDescending {

@@ -378,6 +378,16 @@ fn flags(row: &mut Row) -> Fallible<Settings> {
     Ok(settings)
 }
 
+/// The object of an Object metric.
+fn thing() -> hpa::ObjectRef {
+    let [api_version, kind, name] = ["v1", "Thing", "it"].map(str::to_owned);
+    hpa::ObjectRef {
+        api_version,
+        kind,
+        name,
+    }
+}
+
 /// The metric that the function of a row calculates, and what was measured of it.
 fn metric(row: &mut Row) -> Fallible<(MetricSpec, Measured)> {
     let function: String = row.must("function")?;
@@ -419,13 +429,8 @@ fn metric(row: &mut Row) -> Fallible<(MetricSpec, Measured)> {
             (metric, Measured::Samples(samples))
         }
         "GetObjectMetricReplicas" | "GetObjectPerPodMetricReplicas" => {
-            let described = hpa::ObjectRef {
-                api_version: "v1".into(),
-                kind: "Thing".into(),
-                name: "it".into(),
-            };
             let metric = MetricSpec::Object {
-                described,
+                described: thing(),
                 metric,
                 selector,
                 target,
@@ -864,8 +869,11 @@ fn scale(row: &mut Row) -> Fallible<(Result<Scale, ErrorKind>, String, Applied)>
     Ok((read, row.or_default("selector")?, write))
 }
 
+/// Whether a selector selects the pods of one workload.
+type Selection = Result<(), ConditionReason>;
+
 /// Whether the scale's selector is usable, and the pods it selects.
-fn select(row: &mut Row, selector: &str) -> Fallible<(Result<(), ConditionReason>, Vec<Arc<Pod>>)> {
+fn select(row: &mut Row, selector: &str) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
     let pods = row.all("pods", |row| {
         Ok((row.or_default::<Labels>("labels")?, pod(row)?))
     })?;

@@ -7,6 +7,7 @@
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
 //! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
+//! crashes   a process that ends at each of its writes, compared with one that never does
 //! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scene of a leader that is stopped while it writes
 //! forecasts the scene of a Prometheus in trouble
