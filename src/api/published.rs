@@ -401,20 +401,6 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_is_exact_to_a_billionth() {
-        for (value, target, total, per_pod) in [
-            ("0.9", "0.1", "900m", "100m"),
-            ("1.9", "0.05", "1900m", "50m"),
-            ("0.000000001", "1", "1n", "1"),
-            ("123456.7", "1000", "123456700m", "1k"),
-            ("1073741824", "536870912", "1073741824", "536870912"),
-        ] {
-            let found = forecast(&json!({"replicas": 9, "value": value, "target": target}));
-            assert_eq!(found, Ok((total.to_owned(), per_pod.to_owned())), "{value}");
-        }
-    }
-
-    #[test]
     fn the_peak_is_published_and_not_what_the_count_is_for() {
         for (forecast_peak, total) in [(json!({"peak": "1.2"}), "1200m"), (json!({}), "900m")] {
             let found = forecast(&json!({
@@ -504,23 +490,6 @@ mod tests {
             object: "EffectiveHorizontalPodAutoscaler shop/web".to_owned(),
         };
         assert_eq!(published(&object).required(), Err(no_floor));
-    }
-
-    #[test]
-    fn open_windows_have_a_count_and_closed_ones_none() {
-        let crons = json!({"crons": [{"name": "c"}]});
-        let window =
-            |replicas: Option<i32>| json!({"source": "cron", "name": "c", "replicas": replicas});
-        for (proposals, count) in [
-            (json!([window(Some(1)), window(Some(5))]), Some(5)),
-            (json!([window(Some(0)), window(None)]), Some(0)),
-            (json!([window(None)]), None),
-        ] {
-            let object = object(&crons, &json!({"proposals": proposals}));
-            assert_eq!(published(&object).open_windows(), Ok(count), "{proposals}");
-        }
-        let none = object(&json!({}), &json!({}));
-        assert!(published(&none).open_windows().is_err());
     }
 
     #[test]

@@ -188,20 +188,12 @@ fn upstream_url(text: &str) -> Result<Url, AdapterConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args as _, Command, FromArgMatches as _};
-
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::{Surroundings, tests::arguments};
 
-    /// The configuration of a command line, without the environment; or why there is none.
+    /// The configuration of a command line.
     fn config(line: &str) -> Result<AdapterConfig, String> {
-        let command = AdapterArgs::augment_args(Command::new("adapter"));
-        let command = command.mut_args(|arg| arg.env(None::<&str>));
-        let words = std::iter::once("adapter").chain(line.split_whitespace());
-        let matches = command
-            .try_get_matches_from(words)
-            .map_err(|e| e.to_string())?;
-        let mut args = AdapterArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        let mut args: AdapterArgs = arguments(line)?;
         args.server.kube.surroundings = Surroundings::POD;
         AdapterConfig::try_from(args).map_err(|e| e.to_string())
     }

@@ -193,20 +193,12 @@ fn clients(
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args as _, Command, FromArgMatches as _};
-
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::{Surroundings, tests::arguments};
 
-    /// The configuration of a command line, without the environment; or why there is none.
+    /// The configuration of a command line.
     fn config(line: &str) -> Result<KedaScalerConfig, String> {
-        let command = KedaScalerArgs::augment_args(Command::new("keda-scaler"));
-        let command = command.mut_args(|arg| arg.env(None::<&str>));
-        let words = std::iter::once("keda-scaler").chain(line.split_whitespace());
-        let matches = command
-            .try_get_matches_from(words)
-            .map_err(|e| e.to_string())?;
-        let mut args = KedaScalerArgs::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        let mut args: KedaScalerArgs = arguments(line)?;
         args.server.kube.surroundings = Surroundings::POD;
         KedaScalerConfig::try_from(args).map_err(|e| e.to_string())
     }

@@ -17,6 +17,16 @@ fn config(flags: &[&str]) -> Result<Config, ConfigError> {
     Config::try_from(program.args)
 }
 
+/// The arguments of a command line, without the environment; or why there are none.
+pub(super) fn arguments<A: clap::Args>(line: &str) -> Result<A, String> {
+    let command = A::augment_args(clap::Command::new("foretide"));
+    let command = command.mut_args(|arg| arg.env(None::<&str>));
+    let words = std::iter::once("foretide").chain(line.split_whitespace());
+    let matches = command.try_get_matches_from(words);
+    let args = matches.and_then(|matches| A::from_arg_matches(&matches));
+    args.map_err(|error| error.to_string())
+}
+
 #[test]
 fn defaults_watch_all_namespaces_in_cluster_every_15_seconds() {
     let config = config(&[]).unwrap();

@@ -1,20 +1,13 @@
 //! The campaign over a fake lease, on tokio's paused time.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
 };
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::{
-    sync::oneshot,
-    task::JoinHandle,
-    time::{advance, timeout},
-};
+use tokio::{sync::oneshot, task::JoinHandle, time::advance};
 
 use super::*;
 use crate::{
@@ -32,35 +25,18 @@ struct FakeLease(Arc<Mutex<State>>);
 struct State {
     lease: Option<StoredLease>,
     version: u32,
-    /// Whether requests never return.
-    hangs: bool,
-    /// A write that is under way: it arrives after the next read.
-    under_way: Option<LeaseRecord>,
-    writes: VecDeque<LeaseRecord>,
 }
 
 impl FakeLease {
-    fn hang(&self, hangs: bool) {
-        self.0.lock().unwrap().hangs = hangs;
-    }
-
-    async fn call(&self) {
-        let hangs = self.0.lock().unwrap().hangs;
-        if hangs {
-            std::future::pending::<()>().await;
-        }
-    }
-
     fn put(&self, record: LeaseRecord) -> StoredLease {
         let mut state = self.0.lock().unwrap();
         state.version += 1;
         let lease = StoredLease {
-            record: record.clone(),
+            record,
             version: state.version.to_string(),
             object: Value::Null,
         };
         state.lease = Some(lease.clone());
-        state.writes.push_back(record);
         lease
     }
 
@@ -77,17 +53,10 @@ impl FakeLease {
 
 impl LeaseStore for FakeLease {
     async fn read(&self) -> Result<Option<StoredLease>, ClusterError> {
-        self.call().await;
-        let found = self.stored();
-        let under_way = self.0.lock().unwrap().under_way.take();
-        if let Some(record) = under_way {
-            self.put(record);
-        }
-        Ok(found)
+        Ok(self.stored())
     }
 
     async fn create(&self, record: &LeaseRecord) -> Result<StoredLease, ClusterError> {
-        self.call().await;
         match self.stored() {
             None => Ok(self.put(record.clone())),
             Some(_) => Err(conflict()),
@@ -99,7 +68,6 @@ impl LeaseStore for FakeLease {
         seen: &StoredLease,
         record: &LeaseRecord,
     ) -> Result<StoredLease, ClusterError> {
-        self.call().await;
         match self.stored() {
             Some(found) if found.version == seen.version => Ok(self.put(record.clone())),
             _ => Err(conflict()),
@@ -208,76 +176,6 @@ async fn a_standby_leads_within_the_lease_duration_and_two_seconds_after_the_lea
         pass_tenths(170).await;
         assert_eq!(lease.holder(), "b", "began {began}, died {died}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_stops_acting_and_ends() {
-    let lease = FakeLease::default();
-    let leader = Running::start(&lease, "a");
-    pass(1).await;
-    assert!(leader.leadership.may_act());
-    lease.hang(true);
-    // The last renewal began at most a retry period ago, and a write takes up to five seconds.
-    pass(6).await;
-    assert!(!leader.leadership.may_act());
-    pass(6).await;
-    assert_eq!(leader.leadership.time_left(), None);
-    assert!(leader.shows(0));
-    assert_eq!(leader.task.await.unwrap(), Ended::Lost);
-    // It is not released: whether the last write took effect is not known.
-    assert_eq!(lease.holder(), "a");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_was_paused_wakes_up_without_the_right_to_write() {
-    let lease = FakeLease::default();
-    let leader = Running::start(&lease, "a");
-    pass(1).await;
-    advance(Duration::from_secs(10)).await;
-    // Before any of its tasks has run.
-    assert_eq!(leader.leadership.time_left(), None);
-    assert_eq!(leader.task.await.unwrap(), Ended::Lost);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_another_took_ends_at_its_next_renewal() {
-    let lease = FakeLease::default();
-    let leader = Running::start(&lease, "a");
-    pass(1).await;
-    let mut record = lease.stored().unwrap().record;
-    record.holder = "b".to_owned();
-    lease.put(record);
-    pass(2).await;
-    let ended = timeout(Duration::ZERO, leader.task).await;
-    assert_eq!(ended.unwrap().unwrap(), Ended::Lost);
-    assert_eq!(lease.holder(), "b");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_is_stopped_while_it_renews_releases_the_lease() {
-    for (holder, left) in [("a", ""), ("b", "b")] {
-        let lease = FakeLease::default();
-        let leader = Running::start(&lease, "a");
-        pass(1).await;
-        let mut renewal = lease.stored().unwrap().record;
-        renewal.holder = holder.to_owned();
-        lease.0.lock().unwrap().under_way = Some(renewal);
-        leader.stop.send(()).unwrap();
-        assert_eq!(leader.task.await.unwrap(), Ended::Stopped);
-        assert_eq!(lease.holder(), left, "a write of {holder} arrives");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_standby_that_is_stopped_leaves_the_lease_alone() {
-    let lease = FakeLease::default();
-    let _leader = Running::start(&lease, "a");
-    pass(1).await;
-    let standby = Running::start(&lease, "b");
-    pass(1).await;
-    standby.stop.send(()).unwrap();
-    assert_eq!(standby.task.await.unwrap(), Ended::Stopped);
-    assert_eq!(lease.holder(), "a");
 }
 
 #[test]

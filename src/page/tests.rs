@@ -389,25 +389,6 @@ fn what_is_in_another_namespace_is_not_there() {
     let visible = Visible::Namespaces(BTreeSet::from(["shop".to_owned()]));
     let view = page.fleet(&visible, &FleetQuery::default()).unwrap();
     assert_eq!((view.matching, view.current), (2, 8));
-    let key = |namespace: &str, name: &str| ObjectKey {
-        resource: "effectivehorizontalpodautoscalers".to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
-    assert!(page.autoscaler(&key("shop", "web"), &visible).is_ok());
-    for hidden in [key("data", "web"), key("shop", "none")] {
-        let refused = ViewError::NotFound(hidden.clone());
-        let span = SpanQuery::default();
-        assert_eq!(page.autoscaler(&hidden, &visible).unwrap_err(), refused);
-        assert_eq!(page.history(&hidden, &visible, &span).unwrap_err(), refused);
-        assert_eq!(
-            page.chart(&hidden, &visible, &ChartQuery::default())
-                .unwrap_err(),
-            refused
-        );
-        assert_eq!(page.manifest(&hidden, &visible).unwrap_err(), refused);
-        assert_eq!(page.worth(&hidden, &visible).unwrap_err(), refused);
-    }
     let calendar = page.calendar(&visible, &CalendarQuery::default()).unwrap();
     let namespaces: BTreeSet<_> = calendar
         .windows

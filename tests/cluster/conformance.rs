@@ -4,9 +4,8 @@
 //! algorithm computes from them. The child HPA must settle there, our proposal must be equal, and the controller's own
 //! comparison must never disagree.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use foretide::clock::Clock;
 use foretide_domain::quantity::Quantity;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -336,11 +335,9 @@ impl Stage<'_> {
                 "pods" => self.fake.remove_pod_metric(NAMESPACE, &name, "rate"),
                 _ if position >= count => self.fake.remove_pod_usage(NAMESPACE, &name),
                 "memory" => {
-                    let containers =
-                        BTreeMap::from([("app".to_owned(), ("1m".to_owned(), value.to_owned()))]);
                     let usage = PodUsage {
-                        containers,
-                        ..PodUsage::cpu("app", "1m")
+                        containers: [("app".to_owned(), ("1m".to_owned(), value.to_owned()))]
+                            .into(),
                     };
                     self.fake.set_pod_usage(NAMESPACE, &name, usage);
                 }
@@ -491,7 +488,7 @@ async fn every_kind_of_metric_gives_the_count_of_the_real_hpa_controller() {
     join_all(subjects.iter().map(|subject| subject.prepare(&stage))).await;
 
     // Faster than the HPA controller, so that every value it reads is one that we read.
-    let controller = world.run(world.config(), Clock::system());
+    let controller = Controller::run(world.config());
     for subject in &subjects {
         stage.settled(subject, &subject.script[0]).await;
     }
@@ -520,7 +517,7 @@ async fn every_kind_of_metric_gives_the_count_of_the_real_hpa_controller() {
     // where the child stays: no pod changes while the results are compared.
     let mut mistaken = world.config();
     mistaken.settings.tolerance = 0.0;
-    let controller = world.run(mistaken, Clock::system());
+    let controller = Controller::run(mistaken);
     let loads = [Load::Series(&["100"]), Load::Series(&["106"])];
     let mut loads = loads.iter().cycle().take(LOADS);
     while controller.telemetry.comparisons().1 == 0 {
@@ -549,7 +546,7 @@ async fn cpu_from_the_real_metrics_server_gives_the_count_of_the_real_hpa_contro
         ..subject("web", Value::Null, Vec::new())
     };
     world.apply(&web.autoscaler().to_string()).await;
-    let controller = world.run(world.config(), Clock::system());
+    let controller = Controller::run(world.config());
     // The pods share the load: 0.1 cores each are the target.
     for (cores, expected) in [(0.2, 2), (0.8, 8), (0.3, 3)] {
         let what = format!("{cores} cores settle at {expected}");

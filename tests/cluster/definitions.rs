@@ -4,7 +4,6 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use foretide::clock::Clock;
 use http::Request;
 use kube::{
     Api, Client, Resource,
@@ -18,7 +17,7 @@ use crate::{
     manual_changes::{
         delete, demand_replicas, deployment, ehpa, queue_metrics, wait_until_deleted, written,
     },
-    world::{NAMESPACE, TIMEOUT, World},
+    world::{Controller, NAMESPACE, TIMEOUT, World},
 };
 
 const POLICY: &str = include_str!("../../deploy/admission/targets.yaml");
@@ -238,8 +237,8 @@ async fn mistakes_are_refused(world: &World) {
 
 async fn who_may_not_scale_a_target_may_not_write_an_autoscaler_of_it(world: &World) {
     world.apply(USERS).await;
-    let author = world.cluster.client_as("author", &[]).await.unwrap();
-    let operator = world.cluster.client_as("operator", &[]).await.unwrap();
+    let author = world.cluster.client_as("author").await.unwrap();
+    let operator = world.cluster.client_as("operator").await.unwrap();
     let ehpas = Writer::new::<foretide_crds::EffectiveHorizontalPodAutoscaler>;
     let fleets = Writer::new::<foretide_crds::FederatedHPA>;
     let (by_author, by_operator) = (ehpas(author.clone()), ehpas(operator.clone()));
@@ -318,7 +317,7 @@ async fn a_preview_writes_only_reports(world: &World) {
     let more = json!({ "scaleStrategy": "Preview", "metrics": queue_metrics(), "prediction": {} });
     let preview = ehpa(deployment("shop"), (1, 8), &more);
     world.apply(&preview.to_string()).await;
-    let controller = world.run(world.config(), Clock::system());
+    let controller = Controller::run(world.config());
     world.decides("shop", 5).await;
     world
         .status("web", "a condition", |status| {

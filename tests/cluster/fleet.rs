@@ -7,10 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use foretide::{
-    clock::Clock,
-    config::{Config, MemberArgs},
-};
+use foretide::config::{Config, MemberArgs};
 use foretide_crds::FederatedHPA;
 use jiff::SignedDuration;
 use k8s_openapi::{
@@ -108,7 +105,7 @@ impl World {
             },
             ..config(&self.kubeconfig, &HpaFlags::quick())
         };
-        Controller::run(config, Clock::system())
+        Controller::run(config)
     }
 
     fn cluster(&self, member: &str) -> &Cluster {

@@ -26,7 +26,7 @@ use tokio::process::{Child, Command};
 
 use crate::{
     manual_changes::{QUEUE, deployment, edit, ehpa, queue_metrics},
-    world::{NAMESPACE, TIMEOUT, World, binary, four_days},
+    world::{Controller, NAMESPACE, TIMEOUT, World, binary, four_days},
 };
 
 const SYSTEM: &str = "foretide-system";
@@ -274,7 +274,7 @@ async fn outages(world: &World) {
         },
         ..world.config()
     };
-    let _controller = world.run(config, Clock::system());
+    let _controller = Controller::run(config);
     world.ready("orders", "3", |count| count == 3).await;
     world
         .condition("orders", "PredictionReady", "False/QueryError")

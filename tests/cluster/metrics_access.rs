@@ -4,7 +4,6 @@
 use std::{net::SocketAddr, path::Path, process::Stdio};
 
 use foretide::{
-    clock::Clock,
     config::{Config, Election, MetricsAuth},
     leadership::Timing,
 };
@@ -20,7 +19,7 @@ use tokio::{
 
 use crate::{
     permissions::{granted, used},
-    world::{NAMESPACE, TIMEOUT, World},
+    world::{Controller, NAMESPACE, TIMEOUT, World},
 };
 
 pub(crate) const RIGHTS: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
@@ -175,7 +174,7 @@ async fn the_page_shows_its_readers_their_namespaces(world: &World) {
         ..world.config()
     };
     let controller = config.listen;
-    let _running = world.run(config, Clock::system());
+    let _running = Controller::run(config);
     ready(controller).await;
     let list = "/api/v1/autoscalers";
     let viewer = token(world, "viewer", None).await;
@@ -236,7 +235,7 @@ pub(crate) async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_aud
             }),
             ..world.config()
         };
-        (config.listen, world.run(config, Clock::system()))
+        (config.listen, Controller::run(config))
     };
     let (standby, _running) = run(None);
     let (of_audience, _also_running) = run(Some("foretide"));

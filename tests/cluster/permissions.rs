@@ -25,7 +25,7 @@ use crate::{
         demand_replicas, deployment, edit, ehpa, queue_metrics, wait_until_deleted, written,
     },
     metrics_access,
-    world::{NAMESPACE, TIMEOUT, World, four_days},
+    world::{Controller, NAMESPACE, TIMEOUT, World, four_days},
 };
 
 /// One permission: verb, group, and resource with its subresource.
@@ -399,7 +399,7 @@ async fn every_permission_granted_by_deploy_is_used_and_none_is_missing() {
         }),
         ..world.config()
     };
-    let controller = world.run(config, Clock::system());
+    let controller = Controller::run(config);
     for (name, replicas) in [("db", 5), ("cache", 4), ("batch", 6), ("shop", 5)] {
         world.decides(name, replicas).await;
     }

@@ -1,13 +1,12 @@
 //! Delegated, Direct and a plain HPA under the same load: they settle at the same counts, and a floor never delays a
 //! scale-up.
 
-use foretide::clock::Clock;
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use rig::{ClusterOptions, FakeMetrics, MetricsApi, NodeSize, Reading};
 use serde_json::{Value, json};
 
-use crate::world::{NAMESPACE, World};
+use crate::world::{Controller, NAMESPACE, World};
 
 /// The metric that all three read.
 const METRIC: &str = "orders";
@@ -128,7 +127,7 @@ async fn both_modes_settle_with_a_plain_hpa_and_a_floor_delays_no_scale_up() {
             _ => ours(&world, name, spec(name, "10", &extra)).await,
         }
     }
-    let controller = world.run(world.config(), Clock::system());
+    let controller = Controller::run(world.config());
     // 31 of 10 replicas is 0.31 each; 43 of 4 is inside the tolerance.
     for (total, count) in [(20, 2), (95, 10), (31, 4), (43, 4), (120, 12), (60, 6)] {
         load(&fake, total);

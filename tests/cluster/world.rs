@@ -12,7 +12,6 @@ use std::{
 use foretide::{
     api::validation::{CostLimits, TargetRules},
     app,
-    clock::Clock,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
     machine::Machine,
     ports::CertificateFiles,
@@ -57,12 +56,12 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Runs a controller until it is dropped.
-    pub(crate) fn run(config: Config, clock: Clock) -> Self {
+    pub(crate) fn run(config: Config) -> Self {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
         let task = tokio::spawn(async move {
-            let machine = Machine::system().with_clock(clock);
-            let outcome = app::run_with(config, machine, seen, std::future::pending()).await;
+            let run = app::run_with(config, Machine::system(), seen, std::future::pending());
+            let outcome = run.await;
             panic!("the controller exited: {outcome:?}");
         });
         Self { telemetry, task }
@@ -105,12 +104,6 @@ impl World {
     /// The kubeconfig of a controller that runs as a process.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
-    }
-
-    /// Runs a controller.
-    #[expect(clippy::unused_self, reason = "the world runs it, as a scenario says")]
-    pub(crate) fn run(&self, config: Config, clock: Clock) -> Controller {
-        Controller::run(config, clock)
     }
 
     /// Applies manifests as a user would.

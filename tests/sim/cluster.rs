@@ -19,7 +19,7 @@ use foretide::{
     },
     leadership::Timing,
     machine::{Dial, Machine, Stream},
-    ports::CertificateLifetimes,
+    ports::{CertificateLifetimes, HistoryServer},
     telemetry::Telemetry,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
@@ -31,7 +31,7 @@ use simkube::{
     faults::Plan,
     host::{DataCenter, stop_here},
     network::{Effect, Network, Trouble, Way},
-    world::World,
+    world::{Demand, World, prometheus::Prometheus},
 };
 use tokio::sync::oneshot;
 
@@ -45,6 +45,8 @@ use crate::{
 pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// The name by which the replicas know the API server.
 pub(crate) const HUB: &str = "hub";
+/// And Prometheus.
+pub(crate) const PROMETHEUS: &str = "prometheus";
 pub(crate) const SHOP: &str = "shop";
 pub(crate) const TENANT: &str = "tenant";
 /// The namespace in which the flags forbid to scale.
@@ -80,6 +82,7 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     /// The member clusters, if this is a hub.
     pub(crate) members: Members,
+    has_prometheus: bool,
     data_center: DataCenter<Result<(), String>>,
     hpas: HpaController,
     laws: Laws,
@@ -143,6 +146,12 @@ impl Dial for Wire {
 // === impl Load ===
 
 impl Load {
+    /// The demand as the world asks for it.
+    fn demand(&self) -> Demand {
+        let load = self.clone();
+        Arc::new(move |app: &str, time| load.at(app, time))
+    }
+
     pub(crate) fn set(&self, app: &str, now: Timestamp, milli: u64) {
         let mut load = self.0.lock().unwrap();
         load.entry(app.to_owned()).or_default().push((now, milli));
@@ -156,12 +165,12 @@ impl Load {
             .map_or(0, |(_, milli)| *milli)
     }
 
-    /// The least demand since a time.
-    pub(crate) fn least_since(&self, app: &str, since: Timestamp) -> u64 {
+    /// The least demand between two times.
+    pub(crate) fn least_between(&self, app: &str, since: Timestamp, until: Timestamp) -> u64 {
         let load = self.0.lock().unwrap();
         let steps = load.get(app).into_iter().flatten();
         let later = steps
-            .filter(|(at, _)| *at > since)
+            .filter(|(at, _)| *at > since && *at <= until)
             .map(|(_, milli)| *milli)
             .min();
         drop(load);
@@ -188,9 +197,13 @@ impl Cluster {
             assert_eq!(code, 201, "{answer}");
         }
         let load = Load::default();
-        let demand = load.clone();
-        let demand = Arc::new(move |app: &str, now| demand.at(app, now));
-        let world = World::new(&server, data_center.clock(), (4, 8_000), START_UP, demand);
+        let world = World::new(
+            &server,
+            data_center.clock(),
+            (4, 8_000),
+            START_UP,
+            load.demand(),
+        );
         Self {
             hpas: HpaController::new(&server, settings()),
             laws: Laws::new(&server, &load),
@@ -199,12 +212,22 @@ impl Cluster {
             elects: true,
             world,
             members: Members::default(),
+            has_prometheus: false,
             data_center,
             seed,
             replicas: BTreeMap::new(),
             seconds: 0,
             passed: Duration::ZERO,
         }
+    }
+
+    /// Adds a Prometheus that has scraped since some time.
+    pub(crate) fn add_prometheus(&mut self, since: Timestamp) -> Prometheus {
+        let prometheus = Prometheus::new(self.clock(), since, self.load.demand());
+        let network = self.network();
+        network.add_other(PROMETHEUS, self.clock(), prometheus.backend());
+        self.has_prometheus = true;
+        prometheus
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -327,17 +350,21 @@ impl Cluster {
         };
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
-        let config = config(self.elects, !self.members.is_empty());
+        let mut config = config(self.elects, !self.members.is_empty());
+        let url = format!("http://{PROMETHEUS}:9090");
+        config.prometheus = self
+            .has_prometheus
+            .then(|| HistoryServer::at(&url).unwrap());
         let interruption = Interruption::default();
         let armed = Arc::clone(&interruption);
         let telemetry = Arc::<Telemetry>::default();
-        let seen = Arc::clone(&telemetry);
+        let shown = Arc::clone(&telemetry);
         let clock = self.data_center.start(host, |now| {
             let start = now + SignedDuration::from_secs(ahead);
             let clock = Clock::interrupted(start, move || interrupt(&armed));
             let machine = Machine::simulated(host, clock.clone(), wire, seed);
             let stopped = stopped.map(|_stop| ());
-            let run = app::run_with(config, machine, seen, stopped);
+            let run = app::run_with(config, machine, shown, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
             (run, clock)
         });
@@ -607,7 +634,7 @@ impl Cluster {
         })
     }
 
-    fn ehpa(&self, name: &str) -> Arc<Value> {
+    pub(crate) fn ehpa(&self, name: &str) -> Arc<Value> {
         let ehpas = self
             .server
             .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");

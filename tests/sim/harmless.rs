@@ -452,7 +452,12 @@ impl Harmless {
     /// An app has as many replicas as it has needed for a while.
     fn check_count(&self, app: &str) -> Result<(), String> {
         let (count, since) = (self.cluster.replicas(app), self.cluster.now() - ASKED);
-        let needed = needed(self.cluster.load.least_since(app, since)).min(MAX);
+        let needed = needed(
+            self.cluster
+                .load
+                .least_between(app, since, self.cluster.now()),
+        )
+        .min(MAX);
         if count < needed {
             return Err(format!("alive: {app} has {count} and needs {needed}"));
         }

@@ -363,7 +363,7 @@ impl Laws {
         }
         let risen = self.risen.get(name);
         let is_young = risen.is_some_and(|since| now.duration_since(*since) < YOUNG);
-        let needed = needed(self.load.least_since(name, now - MEMORY)).min(max);
+        let needed = needed(self.load.least_between(name, now - MEMORY, now)).min(max);
         if count < needed && !is_young {
             return Err(format!("no dip below {needed}"));
         }

@@ -10,6 +10,7 @@
 //! crashes   a process that ends at each of its writes, compared with one that never does
 //! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scene of a leader that is stopped while it writes
+//! forecasts the scene of a Prometheus in trouble
 //! single    the scene of one cluster; story tells what happens in it
 //! ```
 
@@ -23,6 +24,8 @@ mod cron;
 mod faults;
 #[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod forecasts;
 #[cfg(test)]
 mod harmless;
 #[cfg(test)]

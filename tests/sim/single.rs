@@ -26,7 +26,7 @@ impl Scene for Single {
 
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
     const COMPARED: u64 = 5;
-    const SHARE: u64 = 50;
+    const SHARE: u64 = 44;
     const HEALED: u64 = 120;
     const ALIVE: u64 = Self::HEALED + 75;
     const SETTLED: u64 = 245;

@@ -76,21 +76,25 @@ fn sample(second: i64) -> Sample {
     }
 }
 
+/// What is known at this second, besides these live minutes.
+pub(super) fn knowing(now: i64, live: &[Sample]) -> ReadContext<'_> {
+    ReadContext {
+        now: at(now),
+        since: None,
+        live,
+        idle: &NO_MEMBERS,
+    }
+}
+
 async fn read<R: HistoryReader>(
     cache: &HistoryCache,
     reader: &R,
     request: &RangeQuery,
     now: i64,
 ) -> Result<Vec<Sample>, HistoryError> {
-    let context = ReadContext {
-        now: at(now),
-        since: None,
-        live: &[],
-        idle: &NO_MEMBERS,
-    };
-    cache
-        .read(reader, request, &mut LiveMatch::default(), &context)
-        .await
+    let mut live_match = LiveMatch::default();
+    let context = knowing(now, &[]);
+    cache.read(reader, request, &mut live_match, &context).await
 }
 
 static NO_MEMBERS: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -269,12 +273,7 @@ async fn live_minutes_are_used_instead_of_the_first_samples_after_an_outage() {
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     for now in [36_000, 36_060, 36_720, 36_780, 37_080] {
         let live = live(now, 120, 1.0);
-        let context = ReadContext {
-            now: at(now),
-            since: None,
-            live: &live,
-            idle: &NO_MEMBERS,
-        };
+        let context = knowing(now, &live);
         let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
         assert_eq!(seconds(&got.unwrap()).last(), Some(&now), "{now}");
         away.store(36_060, Ordering::Relaxed);
@@ -397,12 +396,7 @@ async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, 
     let mut all = Vec::new();
     for now in times {
         let live = live(*now, minutes, factor);
-        let context = ReadContext {
-            now: at(*now),
-            since: None,
-            live: &live,
-            idle: &NO_MEMBERS,
-        };
+        let context = knowing(*now, &live);
         let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
         let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
         assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
@@ -441,12 +435,7 @@ async fn live_minutes_that_vary_match_the_means_of_the_query() {
         for (minute, factor) in live.iter_mut().zip(factors.into_iter().cycle()) {
             minute.value *= factor;
         }
-        let context = ReadContext {
-            now: at(36_000),
-            since: None,
-            live: &live,
-            idle: &NO_MEMBERS,
-        };
+        let context = knowing(36_000, &live);
         let query = request(7200);
         let read = cache.read(&reader, &query, &mut live_match, &context);
         assert!(read.await.is_ok());
@@ -463,12 +452,7 @@ async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
         let now = 36_000 + minute * 60;
         reader.fail(&[minute > 0]);
         let live = live(now, 180, 1.0);
-        let context = ReadContext {
-            now: at(now),
-            since: None,
-            live: &live,
-            idle: &NO_MEMBERS,
-        };
+        let context = knowing(now, &live);
         if cache
             .read(&reader, &request(86_400), &mut live_match, &context)
             .await
@@ -488,12 +472,7 @@ async fn live_minutes_that_no_longer_match_give_way_to_queried_samples() {
     let (mut live_match, mut last_values) = (LiveMatch::default(), Vec::new());
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
-        let context = ReadContext {
-            now: at(now),
-            since: None,
-            live: &live,
-            idle: &NO_MEMBERS,
-        };
+        let context = knowing(now, &live);
         let got = cache
             .read(&reader, &request(7200), &mut live_match, &context)
             .await
@@ -512,12 +491,7 @@ async fn live_minutes_of_one_series_do_not_reach_another_with_the_same_query() {
     let mut last = Vec::new();
     for now in [36_000, 36_060] {
         for (live_match, live) in [(&mut one, &agree), (&mut other, &differ)] {
-            let context = ReadContext {
-                now: at(now),
-                since: None,
-                live,
-                idle: &NO_MEMBERS,
-            };
+            let context = knowing(now, live);
             let got = (cache.read(&reader, &request(7200), live_match, &context)).await;
             let newest = *got.unwrap().last().unwrap();
             assert_eq!(newest.at, at(now));
@@ -545,12 +519,7 @@ async fn cached_samples_are_available_while_another_read_waits_for_its_query() {
     let cache = HistoryCache::default();
     let mut live_match = LiveMatch::default();
     let live = live(36_060, 120, 1.0);
-    let context = |now| ReadContext {
-        now: at(now),
-        since: None,
-        live: &live,
-        idle: &NO_MEMBERS,
-    };
+    let context = |now| knowing(now, &live);
     let reader = Recorded::new(|_| true);
     let first = (cache.read(&reader, &request(7200), &mut live_match, &context(36_000))).await;
     assert!(first.is_ok());

@@ -18,7 +18,7 @@ mod stream;
 mod trigger;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::{
     future::Future,

@@ -25,7 +25,7 @@ use super::{
 const NOW: &str = "2026-03-01T10:00:00Z";
 
 /// Autoscalers that a test sets.
-struct Fake {
+pub(in crate::http) struct Fake {
     objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
     changed: watch::Sender<()>,
     /// How many lookups there were.
@@ -60,6 +60,17 @@ impl Autoscalers for Fake {
 }
 
 impl Fake {
+    /// These autoscalers; none before they are listed.
+    pub(in crate::http) fn of(
+        objects: Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            objects: Mutex::new(objects),
+            changed: watch::channel(()).0,
+            reads: AtomicUsize::default(),
+        })
+    }
+
     fn set(&self, objects: &[Value]) {
         let parsed = objects
             .iter()
@@ -82,11 +93,7 @@ impl Fake {
 }
 
 fn scaler() -> (Arc<Fake>, Scaler) {
-    let fake = Arc::new(Fake {
-        objects: Mutex::default(),
-        changed: watch::channel(()).0,
-        reads: AtomicUsize::default(),
-    });
+    let fake = Fake::of(None);
     let statuses = Statuses {
         autoscalers: fake.clone(),
         clock: Clock::standing_at(NOW.parse().unwrap()),
@@ -331,23 +338,6 @@ async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
         message.starts_with(&format!("{ours} forecasts no metric")),
         "{message}"
     );
-}
-
-#[tokio::test]
-async fn a_missing_floor_is_an_error_while_a_proposal_asks_for_replicas() {
-    let (fake, scaler) = scaler();
-    let cpu = forecast("resource.cpu", "0.9", "0.1");
-    for proposal in [window(Some(5)), cpu] {
-        fake.set(&[web(&json!([proposal]), None)]);
-        for (code, message) in [
-            refusal(active(&scaler, of_source("floor")).await),
-            refusal(value(&scaler, of_source("floor"), "foretide-floor-web").await),
-        ] {
-            assert_eq!(code, Code::Unavailable, "{proposal}");
-            assert!(message.contains("shop/web has no floor"), "{message}");
-        }
-        assert!(spec(&scaler, of_source("floor")).await.is_ok());
-    }
 }
 
 #[tokio::test]

@@ -1,7 +1,4 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Mutex;
 
 use axum::{
     body::{Body, to_bytes},
@@ -9,12 +6,15 @@ use axum::{
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::observation::Phase;
-use futures::{future::join_all, stream::BoxStream};
+use futures::future::join_all;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest};
+use crate::{
+    http::keda::tests::Fake,
+    ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest},
+};
 
 const NOW: &str = "2026-03-01T10:00:00Z";
 /// The time of the decision: every replica gives the same.
@@ -23,33 +23,6 @@ const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
 const PODS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods";
 const CPU: &str = "targetKind%3DDeployment%2CtargetName%3Dweb%2CtargetNamespace%3Dshop%2CresourceIdentifier%3Dresource.cpu";
 const UID: &str = "metricLabelSelector=autoscaling.crane.io%2Feffective-hpa-uid%3Du1";
-
-struct Objects {
-    all: Vec<Arc<EffectiveHorizontalPodAutoscaler>>,
-    synced: AtomicBool,
-}
-
-impl Autoscalers for Objects {
-    fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Relaxed)
-    }
-
-    fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>> {
-        let mut all = self.of_namespace(namespace).into_iter();
-        all.find(|object| object.metadata.name.as_deref() == Some(name))
-    }
-
-    fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
-        let is_in = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
-            object.metadata.namespace.as_deref() == Some(namespace)
-        };
-        self.all.iter().filter(is_in).cloned().collect()
-    }
-
-    fn changes(&self) -> BoxStream<'static, ()> {
-        Box::pin(futures::stream::pending())
-    }
-}
 
 /// The pods of `app=web` in namespace `shop`; there are no others.
 #[derive(Default)]
@@ -133,7 +106,7 @@ fn autoscaler(name: &str, uid: &str, spec: &Value) -> Arc<EffectiveHorizontalPod
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-fn sources() -> MetricSources<Objects, Pods, Upstream> {
+fn sources() -> MetricSources<Fake, Pods, Upstream> {
     let crons = json!({"crons": [{"name": "night"}]});
     let of_other = |name: &str| json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}});
     let mut stale = (*autoscaler("late", "u5", &crons)).clone();
@@ -148,10 +121,7 @@ fn sources() -> MetricSources<Objects, Pods, Upstream> {
     ];
     MetricSources {
         apis: MetricApi::ALL.to_vec(),
-        autoscalers: Arc::new(Objects {
-            all,
-            synced: AtomicBool::new(true),
-        }),
+        autoscalers: Fake::of(Some(all)),
         pods: Pods(vec![
             pod("web-d", Phase::Running, false),
             pod("web-a", Phase::Running, false),
@@ -440,9 +410,10 @@ async fn a_pods_metric_that_is_not_known_is_an_error_with_a_reason() {
 
 #[tokio::test]
 async fn nothing_is_answered_before_the_autoscalers_are_listed() {
-    let sources = sources();
-    sources.autoscalers.synced.store(false, Ordering::Relaxed);
-    let router = router(sources);
+    let router = router(MetricSources {
+        autoscalers: Fake::of(None),
+        ..sources()
+    });
     for path in [
         format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={CPU}"),
         format!("{PODS}/*/crane_pod_cpu_usage?labelSelector=app%3Dweb&{UID}"),

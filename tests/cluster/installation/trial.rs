@@ -144,6 +144,12 @@ async fn the_pages_lead_from_a_plain_autoscaler_to_a_forecast_and_back() {
     site.follow_block(SECTION, 0).await;
     // The controller stays in the foreground.
     let controller = site.leave_running(SECTION, 1);
+    // The other terminal has the definitions when a person begins in this one.
+    let known = "kubectl get effectivehorizontalpodautoscalers --all-namespaces";
+    eventually(TIMEOUT, "the kinds are known", || {
+        site.terminal.attempt(known)
+    })
+    .await;
     let said = site.follow_block(SECTION, 2).await;
     assert!(said.contains("the forecast for cpu"), "{said}");
     site.follow(PREVIEW).await;

@@ -1,6 +1,5 @@
 //! Mode Metric: the child of a controller reads what its controller publishes, from the adapter and through the aggregator.
 
-use foretide::clock::Clock;
 use serde_json::json;
 
 use super::World;
@@ -20,7 +19,7 @@ pub(super) async fn a_child_reads_what_its_controller_publishes(world: &World) -
     let more = json!({ "mode": "Metric", "crons": window });
     let object = ehpa(deployment(NAME), (1, 30), &more);
     world.apply(&object.to_string()).await;
-    let controller = world.run(world.config(), Clock::system());
+    let controller = Controller::run(world.config());
     world.ready(NAME, "7", |count| count == 7).await;
     let child = world.hpas().get(&format!("ehpa-{NAME}")).await.unwrap();
     assert_eq!(child.spec.unwrap().min_replicas, Some(1));

@@ -143,7 +143,7 @@ pub(super) async fn a_request_needs_a_user_and_the_user_a_role(world: &World, ad
         let answer = proxy.get(&[("x-remote-user", user)]).await.unwrap();
         assert_eq!(answer.status, code, "{}", answer.body);
         // Through the API server, which asks the same roles before it passes a request on.
-        let client = world.cluster.client_as(user, &[]).await.unwrap();
+        let client = world.cluster.client_as(user).await.unwrap();
         let is_passed_on = read(&client, &forecast()).await.is_ok();
         assert_eq!(is_passed_on, code == 200, "{user}");
     }

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::{
     manual_changes::{QUEUE, demand_replicas, deployment, ehpa, queue_metrics},
     metrics_access::{RIGHTS, SCRAPER, free_address, token},
-    world::{Folder, NAMESPACE, TIMEOUT, World, four_days, seconds},
+    world::{Controller, Folder, NAMESPACE, TIMEOUT, World, four_days, seconds},
 };
 
 /// The panels about what this controller does not have: members, fleets, budgets, and what hangs or is refused.
@@ -91,7 +91,7 @@ async fn a_prometheus_scrapes_the_controller_and_has_data_for_rules_and_panels()
         ..world.config()
     };
     let listen = config.listen;
-    let _controller = world.run(config, Clock::system());
+    let _controller = Controller::run(config);
     let scraper = token(&world, "scraper", None).await;
     let prometheus = Prometheus::start_scraping(listen, &scraper, &rule_groups().to_string())
         .await

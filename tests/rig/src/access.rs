@@ -60,17 +60,15 @@ impl Cluster {
         within(TIMEOUT, "all nodes are ready", all_ready).await
     }
 
-    /// A client for another user: the API server sees `user` in `groups` (by impersonation; the audit log names that
-    /// user).
+    /// A client for another user (by impersonation; the audit log names that user).
     ///
     /// # Errors
     /// When its kubeconfig cannot be written.
-    pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
+    pub async fn client_as(&self, user: &str) -> Result<Client> {
         let admin = self.layout().pki.client("admin", Some("system:masters"))?;
         let mut description = admin.user();
         if let Some(description) = description.as_object_mut() {
             description.insert("as".to_owned(), json!(user));
-            description.insert("as-groups".to_owned(), json!(groups));
         }
         let file = format!("as-{}", user.replace([':', '/'], "-"));
         client_of(&self.layout().write_kubeconfig(&file, &description)?).await

@@ -88,17 +88,6 @@ impl Prometheus {
         prometheus.started().await
     }
 
-    /// Shows another certificate to connections from now on. It must be of the same authority.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
-    pub fn show_certificate(&self, server: &Identity) -> Result<()> {
-        // Prometheus reads both files for each connection.
-        self.folder.write("server.key", &server.key)?;
-        self.folder.write("server.crt", &server.certificate)?;
-        Ok(())
-    }
-
     /// Starts a Prometheus that holds `history`. Samples of the future are answered to queries at
     /// their own time; while a block reaches into the future, remote writes older than 30 minutes
     /// before its end are refused.
@@ -148,7 +137,9 @@ impl Prometheus {
         prometheus.folder.write("prometheus.yml", configuration)?;
         if let Some(security) = &prometheus.security {
             prometheus.folder.write("ca.crt", &security.ca_pem)?;
-            prometheus.show_certificate(&security.server)?;
+            let Identity { certificate, key } = &security.server;
+            prometheus.folder.write("server.crt", certificate)?;
+            prometheus.folder.write("server.key", key)?;
             prometheus
                 .folder
                 .write("web.yml", security.configuration())?;

@@ -180,26 +180,4 @@ mod tests {
             (Some(2), Some(3))
         );
     }
-
-    #[tokio::test]
-    async fn connections_go_in_turn_to_the_servers_that_accept() {
-        let (one, other) = (echo().await, echo().await);
-        let relay = Relay::to([one, 1, other]).await.unwrap();
-        for byte in 0..6 {
-            let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
-                .await
-                .unwrap();
-            stream.write_u8(byte).await.unwrap();
-            assert_eq!(answer(&mut stream).await, Some(byte));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_missing_server_closes_the_connection_at_once() {
-        let relay = Relay::to([1]).await.unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
-            .await
-            .unwrap();
-        assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
-    }
 }

@@ -236,7 +236,7 @@ impl FleetLaws {
         let (cluster, now) = (second.cluster, second.cluster.now());
         let ready = cluster.serving();
         let before = std::mem::replace(&mut self.ready, ready);
-        let needed = needed(cluster.load.least_since(SHOP, now - MEMORY)).min(second.most);
+        let needed = needed(cluster.load.least_between(SHOP, now - MEMORY, now)).min(second.most);
         if ready >= before || ready >= needed {
             return Ok(());
         }

@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    SimKube,
+    Backend, Now, SimKube,
     audit::Client,
     faults::{Fault, Plan},
     watch::{Disturbance, present},
@@ -90,9 +90,16 @@ pub enum Effect {
     Late(Duration),
 }
 
+/// What answers the requests to a host.
+#[derive(Clone)]
+enum Server {
+    Api(SimKube),
+    Other(Now, Backend),
+}
+
 struct Inner {
     runtime: Handle,
-    servers: Mutex<BTreeMap<String, SimKube>>,
+    servers: Mutex<BTreeMap<String, Server>>,
     /// By client and host, as `client host`.
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     plan: Mutex<Plan>,
@@ -160,6 +167,12 @@ impl Network {
 
     /// Lets a server be reached as `host`.
     pub fn add(&self, host: &str, server: SimKube) {
+        lock(&self.0.servers).insert(host.to_owned(), Server::Api(server));
+    }
+
+    /// Lets something else be reached as `host`.
+    pub fn add_other(&self, host: &str, now: Now, backend: Backend) {
+        let server = Server::Other(now, backend);
         lock(&self.0.servers).insert(host.to_owned(), server);
     }
 
@@ -240,7 +253,7 @@ impl Network {
         Ok(self.connect(&link, server))
     }
 
-    fn connect(&self, link: &Arc<Link>, server: SimKube) -> Socket {
+    fn connect(&self, link: &Arc<Link>, server: Server) -> Socket {
         let arrived = {
             let _context = self.0.runtime.enter();
             present()
@@ -312,12 +325,37 @@ impl fmt::Debug for Network {
     }
 }
 
+// === impl Server ===
+
+impl Server {
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Api(server) => server.now(),
+            Self::Other(now, _) => now(),
+        }
+    }
+
+    async fn answer(&self, request: Request<Vec<u8>>) -> Response<Body> {
+        match self {
+            Self::Api(server) => server.answer(request).await,
+            Self::Other(_, backend) => backend(request).await,
+        }
+    }
+
+    /// Only an API server has watches that this is about.
+    fn compact(&self) {
+        if let Self::Api(server) = self {
+            server.compact();
+        }
+    }
+}
+
 /// A request that a server has received.
 struct Arrived {
     network: Network,
     link: Arc<Link>,
     cable: Arc<Cable>,
-    server: SimKube,
+    server: Server,
 }
 
 impl Arrived {

@@ -11,6 +11,7 @@
 mod deployments;
 mod kubelet;
 mod metrics;
+pub mod prometheus;
 mod scheduler;
 
 use std::{

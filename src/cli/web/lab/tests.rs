@@ -64,41 +64,6 @@ fn experiment() -> Value {
 }
 
 #[tokio::test]
-async fn an_experiment_runs_to_its_report() {
-    let router = router();
-    let (status, text) = send(&router, "POST /lab/v1/experiments", &experiment()).await;
-    assert_eq!(status, StatusCode::CREATED, "{text}");
-    assert_eq!(text, r#"{"id":"1"}"#);
-    let (_, events) = send(&router, "GET /lab/v1/experiments/1/events", &Value::Null).await;
-    assert!(
-        events.ends_with("event: finished\ndata: {\"notes\":[]}\n\n"),
-        "{events}"
-    );
-    let (status, text) = send(&router, "GET /lab/v1/experiments/1", &Value::Null).await;
-    assert_eq!(status, StatusCode::OK, "{text}");
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["kind"], "Backtest");
-    for (file, begins) in [
-        ("report.html", "<!doctype html>"),
-        ("manifest.yaml", "apiVersion: "),
-        ("chart.svg", "<svg "),
-        ("sweep.svg", "<svg "),
-    ] {
-        let line = format!("GET /lab/v1/experiments/1/{file}");
-        let (status, text) = send(&router, &line, &Value::Null).await;
-        assert_eq!(status, StatusCode::OK);
-        assert!(
-            text.to_lowercase().starts_with(&begins.to_lowercase()),
-            "{text}"
-        );
-    }
-    let (status, _) = send(&router, "DELETE /lab/v1/experiments/1", &Value::Null).await;
-    assert_eq!(status, StatusCode::NO_CONTENT);
-    let (status, _) = send(&router, "GET /lab/v1/experiments/1", &Value::Null).await;
-    assert_eq!(status, StatusCode::NOT_FOUND);
-}
-
-#[tokio::test]
 async fn an_experiment_that_cannot_be_used_says_why() {
     let router = router();
     let mut broken = experiment();

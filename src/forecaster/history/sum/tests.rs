@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    forecaster::history::{HistoryCache, LiveMatch, RangeQuery},
+    forecaster::history::{HistoryCache, LiveMatch, RangeQuery, tests::knowing},
     ports::{HistoryQuery, HistoryReader},
 };
 
@@ -83,10 +83,8 @@ async fn read<R: HistoryReader>(
 ) -> Result<Vec<(i64, f64)>, String> {
     let idle = idle.iter().map(|name| (*name).into()).collect();
     let context = ReadContext {
-        now: at(NOW),
-        since: None,
-        live: &[],
         idle: &idle,
+        ..knowing(NOW, &[])
     };
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let query = range_query(members);
@@ -103,28 +101,6 @@ fn ago(second: i64) -> i64 {
 
 fn constant(minutes: impl IntoIterator<Item = i64>, value: f64) -> Vec<(i64, f64)> {
     minutes.into_iter().map(|minute| (minute, value)).collect()
-}
-
-#[tokio::test]
-async fn the_demand_of_a_fleet_is_the_sum_over_its_members() {
-    let reader = servers(|name, _| Some(if name == "a" { 1.5 } else { 2.0 }));
-    let sum = read(&reader, &["a", "b"], &[]).await;
-    assert_eq!(sum, Ok(constant((0..=60).rev(), 3.5)));
-    assert_eq!(*reader.asked.lock().unwrap(), ["a", "b"]);
-}
-
-#[tokio::test]
-async fn a_time_at_which_one_member_has_no_sample_has_no_sum() {
-    let reader =
-        servers(|name, second| (name == "a" || !(10..15).contains(&ago(second))).then_some(1.0));
-    let sum = read(&reader, &["a", "b"], &[]).await;
-    assert_eq!(
-        sum,
-        Ok(constant(
-            (0..=60).rev().filter(|m| !(10..15).contains(m)),
-            2.0
-        ))
-    );
 }
 
 #[tokio::test]
@@ -162,13 +138,7 @@ async fn a_member_without_samples_is_an_error_with_its_name_and_is_not_left_out_
 async fn when_one_member_fails_the_samples_of_the_others_stay_cached() {
     let cache = HistoryCache::default();
     let mut live_match = LiveMatch::default();
-    let idle = BTreeSet::new();
-    let context = ReadContext {
-        now: at(NOW),
-        since: None,
-        live: &[],
-        idle: &idle,
-    };
+    let context = knowing(NOW, &[]);
     let mut broken = servers(|_, _| Some(1.0));
     broken.fails = vec!["a"];
     let query = range_query(&["a", "b"]);
@@ -251,7 +221,6 @@ async fn a_sum_with_nan_is_nan() {
 async fn live_minutes_of_the_fleet_replace_the_queries_of_all_members() {
     let reader = servers(|_, _| Some(1.0));
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
-    let idle = BTreeSet::new();
     let query = range_query(&["a", "b", "c"]);
     let live: Vec<Sample> = (NOW - 1800..=NOW + 120)
         .step_by(60)
@@ -262,12 +231,7 @@ async fn live_minutes_of_the_fleet_replace_the_queries_of_all_members() {
         .collect();
     let mut asked = Vec::new();
     for now in [NOW, NOW + 60, NOW + 120] {
-        let context = ReadContext {
-            now: at(now),
-            since: None,
-            live: &live,
-            idle: &idle,
-        };
+        let context = knowing(now, &live);
         let cached = cache.cached_samples(&query, live_match, &context);
         let samples = match cached {
             Some(samples) => samples,

@@ -1,0 +1,356 @@
+//! The scene of forecasts: apps whose load is that of the days before, and a Prometheus that is in trouble.
+//!
+//! One replica. The kind of trouble follows from the seed, so a few seeds have all of them. A forecast asks for what comes
+//! before it comes; it says nothing of what it cannot know, and it never lasts.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use simkube::{
+    faults::Plan,
+    network::Way,
+    world::prometheus::{Defects, Prometheus},
+};
+
+use crate::{
+    cluster::{Cluster, PER_POD, PROMETHEUS, START, TENANT},
+    laws::needed,
+    seeds::{self, Scene},
+    story::Dice,
+};
+
+const HOST: &str = "pod-0";
+const APPS: [(&str, &str); 2] = [("web", "Delegated"), ("api", "Direct")];
+/// How many days Prometheus knows.
+const DAYS: i64 = 4;
+/// The pods that are needed on each day, from so many seconds on.
+const DAY: [(i64, u64); 6] = [
+    (0, 4),
+    (RISE, 8),
+    (3_600, 5),
+    (21_600, 7),
+    (43_200, 6),
+    (64_800, 4),
+];
+const RISE: i64 = 300;
+/// When a pod that is asked for now is ready, as the spec has it, in seconds.
+const LEAD_TIME: i64 = 60;
+/// When the first forecast is made.
+const FIRST: u64 = 45;
+/// A forecast lasts for three minutes after what is known; a sync notices.
+const LASTS: u64 = 180 + 60;
+/// How many autoscalers of a tenant ask in vain, and how often in all of the trouble.
+const SERIES: usize = 20;
+const ATTEMPTS: usize = 45;
+
+/// What is wrong with Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing listens.
+    Down,
+    /// It answers nothing, or nothing that a tenant asks.
+    Silent,
+    SilentToTenant,
+    /// Half of its data is missing.
+    Partial,
+    /// It scraped nothing for a while before the start and after it.
+    Outage,
+    /// What it scrapes is known later.
+    Lag,
+}
+
+struct Forecasts {
+    cluster: Cluster,
+    prometheus: Prometheus,
+    kind: Kind,
+    begins: u64,
+    /// Whether requests have no faults.
+    is_calm: bool,
+    second: u64,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    const NAMES: [&str; 6] = [
+        "down",
+        "silent",
+        "silent to a tenant",
+        "partial",
+        "outage",
+        "lag",
+    ];
+
+    const ALL: [Self; 6] = [
+        Self::Down,
+        Self::Silent,
+        Self::SilentToTenant,
+        Self::Partial,
+        Self::Outage,
+        Self::Lag,
+    ];
+
+    fn name(self) -> &'static str {
+        let all = Self::ALL.iter().zip(Self::NAMES);
+        all.filter(|(kind, _)| **kind == self)
+            .map(|(_, name)| name)
+            .next()
+            .unwrap()
+    }
+
+    /// Whether the apps of the shop are without new history.
+    fn is_blind(self) -> bool {
+        !matches!(self, Self::SilentToTenant | Self::Lag)
+    }
+
+    fn defects(self) -> Defects {
+        let none = Defects::default();
+        match self {
+            Self::Down => none,
+            Self::Silent => Defects {
+                silent: Some(String::new()),
+                ..none
+            },
+            Self::SilentToTenant => Defects {
+                silent: Some(TENANT.to_owned()),
+                ..none
+            },
+            Self::Partial => Defects {
+                is_partial: true,
+                ..none
+            },
+            Self::Outage => {
+                let outage = Some((
+                    START - SignedDuration::from_mins(6),
+                    START + SignedDuration::from_secs(50),
+                ));
+                Defects { outage, ..none }
+            }
+            Self::Lag => Defects {
+                lag: SignedDuration::from_secs(50),
+                ..none
+            },
+        }
+    }
+}
+
+impl Scene for Forecasts {
+    type Upset = Kind;
+    type Record = ();
+
+    const UPSETS: &'static [&'static str] = &Kind::NAMES;
+    const COMPARED: u64 = 0;
+    const SHARE: u64 = 6;
+    const COVERS: u64 = 17;
+    const HEALED: u64 = 320;
+    const ALIVE: u64 = Self::HEALED + 100;
+    // Forecasts are published for ever.
+    const SETTLED: u64 = Self::ALIVE;
+    const END: u64 = Self::ALIVE;
+
+    fn rate(seed: u64) -> u64 {
+        40 * (seed / 6 % 2)
+    }
+
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut dice = Dice::new(seed);
+        let kind = Kind::ALL[usize::try_from(seed % 6).unwrap()];
+        let mut cluster = Cluster::new(seed, plan);
+        cluster.elects = false;
+        let prometheus = with_days(&mut cluster, true);
+        let mut scene = Self {
+            cluster,
+            prometheus,
+            kind,
+            begins: if kind == Kind::Outage {
+                0
+            } else {
+                60 + dice.below(20)
+            },
+            is_calm: Self::rate(seed) == 0,
+            second: 0,
+        };
+        scene.cluster.start(HOST);
+        scene
+    }
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn upsets_at(&self, second: u64) -> Vec<(usize, Kind)> {
+        if second == self.begins {
+            vec![(0, self.kind)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn kind_of(upset: &Kind) -> Option<&'static str> {
+        Some(upset.name())
+    }
+
+    fn happen(&mut self, kind: &Kind) {
+        self.prometheus.set(kind.defects());
+        if *kind == Kind::Down {
+            go_down(&self.cluster);
+        }
+        if matches!(kind, Kind::Silent | Kind::SilentToTenant) {
+            for number in 0..SERIES {
+                let name = format!("{TENANT}-{number}");
+                self.cluster
+                    .autoscaler_in(TENANT, &name, (1, "Direct"), &predicted());
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        self.cluster.heal();
+        let open = Way::Open(Duration::ZERO);
+        self.cluster.network().set(HOST, PROMETHEUS, open);
+        if self.kind != Kind::Outage {
+            self.prometheus.set(Defects::default());
+        }
+    }
+
+    fn second(&mut self, second: u64) -> Result<(), String> {
+        self.second = second;
+        self.cluster.second()?;
+        APPS.iter().try_for_each(|(app, _)| self.check(app))?;
+        let asked = self.prometheus.unanswered(TENANT);
+        if asked > ATTEMPTS {
+            return Err(format!(
+                "attempts: {asked} queries of a tenant, and none is answered"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self) -> Result<(), String> {
+        for (app, _) in APPS {
+            let now = self.cluster.now();
+            let (count, needed) = (
+                self.cluster.replicas(app),
+                needed(self.cluster.load.at(app, now)),
+            );
+            if count < needed {
+                return Err(format!("alive: {app} has {count} and needs {needed}"));
+            }
+            if self.kind != Kind::Outage && forecast(&self.cluster, app).is_none() {
+                return Err(format!("alive: {app} has no forecast"));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self) {}
+
+    fn compare(_seed: u64, (): &(), (): &()) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Forecasts {
+    /// What must hold of the forecast of an app.
+    fn check(&self, app: &str) -> Result<(), String> {
+        let (cluster, now) = (&self.cluster, self.cluster.now());
+        let forecast = forecast(cluster, app);
+        let least = cluster.load.least_between(
+            app,
+            now - SignedDuration::from_mins(5),
+            now + SignedDuration::from_mins(2),
+        );
+        if forecast.is_some_and(|count| 10 * count < 7 * least / PER_POD) {
+            return Err(format!(
+                "low: the forecast of {app} asks for {forecast:?}, and it needs {}",
+                needed(least)
+            ));
+        }
+        let is_in_trouble = (self.begins..Self::HEALED).contains(&self.second);
+        if is_in_trouble && self.kind.is_blind() {
+            if forecast.is_some() && self.second > self.begins + LASTS {
+                return Err(format!(
+                    "expired: {app} has a forecast, and nothing is known since {} s",
+                    self.begins
+                ));
+            }
+            return Ok(());
+        }
+        if self.is_calm && !self.kind.is_blind() && self.second > FIRST {
+            if forecast.is_none() {
+                return Err(format!("due: {app} has no forecast"));
+            }
+            let count = cluster.replicas(app);
+            if i64::try_from(self.second) == Ok(RISE) && count < 8 {
+                return Err(format!("due: {app} has {count} when its load comes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A prediction by default.
+fn predicted() -> Value {
+    json!({"prediction": {"leadTimeSeconds": LEAD_TIME}})
+}
+
+/// A Prometheus that knows days like this one, and apps that are forecast; their load comes today, or does not.
+fn with_days(cluster: &mut Cluster, comes: bool) -> Prometheus {
+    for (app, mode) in APPS {
+        for day in -DAYS..=0 {
+            for (second, pods) in DAY {
+                let at = START + SignedDuration::from_secs(day * 86_400 + second);
+                if comes || at <= START {
+                    cluster.load.set(app, at, pods * PER_POD);
+                }
+            }
+        }
+        cluster.autoscaler(app, 4, mode, &predicted());
+    }
+    cluster.add_prometheus(START - SignedDuration::from_hours(24 * DAYS))
+}
+
+fn go_down(cluster: &Cluster) {
+    cluster.network().set(HOST, PROMETHEUS, Way::Refused);
+    cluster.network().reset(HOST, PROMETHEUS);
+}
+
+/// How many replicas the forecast of an app asks for, if it has one.
+fn forecast(cluster: &Cluster, app: &str) -> Option<u64> {
+    let ehpa = cluster.ehpa(app);
+    let proposals = ehpa["status"]["decision"]["proposals"].as_array()?;
+    let of_forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
+    of_forecast["replicas"].as_u64()
+}
+
+#[test]
+fn no_seed_breaks_a_law_and_prometheus_has_every_trouble() {
+    seeds::play::<Forecasts>();
+}
+
+/// What was raised for a load that does not come falls away when the forecast ends, and not before.
+#[test]
+fn a_forecast_raises_before_the_load_comes_and_its_floor_falls_away_when_it_expires() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.elects = false;
+    with_days(&mut cluster, false);
+    let have = |pods: u64| {
+        move |cluster: &Cluster| APPS.iter().all(|(app, _)| cluster.replicas(app) == pods)
+    };
+    cluster.start(HOST);
+    cluster.run_for(u64::try_from(RISE).unwrap() - 5);
+    assert!(have(8)(&cluster), "{}", cluster.status("web"));
+    go_down(&cluster);
+    cluster.run_for(120);
+    assert!(have(8)(&cluster), "{}", cluster.status("web"));
+    cluster.until(LASTS, "what the load needs", have(4));
+    for (app, _) in APPS {
+        assert_eq!(forecast(&cluster, app), None);
+        assert!(
+            cluster.status(app).contains("QueryError"),
+            "{}",
+            cluster.status(app)
+        );
+    }
+}

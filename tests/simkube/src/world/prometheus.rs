@@ -1,0 +1,216 @@
+//! Prometheus: what the pods of an app used, scraped twice a minute, by its query API.
+//!
+//! ```text
+//! demand(t) ──every 30 s──► scrapes ──lag──► known ──► mean of a range ──► values ──► JSON
+//!                 └─ outage: none, and for a minute after it those of half the pods
+//! ```
+//!
+//! It answers one kind of query: the sum of the rates of `cpu` over the pods of a Deployment, in ranges of minutes.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::body::Body;
+use futures::{FutureExt as _, future::pending};
+use http::{Request, Response, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
+
+use super::Demand;
+use crate::{Backend, Now};
+
+/// The time between two scrapes, in seconds.
+const SCRAPE: i64 = 30;
+/// How long after an outage half of the pods are not scraped yet.
+const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// By how many values one query is answered at most.
+const POINTS: i64 = 11_000;
+
+/// A Prometheus. Clones are the same.
+#[derive(Clone)]
+pub struct Prometheus(Arc<Inner>);
+
+struct Inner {
+    now: Now,
+    demand: Demand,
+    /// When it was installed.
+    since: Timestamp,
+    defects: Mutex<Defects>,
+    /// Of which namespaces it was asked while it does not answer.
+    unanswered: Mutex<Vec<String>>,
+}
+
+/// What is wrong with it.
+#[derive(Debug, Clone, Default)]
+pub struct Defects {
+    /// Queries of this namespace are never answered; of all, if it is empty.
+    pub silent: Option<String>,
+    /// Half of the pods are missing from its answers, which say that something is.
+    pub is_partial: bool,
+    /// How late a scrape is known.
+    pub lag: SignedDuration,
+    /// Between these times nothing is scraped.
+    pub outage: Option<(Timestamp, Timestamp)>,
+}
+
+/// A range query.
+struct Query {
+    namespace: String,
+    app: String,
+    /// Over which a rate is computed, in seconds.
+    range: i64,
+    start: i64,
+    end: i64,
+    step: i64,
+}
+
+// === impl Prometheus ===
+
+impl Prometheus {
+    /// One that was installed at some time, and has scraped since then.
+    #[must_use]
+    pub fn new(now: Now, since: Timestamp, demand: Demand) -> Self {
+        Self(Arc::new(Inner {
+            now,
+            demand,
+            since,
+            defects: Mutex::default(),
+            unanswered: Mutex::default(),
+        }))
+    }
+
+    /// What is wrong with it from now on.
+    pub fn set(&self, defects: Defects) {
+        *lock(&self.0.defects) = defects;
+    }
+
+    /// How often it was asked about a namespace while it did not answer.
+    #[must_use]
+    pub fn unanswered(&self, namespace: &str) -> usize {
+        let all = lock(&self.0.unanswered);
+        all.iter().filter(|one| *one == namespace).count()
+    }
+
+    /// What answers its requests.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        let this = self.clone();
+        Arc::new(move |request| {
+            let this = this.clone();
+            async move { this.answer(&request).await }.boxed()
+        })
+    }
+
+    async fn answer(&self, request: &Request<Vec<u8>>) -> Response<Body> {
+        let Some(query) = Query::of(request) else {
+            let error =
+                r#"{"status":"error","errorType":"bad_data","error":"this is not simulated"}"#;
+            return json(StatusCode::BAD_REQUEST, error.to_owned());
+        };
+        let defects = lock(&self.0.defects).clone();
+        let silent = defects.silent.as_ref();
+        if silent.is_some_and(|one| one.is_empty() || *one == query.namespace) {
+            lock(&self.0.unanswered).push(query.namespace);
+            return pending().await;
+        }
+        let mut values = String::new();
+        for at in (query.start..=query.end).step_by(usize::try_from(query.step).unwrap_or(1)) {
+            if let Some(value) = self.mean(&query, at, &defects) {
+                let comma = if values.is_empty() { "" } else { "," };
+                let _written = write!(values, r#"{comma}[{at},"{value}"]"#);
+            }
+        }
+        let result = if values.is_empty() {
+            String::new()
+        } else {
+            format!(r#"{{"metric":{{}},"values":[{values}]}}"#)
+        };
+        let warnings = if defects.is_partial {
+            r#","warnings":["a store is not available"]"#
+        } else {
+            ""
+        };
+        let data = format!(r#"{{"resultType":"matrix","result":[{result}]}}"#);
+        json(
+            StatusCode::OK,
+            format!(r#"{{"status":"success"{warnings},"data":{data}}}"#),
+        )
+    }
+
+    /// The mean of the scrapes in the range before a time, in cores. A rate needs two.
+    fn mean(&self, query: &Query, at: i64, defects: &Defects) -> Option<f64> {
+        let known = (self.0.now)() - defects.lag;
+        let (first, last) = (
+            (at - query.range).div_euclid(SCRAPE) + 1,
+            at.div_euclid(SCRAPE),
+        );
+        let scrapes = (first..=last).filter_map(|number| {
+            let at = Timestamp::from_second(number * SCRAPE).ok()?;
+            let is_known = self.0.since <= at && at <= known;
+            let share = if is_known { defects.share(at) } else { None };
+            Some((self.0.demand)(&query.app, at) as f64 * share?)
+        });
+        let (sum, count) = scrapes.fold((0.0, 0), |(sum, count), one| (sum + one, count + 1));
+        (count > 1).then(|| sum / f64::from(count) / 1_000.0)
+    }
+}
+
+impl fmt::Debug for Prometheus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prometheus").finish_non_exhaustive()
+    }
+}
+
+// === impl Defects ===
+
+impl Defects {
+    /// The part of the pods that is scraped at a time, if any is.
+    fn share(&self, at: Timestamp) -> Option<f64> {
+        let since_outage = match self.outage {
+            Some((from, to)) if (from..to).contains(&at) => return None,
+            Some((_, to)) if to <= at => Some(at.duration_since(to)),
+            _ => None,
+        };
+        let is_half = self.is_partial || since_outage.is_some_and(|since| since < SCRAPED_AGAIN);
+        Some(if is_half { 0.5 } else { 1.0 })
+    }
+}
+
+// === impl Query ===
+
+impl Query {
+    fn of(request: &Request<Vec<u8>>) -> Option<Self> {
+        let fields: Vec<_> = url::form_urlencoded::parse(request.body()).collect();
+        let field = |name: &str| {
+            let mut found = fields.iter().filter(|(key, _)| key == name);
+            found.next().map(|(_, value)| value.as_ref())
+        };
+        let text = field("query")?.strip_prefix("sum(rate(container_cpu_usage_seconds_total{")?;
+        let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
+        let number = |name: &str| field(name)?.parse::<i64>().ok();
+        let query = Self {
+            namespace: between("namespace=\"", "\"")?.to_owned(),
+            app: between("pod=~\"^", "-[")?.to_owned(),
+            range: 60 * between("}[", "m]")?.parse::<i64>().ok()?,
+            start: number("start")?,
+            end: number("end")?,
+            step: number("step")?,
+        };
+        let is_query = request.method() == "POST" && request.uri().path() == "/api/v1/query_range";
+        let points = (query.end - query.start).checked_div(query.step)?;
+        (is_query && (0..POINTS).contains(&points)).then_some(query)
+    }
+}
+
+fn json(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
