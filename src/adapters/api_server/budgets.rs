@@ -497,23 +497,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn simultaneous_timeouts_of_one_namespace_fail_no_read_of_another() {
-        let budgets = Budgets::new(32, Clock::system());
-        let shop = format!("{METRICS}/shop/pods/*/queue");
-        time_out(waiting(&budgets, &shop).await);
-        let error = budgets.slot(&shop, false, QUEUE).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "custom.metrics.k8s.io for namespace shop has not responded to 5 requests in a row; next attempt in 5s"
-        );
-        assert_eq!(budgets.open_circuits(), ["custom.metrics.k8s.io"]);
-        let bank = format!("{METRICS}/bank/pods/*/queue");
-        let read = budgets.slot(&bank, false, QUEUE).await.unwrap();
-        read.record(&Ok(()));
-        assert_eq!(budgets.open_circuits(), Vec::<String>::new());
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn an_answer_does_not_end_the_penalties_of_timeouts() {
         let budgets = Budgets::new(32, Clock::system());
         time_out(waiting(&budgets, SCALE).await);

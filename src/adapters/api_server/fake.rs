@@ -17,6 +17,7 @@ use axum::{
 use futures::{StreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
+use simkube::SimKube;
 use tokio::sync::watch;
 
 /// A recorded request.
@@ -120,6 +121,35 @@ impl FakeServer {
         self.count.send_replace(all.len());
         (sent, before)
     }
+}
+
+/// A client of a simulated API server.
+pub(in crate::adapters) fn simulated(server: &SimKube) -> Client {
+    simulated_unless(server, |_line| false)
+}
+
+/// A client of a simulated API server, which answers 500 to the request lines that fail. Its answers have no date: the
+/// time of the server is that of no clock of a test.
+pub(in crate::adapters) fn simulated_unless(
+    server: &SimKube,
+    fails: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> Client {
+    let (server, fails) = (server.clone(), Arc::new(fails));
+    let router = Router::new().fallback(move |request: Request| {
+        let (server, fails) = (server.clone(), fails.clone());
+        async move {
+            if fails(&format!("{} {}", request.method(), request.uri())) {
+                return respond(Reply::Fail(500, "fails")).await;
+            }
+            let (parts, body) = request.into_parts();
+            let bytes = to_bytes(body, usize::MAX).await.unwrap();
+            let request = Request::from_parts(parts, bytes.to_vec());
+            let mut response = server.answer(request).await;
+            response.headers_mut().remove("date");
+            response
+        }
+    });
+    Client::new(router, "default")
 }
 
 async fn respond(reply: Reply) -> Response {

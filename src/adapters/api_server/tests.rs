@@ -48,17 +48,6 @@ fn gated(client: Client, limits: Limits, leadership: &Leadership) -> Calls {
     Connection::over(client).calls_within(limits, gate)
 }
 
-#[test]
-fn by_default_a_request_has_five_seconds_two_retries_and_thirty_two_slots() {
-    let Limits {
-        deadline,
-        retries,
-        slots,
-        ..
-    } = Limits::default();
-    assert_eq!((deadline, retries, slots), (Duration::from_secs(5), 2, 32));
-}
-
 #[tokio::test]
 async fn a_read_is_retried_twice_after_a_transient_failure_and_then_fails() {
     let (server, client) = FakeServer::always(|| Reply::Fail(503, "overloaded"));
@@ -74,16 +63,6 @@ async fn a_read_is_retried_twice_after_a_transient_failure_and_then_fails() {
             message: "overloaded (HTTP 503)".into()
         }
     );
-}
-
-#[tokio::test]
-async fn a_read_returns_the_first_successful_response() {
-    let (server, client) = FakeServer::new(|_sent, before| match before {
-        0 => Reply::Fail(429, "slow down"),
-        _ => Reply::Ok(json!({"a": 1})),
-    });
-    let answer: Value = Calls::new(client, limits()).read("/x").await.unwrap();
-    assert_eq!((answer, server.lines().len()), (json!({"a": 1}), 2));
 }
 
 #[tokio::test]
@@ -124,28 +103,6 @@ async fn a_request_without_a_response_fails_at_the_deadline() {
         "{error}"
     );
     assert!(matches!(error.about("x"), ClusterError::Unreachable { .. }));
-}
-
-#[tokio::test]
-async fn a_request_without_a_free_slot_fails_after_the_queue_timeout() {
-    let (server, client) = FakeServer::always(|| Reply::Hang);
-    let calls = Calls::new(
-        client,
-        Limits {
-            slots: 1,
-            queue: Duration::ZERO,
-            ..limits()
-        },
-    );
-    let mut first = Box::pin(calls.read::<Value>("/first"));
-    assert!(poll!(&mut first).is_pending());
-    let error = calls.read::<Value>("/second").await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "timed out after 0ns waiting for a request slot of the core API"
-    );
-    drop(first);
-    assert!(!server.lines().iter().any(|line| line.contains("second")));
 }
 
 #[test]

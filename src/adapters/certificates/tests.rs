@@ -14,26 +14,21 @@ use rustls::{
     pki_types::{ServerName, UnixTime, pem::PemObject as _},
 };
 use serde_json::{Value, json};
+use simkube::SimKube;
 
 use super::*;
 use crate::{
-    adapters::{
-        api_server::fake::{FakeServer, Reply, Sent},
-        kube::ServiceName,
-    },
+    adapters::{api_server::fake::simulated_unless, kube::ServiceName},
     ports::CertificateLifetimes,
 };
 
 const SECRET: &str = "/api/v1/namespaces/foretide-system/secrets/foretide-adapter-certificates";
-const REGISTRATION: &str =
-    "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";
 const GROUP_VERSIONS: [&str; 1] = ["external.metrics.k8s.io/v1beta1"];
 
-/// The objects of an API server, and which requests it fails.
+/// A simulated API server, and which requests it fails.
 #[derive(Clone)]
 struct Objects {
-    secret: Arc<Mutex<Value>>,
-    registration: Arc<Mutex<Value>>,
+    server: SimKube,
     /// The beginning of request lines that fail with 500.
     failing: Arc<Mutex<Vec<String>>>,
 }
@@ -41,80 +36,61 @@ struct Objects {
 impl Objects {
     /// An empty Secret, and a registration of our service without a bundle.
     fn new() -> Self {
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {"name": "foretide-adapter-certificates", "resourceVersion": "1", "labels": {"a": "b"}},
-        });
-        let registration = json!({
-            "metadata": {"name": "v1beta1.external.metrics.k8s.io", "resourceVersion": "1"},
-            "spec": {"service": {"namespace": "foretide-system", "name": "foretide-adapter", "port": 443}},
-        });
+        let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let service =
+            json!({"namespace": "foretide-system", "name": "foretide-adapter", "port": 443});
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "foretide-system"}}),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {
+                    "namespace": "foretide-system", "name": "foretide-adapter-certificates", "labels": {"a": "b"},
+                },
+            }),
+            json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": "v1beta1.external.metrics.k8s.io"},
+                "spec": {"group": "external.metrics.k8s.io", "version": "v1beta1", "service": service},
+            }),
+        ] {
+            assert_eq!(server.create(&object).0, 201);
+        }
         Self {
-            secret: Arc::new(Mutex::new(secret)),
-            registration: Arc::new(Mutex::new(registration)),
+            server,
             failing: Arc::default(),
         }
     }
 
-    fn server(&self) -> (FakeServer, Client) {
-        let objects = self.clone();
-        FakeServer::new(move |sent, _| objects.respond(sent))
+    fn client(&self) -> Client {
+        let failing = self.failing.clone();
+        simulated_unless(&self.server, move |line| {
+            let failing = failing.lock().unwrap();
+            failing.iter().any(|failing| line.starts_with(failing))
+        })
     }
 
-    fn respond(&self, sent: &Sent) -> Reply {
-        let failing = self.failing.lock().unwrap();
-        if failing.iter().any(|line| sent.line.starts_with(line)) {
-            return Reply::Fail(500, "fails");
-        }
-        let (method, path) = sent.line.split_once(' ').unwrap();
-        let object = match path {
-            SECRET => &self.secret,
-            REGISTRATION => &self.registration,
-            other => panic!("{other}"),
-        };
-        let mut object = object.lock().unwrap();
-        if method == "GET" {
-            return Reply::Ok(object.clone());
-        }
-        let version = &sent.body["metadata"]["resourceVersion"];
-        if *version != object["metadata"]["resourceVersion"] {
-            return Reply::Fail(409, "the object has been modified");
-        }
-        match method {
-            "PUT" => *object = sent.body.clone(),
-            "PATCH" => {
-                assert_eq!(
-                    sent.content_type.as_deref(),
-                    Some("application/merge-patch+json")
-                );
-                let spec = sent.body["spec"].as_object().unwrap();
-                assert_eq!(spec.keys().collect::<Vec<_>>(), ["caBundle"]);
-                object["spec"]["caBundle"] = spec["caBundle"].clone();
-            }
-            other => panic!("{other}"),
-        }
-        let next: u64 = version.as_str().unwrap().parse().unwrap();
-        object["metadata"]["resourceVersion"] = json!((next + 1).to_string());
-        Reply::Ok(object.clone())
+    fn secret(&self) -> Arc<Value> {
+        self.server.objects("secrets").remove(0)
     }
 
     /// The text under a key of the Secret.
     fn text(&self, key: &str) -> Option<String> {
-        let secret = self.secret.lock().unwrap();
-        let decoded = STANDARD.decode(secret["data"][key].as_str()?).unwrap();
-        Some(String::from_utf8(decoded).unwrap())
+        decoded(&self.secret()["data"][key])
     }
 
     /// The bundle that clients trust.
     fn published(&self) -> Option<String> {
-        let registration = self.registration.lock().unwrap();
-        let decoded = STANDARD.decode(registration["spec"]["caBundle"].as_str()?);
-        Some(String::from_utf8(decoded.unwrap()).unwrap())
+        let registrations = self.server.objects("apiservices.apiregistration.k8s.io");
+        decoded(&registrations[0]["spec"]["caBundle"])
     }
 
     fn fail(&self, lines: &[&str]) {
         *self.failing.lock().unwrap() = lines.iter().map(|&line| line.to_owned()).collect();
     }
+}
+
+fn decoded(value: &Value) -> Option<String> {
+    let bytes = STANDARD.decode(value.as_str()?).unwrap();
+    Some(String::from_utf8(bytes).unwrap())
 }
 
 /// One replica of an adapter.
@@ -126,8 +102,7 @@ struct Replica {
 
 impl Replica {
     fn new(objects: &Objects, clock: &Clock, lifetimes: CertificateLifetimes) -> Self {
-        let (_server, client) = objects.server();
-        let connection = Connection::over(client);
+        let connection = Connection::over(objects.client());
         let service = ServiceName {
             namespace: "foretide-system".to_owned(),
             name: "foretide-adapter".to_owned(),

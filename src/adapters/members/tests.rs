@@ -1,7 +1,6 @@
 //! Members follow their Secrets, and are healthy for as long as they answer.
 
 use std::{
-    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,21 +8,16 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::Request};
-
 use foretide_domain::{
     Replicas, ScaleTarget,
     federate::{Health, Membership, PodShape, Profile, Taint, TaintEffect},
 };
-use futures::stream;
 use jiff::Timestamp;
-use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
     MemberRegistry, MemberSettings, Timeouts,
     connect::secrets_of,
-    kubeconfig::Credentials,
     sample::{base64, kubeconfig},
 };
 use crate::{
@@ -34,7 +28,7 @@ use crate::{
         },
         kube::KubeMember,
     },
-    ports::{Fleet, Member as _, MemberView, Workloads},
+    ports::{Fleet, Member as _, MemberView},
 };
 
 fn settings() -> MemberSettings {
@@ -301,116 +295,6 @@ async fn a_secret_that_is_deleted_or_loses_its_label_and_comes_back_changes_noth
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_used_leaves_the_connection_until_better_credentials_have_read_the_member()
- {
-    let (members, connects) = ready(vec![secret("one", "a")]).await;
-    let first = serving(&members);
-
-    members.set_secrets(vec![unusable("one")]);
-    let view = only(&members);
-    assert_eq!((view.health, &view.problem), (Health::Ready, &None));
-    assert!(Arc::ptr_eq(&serving(&members), &first));
-    let problem = view.secret_problem.clone().unwrap();
-    let expected = "data.kubeconfig is not base64; encode the kubeconfig as base64 (since ";
-    assert!(problem.starts_with(expected), "{problem}");
-
-    members.set_secrets(vec![secret("one", "a")]);
-    assert_eq!(only(&members).secret_problem, None);
-    assert_eq!(connects.load(Ordering::Relaxed), 1);
-
-    members.set_secrets(vec![unusable("one")]);
-    members.set_secrets(vec![secret("one", "b")]);
-    assert_eq!(connects.load(Ordering::Relaxed), 2);
-    assert_eq!(only(&members).secret_problem, None);
-    assert!(
-        Arc::ptr_eq(&serving(&members), &first),
-        "the new one has read nothing yet"
-    );
-    until(|| {
-        members.check_once();
-        !Arc::ptr_eq(&serving(&members), &first)
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn new_credentials_that_are_rejected_are_not_used() {
-    let (_, hub) = FakeServer::always(|| Reply::Hang);
-    let unready = Arc::new(AtomicBool::new(false));
-    let is_unready = unready.clone();
-    let (_, good) = FakeServer::new(move |sent, before| {
-        let fails = sent.line.ends_with("/readyz") && is_unready.load(Ordering::Relaxed);
-        if fails {
-            Reply::Fail(500, "etcd failed")
-        } else {
-            healthy(sent, before)
-        }
-    });
-    let (_, bad) = FakeServer::always(|| Reply::Fail(401, "Unauthorized"));
-    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |access| {
-        let is_good = access.credentials == Credentials::Token("good".into());
-        Ok(Connection::over(if is_good {
-            good.clone()
-        } else {
-            bad.clone()
-        }))
-    });
-    members.set_secrets(vec![secret("one", "good")]);
-    until(|| only(&members).health == Health::Ready).await;
-    let first = serving(&members);
-
-    members.set_secrets(vec![secret("one", "bad")]);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    members.check_once();
-    let view = only(&members);
-    assert_eq!((view.health, view.refused), (Health::Ready, false));
-    assert!(Arc::ptr_eq(&serving(&members), &first));
-    let said = "the new credentials are not used: credentials rejected (HTTP 401); renew them in the Secret of the member";
-    assert_eq!(view.secret_problem.as_deref(), Some(said));
-    assert!(!members.reports()[0].usable);
-
-    // That the member is not ready is known from the first connection, and since when.
-    unready.store(true, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_secs(11)).await;
-    assert!(matches!(only(&members).health, Health::NotReady { .. }));
-
-    members.set_secrets(vec![secret("one", "good")]);
-    assert!(Arc::ptr_eq(&serving(&members), &first));
-    assert_eq!(only(&members).secret_problem, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_member_without_a_secret_is_lost_when_its_credentials_fail() {
-    let refuses = Arc::new(AtomicBool::new(false));
-    let is_refused = refuses.clone();
-    let (members, _) = members(move |sent, before| {
-        if is_refused.load(Ordering::Relaxed) {
-            Reply::Fail(401, "Unauthorized")
-        } else {
-            healthy(sent, before)
-        }
-    });
-    members.set_secrets(vec![secret("one", "a")]);
-    until(|| only(&members).health == Health::Ready).await;
-    members.set_secrets(vec![]);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(only(&members).health, Health::Ready);
-
-    refuses.store(true, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    let view = only(&members);
-    assert!(matches!(view.health, Health::Unknown { .. }), "{view:?}");
-    let problem = view.problem.clone().unwrap();
-    let both =
-        problem.contains("credentials rejected") && problem.contains("its Secret is missing");
-    assert!(both, "{problem}");
-
-    refuses.store(false, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(only(&members).health, Health::Ready);
-}
-
-#[tokio::test]
 async fn a_member_that_leaves_is_gone_with_its_secret() {
     let (members, connects) = ready(vec![secret("one", "a")]).await;
     members.set_secrets(vec![leaving("one", "a")]);
@@ -447,37 +331,14 @@ async fn a_member_that_was_never_read_is_gone_with_its_secret() {
     assert_eq!(members.members().len(), 0);
 }
 
-/// A healthy, empty cluster; the first watch of Pods panics in the task that reads it.
-fn panicking_once() -> Client {
-    let panicked = Arc::new(AtomicBool::new(false));
-    let router = Router::new().fallback(move |request: Request| {
-        let panicked = panicked.clone();
-        async move {
-            let uri = request.uri().to_string();
-            if !uri.contains("watch=true") {
-                let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
-                return Body::from(list.to_string());
-            }
-            let panics = uri.contains("/pods") && !panicked.swap(true, Ordering::Relaxed);
-            Body::from_stream(stream::unfold((), move |()| async move {
-                assert!(!panics, "the watch of Pods panics");
-                tokio::time::sleep(Duration::from_secs(20)).await;
-                let metadata = json!({"resourceVersion": "2"});
-                let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata});
-                let bookmark = json!({"type": "BOOKMARK", "object": object});
-                Some((Ok::<_, Infallible>(format!("{bookmark}\n")), ()))
-            }))
-        }
-    });
-    Client::new(router, "default")
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_watch_restarts_the_watches_of_its_member() {
-    let (_, hub) = FakeServer::always(|| Reply::Hang);
-    let member = panicking_once();
-    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |_| {
-        Ok(Connection::over(member.clone()))
+    let panicked = AtomicBool::new(false);
+    let (members, _) = members(move |sent, before| {
+        let is_of_pods = sent.line.contains("/pods") && sent.line.contains("watch=true");
+        let panics = is_of_pods && !panicked.swap(true, Ordering::Relaxed);
+        assert!(!panics, "the watch of Pods panics");
+        healthy(sent, before)
     });
     members.set_secrets(vec![secret("one", "a")]);
     // Longer than a watch may be silent: without the restart the member would be lost.
@@ -494,15 +355,6 @@ async fn every_change_wakes_the_waiting_task() {
     members.changed().await;
     members.set_secrets(vec![]);
     members.changed().await;
-}
-
-#[tokio::test]
-async fn a_member_is_unknown_until_it_has_answered_and_listed_everything() {
-    let (members, _) = members(|_, _| Reply::Hang);
-    members.set_secrets(vec![secret("one", "a")]);
-    let view = only(&members);
-    assert!(matches!(view.health, Health::Unknown { .. }), "{view:?}");
-    assert!(!view.cluster.as_ref().unwrap().is_synced());
 }
 
 #[tokio::test]
@@ -537,13 +389,6 @@ async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_capacit
         assert_eq!(only(&members).problem, Some(problem));
         assert_eq!(capacity(&members), None);
     }
-}
-
-#[tokio::test]
-async fn a_member_without_nodes_has_no_capacity_once_everything_is_listed() {
-    let (members, _) = members(healthy);
-    members.set_secrets(vec![secret("one", "a")]);
-    until(|| capacity(&members) == Some(Replicas::ZERO)).await;
 }
 
 /// The capacity of the only member.
@@ -595,70 +440,36 @@ async fn a_token_that_a_server_repeats_is_hidden() {
     }
 }
 
-/// A hub that serves Secrets, and profiles if there are any.
-fn hub(profiles: Option<Value>, secrets: Value, profile_secrets: Value) -> (FakeServer, Client) {
-    FakeServer::new(move |sent, _before| {
+/// A registry that runs over a hub with these profiles and their Secrets, and without others. Its members are healthy and
+/// empty.
+fn inventory(
+    profiles: impl Fn() -> Reply + Send + Sync + 'static,
+    secrets: Value,
+) -> (FakeServer, Arc<MemberRegistry>) {
+    let (server, hub) = FakeServer::new(move |sent, _before| {
         let line = &sent.line;
         if line.contains("watch=true") {
             Reply::EventsAndSilence(Vec::new())
         } else if line.contains("x-k8s.io%2Fcluster-profile") {
-            list(&profile_secrets)
-        } else if line.contains("/secrets") {
             list(&secrets)
+        } else if line.contains("/secrets") {
+            list(&json!([]))
         } else if line.contains("/clusterprofiles") {
-            list(profiles.as_ref().unwrap())
-        } else if profiles.is_some() {
+            profiles()
+        } else {
             Reply::Ok(json!({"resources": [
                 {"name": "clusterprofiles", "kind": "ClusterProfile", "namespaced": true},
             ]}))
-        } else {
-            Reply::Fail(404, "not found")
         }
-    })
-}
-
-/// A registry over this hub; its members are healthy and empty.
-fn members_of(hub: Client) -> Arc<MemberRegistry> {
+    });
     let (_, member) = FakeServer::new(healthy);
-    Arc::new(MemberRegistry::with_connect(
-        Connection::over(hub),
-        settings(),
-        move |_access| Ok(Connection::over(member.clone())),
-    ))
-}
-
-/// Runs a registry until its members are listed.
-async fn run(server: Client) -> Arc<MemberRegistry> {
-    let members = members_of(server);
+    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |_| {
+        Ok(Connection::over(member.clone()))
+    });
+    let members = Arc::new(members);
     let running = members.clone();
-    let task = tokio::spawn(async move { running.run().await });
-    until(|| {
-        members.check_once();
-        members.is_synced()
-    })
-    .await;
-    task.abort();
-    members
-}
-
-#[tokio::test]
-async fn the_secrets_of_one_namespace_are_listed_by_their_label() {
-    let (server, client) = hub(None, json!([secret("one", "a")]), json!([]));
-    let members = run(client).await;
-    assert_eq!(only(&members).profile.name, "one");
-    let expected = "GET /api/v1/namespaces/foretide-system/secrets?limit=500\
-                    &labelSelector=sigs.k8s.io%2Fmulticluster-runtime-kubeconfig%3Dtrue";
-    assert!(
-        server.lines().iter().any(|line| line == expected),
-        "{:?}",
-        server.lines()
-    );
-}
-
-#[tokio::test]
-async fn a_hub_without_members_is_synced() {
-    let (_, client) = hub(None, json!([]), json!([]));
-    assert_eq!(run(client).await.members().len(), 0);
+    tokio::spawn(async move { running.run().await });
+    (server, members)
 }
 
 #[tokio::test]
@@ -683,12 +494,13 @@ async fn a_cluster_profile_with_its_secret_is_a_member() {
         },
         "data": {"Config": base64(&kubeconfig().to_string())},
     });
-    let (_, client) = hub(
-        Some(json!([profile, without_secret])),
-        json!([]),
-        json!([credentials]),
-    );
-    let members = run(client).await;
+    let profiles = json!([profile, without_secret]);
+    let (_, members) = inventory(move || list(&profiles), json!([credentials]));
+    until(|| {
+        members.check_once();
+        members.is_synced()
+    })
+    .await;
     let all = members.members();
     let [east, west] = &all[..] else {
         panic!("{all:?}")
@@ -710,38 +522,6 @@ async fn a_cluster_profile_with_its_secret_is_a_member() {
     until(|| members.members()[0].health == Health::NotReady { since }).await;
 }
 
-/// Whether members count as listed while the hub answers a list of profiles with this status.
-async fn is_listed_while_profiles_fail(code: u16) -> bool {
-    let (server, client) = FakeServer::new(move |sent, _before| {
-        let line = &sent.line;
-        if line.contains("watch=true") {
-            Reply::EventsAndSilence(Vec::new())
-        } else if line.contains("/clusterprofiles") {
-            Reply::Fail(code, "words")
-        } else if line.contains("/secrets") {
-            list(&json!([]))
-        } else {
-            Reply::Ok(json!({"resources": [
-                {"name": "clusterprofiles", "kind": "ClusterProfile", "namespaced": true},
-            ]}))
-        }
-    });
-    let members = members_of(client);
-    let running = members.clone();
-    let task = tokio::spawn(async move { running.run().await });
-    until(|| {
-        server
-            .lines()
-            .iter()
-            .any(|l| l.contains("/clusterprofiles"))
-    })
-    .await;
-    // The clock is paused: every other list and every answer takes less than this.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    task.abort();
-    members.is_synced()
-}
-
 #[tokio::test(start_paused = true)]
 async fn profiles_that_fail_temporarily_are_waited_for_and_forbidden_ones_are_none() {
     for (code, listed) in [
@@ -751,7 +531,17 @@ async fn profiles_that_fail_temporarily_are_waited_for_and_forbidden_ones_are_no
         (500, false),
         (503, false),
     ] {
-        assert_eq!(is_listed_while_profiles_fail(code).await, listed, "{code}");
+        let (server, members) = inventory(move || Reply::Fail(code, "words"), json!([]));
+        let is_asked = || {
+            server
+                .lines()
+                .iter()
+                .any(|line| line.contains("/clusterprofiles"))
+        };
+        until(is_asked).await;
+        // The clock is paused: every other list and every answer takes less than this.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(members.is_synced(), listed, "{code}");
     }
 }
 

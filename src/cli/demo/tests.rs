@@ -238,22 +238,6 @@ fn still_of(args: &DemoArgs, size: Option<Size>) -> String {
 }
 
 #[test]
-fn a_stopped_animation_leaves_the_screen_as_it_was() {
-    let mut recorder = Recorder {
-        stop_after: 3,
-        ..Recorder::new(&[(80, 24)])
-    };
-    let mut screen = terminal(LEAST);
-    screen.process(b"$ foretide demo\r\n");
-    let before = screen.screen().contents();
-    let parts = played(&args(), &mut recorder);
-    screen.process(parts.concat().as_bytes());
-    assert_eq!((recorder.waits.len(), parts.len()), (3, 4));
-    assert_eq!(screen.screen().contents(), before);
-    assert!(!screen.screen().hide_cursor());
-}
-
-#[test]
 fn each_frame_has_the_size_that_the_terminal_has_then() {
     let sizes = [(80, 24), (100, 30), (50, 10), (80, 24)];
     let mut recorder = Recorder {

@@ -100,10 +100,7 @@ async fn a_year_of_rotation_is_trusted_by_clients_that_have_the_published_bundle
     clock.advance(std::time::Duration::from_hours(12));
     one.round().await;
     assert_eq!(objects.published(), Some(authorities[1].clone()));
-    assert_eq!(
-        objects.secret.lock().unwrap()["metadata"]["labels"],
-        json!({"a": "b"})
-    );
+    assert_eq!(objects.secret()["metadata"]["labels"], json!({"a": "b"}));
 }
 
 #[tokio::test]
@@ -197,18 +194,19 @@ async fn data_that_was_removed_or_damaged_makes_a_new_authority() {
     let clock = Clock::standing_at(start());
     let replica = Replica::new(&objects, &clock, PUBLISHED);
     replica.round().await;
-    let damages: [fn(&mut Value); 4] = [
-        |secret| secret["data"] = json!(null),
-        |secret| secret["data"]["ca.key"] = json!("not base64"),
-        |secret| secret["data"]["ca.crt"] = json!(STANDARD.encode("no certificate")),
-        |secret| {
-            let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
-            secret["data"]["ca.key"] = json!(STANDARD.encode(key));
-        },
+    let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let damages = [
+        Value::Null,
+        json!({"ca.key": "not base64"}),
+        json!({"ca.crt": STANDARD.encode("no certificate")}),
+        json!({"ca.key": STANDARD.encode(key)}),
     ];
     for damage in damages {
         let before = objects.text("ca.crt");
-        damage(&mut objects.secret.lock().unwrap());
+        let damaged = objects
+            .server
+            .ask("kubectl", "PATCH", SECRET, &json!({"data": damage}));
+        assert_eq!(damaged.0, 200);
         clock.advance(std::time::Duration::from_secs(1));
         replica.round().await;
         assert_ne!(objects.text("ca.crt"), before);

@@ -130,9 +130,8 @@ async fn a_broken_file_leaves_the_last_pair() {
         key: write("tls.key", &pair.key),
     };
     let [first, second] = ["first", "second"].map(|name| pki.server(name).unwrap());
-    let (_server, client) = Objects::new().server();
     let certificates = Certificates::new(
-        &Connection::over(client),
+        &Connection::over(Objects::new().client()),
         CertificateSource::Files(write_pair(&first)),
         ClientCertificates::None,
         Clock::system(),

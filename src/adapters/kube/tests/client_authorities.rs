@@ -1,27 +1,36 @@
-//! The authorities of clients: the requests of their watch, and what their fields mean.
+//! The authorities of clients: which object is watched, and what its fields mean.
 
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use simkube::SimKube;
 
 use super::super::KubeClientAuthorities;
 use crate::{
-    adapters::api_server::{
-        Connection,
-        fake::{FakeServer, Reply},
-    },
+    adapters::api_server::{Connection, fake::simulated_unless},
     ports::{ClientAuthorities, RequestHeader},
 };
 
-fn config_map(version: &str, data: &Value) -> Value {
+const NAME: &str = "extension-apiserver-authentication";
+
+fn config_map(data: &Value) -> Value {
     json!({
-        "metadata": {
-            "namespace": "kube-system", "name": "extension-apiserver-authentication", "resourceVersion": version,
-        },
-        "data": data,
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": NAME}, "data": data,
     })
 }
 
-fn list(item: &Value) -> Reply {
-    Reply::Ok(json!({"metadata": {"resourceVersion": "1"}, "items": [item]}))
+fn server(data: &Value) -> SimKube {
+    let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
+    assert_eq!(server.create(&config_map(data)).0, 201);
+    server
+}
+
+/// What reads the authorities of a server, which answers only what is asked about them by name.
+fn reader(server: &SimKube) -> KubeClientAuthorities {
+    let by_name = format!("fieldSelector=metadata.name%3D{NAME}");
+    let client = simulated_unless(server, move |line| !line.contains(&by_name));
+    KubeClientAuthorities::new(Connection::over(client))
 }
 
 fn all() -> Value {
@@ -53,69 +62,46 @@ fn expected() -> ClientAuthorities {
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_readable_authorities_count() {
-    let (server, client) = FakeServer::new(|sent, before| {
-        if !sent.line.contains("watch=true") {
-            return list(&config_map("1", &all()));
-        }
-        let damaged = json!({"requestheader-allowed-names": "front-proxy-client"});
-        let event =
-            |version, data| json!({"type": "MODIFIED", "object": config_map(version, &data)});
-        // A watch that ends is opened again after a pause.
-        match before {
-            1 => Reply::Events(Vec::new()),
-            2 => Reply::EventsAndError(
-                vec![event("2", json!({"client-ca-file": "new"}))],
-                std::io::ErrorKind::ConnectionReset,
-            ),
-            _ => Reply::EventsAndSilence(vec![event("3", damaged)]),
-        }
-    });
-    let authorities = KubeClientAuthorities::new(Connection::over(client));
+    let server = server(&all());
+    let write = |data| {
+        let path = format!("/api/v1/namespaces/kube-system/configmaps/{NAME}");
+        let (code, answer) = server.ask("admin", "PUT", &path, &config_map(&data));
+        assert_eq!(code, 200, "{answer}");
+    };
+    let authorities = reader(&server);
     let mut newest = authorities.authorities();
     let new = ClientAuthorities {
         client_ca: Some("new".to_owned()),
         request_header: None,
     };
     let reads = async {
-        for expected in [expected(), new.clone()] {
-            newest.changed().await.unwrap();
-            assert_eq!(newest.borrow_and_update().as_deref(), Some(&expected));
-        }
+        newest.changed().await.unwrap();
+        assert_eq!(newest.borrow_and_update().as_deref(), Some(&expected()));
+        write(json!({"client-ca-file": "new"}));
+        newest.changed().await.unwrap();
+        assert_eq!(newest.borrow_and_update().as_deref(), Some(&new));
+        write(json!({"requestheader-allowed-names": "front-proxy-client"}));
         while authorities.watch().unreadable == 0 {
-            tokio::time::advance(std::time::Duration::from_millis(100)).await;
+            tokio::time::advance(Duration::from_millis(100)).await;
         }
     };
     tokio::select! {
         () = authorities.run() => {}
         () = reads => {}
+        () = tokio::time::sleep(Duration::from_hours(1)) => panic!("they are not read"),
     }
     assert_eq!(newest.borrow().as_deref(), Some(&new));
-    let lists = server.lines();
-    assert!(
-        lists[0].starts_with("GET /api/v1/namespaces/kube-system/configmaps?")
-            && lists[0]
-                .contains("fieldSelector=metadata.name%3Dextension-apiserver-authentication"),
-        "{lists:?}"
-    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_field_that_is_missing_trusts_nobody() {
-    let (_server, client) = FakeServer::new(|sent, _| {
-        if sent.line.contains("watch=true") {
-            Reply::EventsAndSilence(Vec::new())
-        } else {
-            list(&config_map(
-                "1",
-                &json!({"requestheader-username-headers": r#"["X-Remote-User"]"#}),
-            ))
-        }
-    });
-    let authorities = KubeClientAuthorities::new(Connection::over(client));
+    let server = server(&json!({"requestheader-username-headers": r#"["X-Remote-User"]"#}));
+    let authorities = reader(&server);
     let mut newest = authorities.authorities();
     tokio::select! {
         () = authorities.run() => {}
         changed = newest.changed() => changed.unwrap(),
+        () = tokio::time::sleep(Duration::from_hours(1)) => panic!("they are not read"),
     }
     assert_eq!(
         newest.borrow().as_deref(),

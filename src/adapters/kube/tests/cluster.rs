@@ -1,4 +1,6 @@
-//! The hub: exact requests, and what becomes of their responses.
+//! The hub: what its server has stored, and what becomes of its responses.
+
+use std::sync::Arc;
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
@@ -8,21 +10,23 @@ use foretide_domain::{Replicas, ScaleTarget, observation::Scale};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
+use simkube::SimKube;
 
-use super::super::{KubeCluster, Options, store::Entry, watch::WatchTimeouts};
+use super::super::{
+    KubeCluster, Options,
+    objects::StoredWorkload,
+    store::{Entry, Stored as _},
+    watch::WatchTimeouts,
+};
 use crate::{
     adapters::api_server::{
         Connection, Limits, WriteGate,
-        fake::{FakeServer, Reply, Sent},
+        fake::{FakeServer, Reply, Sent, simulated},
     },
     clock::Clock,
     leadership::{Leadership, Token},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };
-
-fn cluster(client: Client) -> KubeCluster {
-    gated(client, WriteGate::default())
-}
 
 fn gated(client: Client, gate: WriteGate) -> KubeCluster {
     let limits = Limits {
@@ -42,7 +46,27 @@ fn server(
     reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
 ) -> (FakeServer, KubeCluster) {
     let (server, client) = FakeServer::new(reply);
-    (server, cluster(client))
+    (server, gated(client, WriteGate::default()))
+}
+
+/// A simulated hub with our kinds and the namespace `shop`.
+fn hub() -> (SimKube, KubeCluster) {
+    let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
+    for definition in foretide_crds::definitions() {
+        create(&server, &json!(definition));
+    }
+    create(
+        &server,
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+    );
+    let cluster = gated(simulated(&server), WriteGate::default());
+    (server, cluster)
+}
+
+fn create(server: &SimKube, object: &Value) -> Value {
+    let (code, stored) = server.create(object);
+    assert_eq!(code, 201, "{stored}");
+    stored
 }
 
 fn target(api_version: &str, kind: &str) -> ScaleTarget {
@@ -65,15 +89,6 @@ fn scale_view(version: &str) -> ScaleView {
         uid: "u".into(),
         template: None,
     }
-}
-
-fn scale_object(replicas: i32) -> Value {
-    json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "41"},
-        "spec": {"replicas": replicas},
-        "status": {"replicas": 1, "selector": "app=web"},
-    })
 }
 
 fn deployment() -> Value {
@@ -129,39 +144,6 @@ async fn a_deployments_scale_comes_from_the_store_and_costs_no_request() {
 }
 
 #[tokio::test]
-async fn any_kind_with_a_scale_subresource_is_found_by_discovery() {
-    let (server, cluster) = server(|sent, before| {
-        if sent.line.ends_with("/scale") {
-            Reply::Ok(scale_object(2))
-        } else {
-            resource_list(sent, before)
-        }
-    });
-    let queue = target("example.com/v1", "Queue");
-    let view = cluster.scale(&queue).await.unwrap();
-    let scale = Scale {
-        spec: Replicas::new(2),
-        status: Replicas::new(1),
-    };
-    assert_eq!(
-        view,
-        ScaleView {
-            scale,
-            ..scale_view("41")
-        }
-    );
-    cluster.scale(&queue).await.unwrap();
-    assert_eq!(
-        server.lines(),
-        [
-            "GET /apis/example.com/v1",
-            "GET /apis/example.com/v1/namespaces/shop/queues/web/scale",
-            "GET /apis/example.com/v1/namespaces/shop/queues/web/scale",
-        ]
-    );
-}
-
-#[tokio::test]
 async fn a_kind_without_a_scale_is_refused_and_discovered_once() {
     let (server, cluster) = server(resource_list);
     for (kind, want) in [
@@ -213,39 +195,113 @@ async fn a_group_that_is_not_installed_is_not_scalable_and_a_failing_one_is_unre
     assert_eq!(server.lines(), [] as [&str; 0]);
 }
 
-#[tokio::test]
-async fn replicas_are_written_with_the_version_they_were_decided_from() {
-    let (server, cluster) = server(|_, _| Reply::Ok(scale_object(5)));
-    let web = target("apps/v1", "Deployment");
-    let written = cluster
-        .write_scale(&web, &scale_view("40"), Replicas::new(5))
-        .await;
-    assert_eq!(written, Ok(Replicas::new(5)));
-    let sent = Sent {
-        line: "PATCH /apis/apps/v1/namespaces/shop/deployments/web/scale?fieldManager=foretide"
-            .into(),
-        content_type: Some("application/merge-patch+json".into()),
-        body: json!({"metadata": {"resourceVersion": "40"}, "spec": {"replicas": 5}}),
-    };
-    assert_eq!(server.sent(), [sent]);
+/// The scale of `shop/web` as it is now.
+fn seen(server: &SimKube) -> ScaleView {
+    let stored = server.objects("statefulsets.apps");
+    StoredWorkload::decode((*stored[0]).clone()).unwrap().view
+}
 
-    let without_version = cluster
-        .write_scale(&web, &scale_view(""), Replicas::new(5))
-        .await;
-    assert!(
-        matches!(without_version, Err(ClusterError::Invalid { .. })),
-        "{without_version:?}"
-    );
-    assert_eq!(
-        server.lines().len(),
-        1,
-        "nothing is written without a version"
-    );
+/// The codes of what was asked since so many requests.
+fn codes(server: &SimKube, asked: usize) -> Vec<u16> {
+    let since = server.audit_since(asked);
+    since.iter().map(|entry| entry.code).collect()
+}
+
+const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
+
+/// Writes 5 replicas by what was seen of a StatefulSet with this count, after a change of a part of it; returns the codes
+/// of the answers as well. Null creates it again.
+async fn write_after(
+    count: u32,
+    (part, change): (&str, Value),
+) -> (Result<Replicas, ClusterError>, Vec<u16>) {
+    let (server, cluster) = hub();
+    let mut object = deployment();
+    object["apiVersion"] = json!("apps/v1");
+    object["kind"] = json!("StatefulSet");
+    object["metadata"] = json!({"namespace": "shop", "name": "web"});
+    object["spec"]["replicas"] = json!(count);
+    object["spec"]["template"] = json!({"spec": {"containers": []}});
+    create(&server, &object);
+    let seen = seen(&server);
+    let path = format!("{STATEFUL_SETS}/web{part}");
+    if change.is_null() {
+        server.ask("kubectl", "DELETE", &path, &Value::Null);
+        create(&server, &object);
+    } else {
+        assert_eq!(server.ask("kubectl", "PATCH", &path, &change).0, 200);
+    }
+    let asked = server.audit().len();
+    let web = target("apps/v1", "StatefulSet");
+    let written = cluster.write_scale(&web, &seen, Replicas::new(5)).await;
+    if written.is_ok() {
+        let stored = server.objects("statefulsets.apps");
+        assert_eq!(stored[0]["spec"]["replicas"], 5);
+    }
+    (written, codes(&server, asked))
+}
+
+#[tokio::test]
+async fn a_target_is_scaled_although_its_status_changes_all_the_time() {
+    let status = || json!({"status": {"replicas": 1}});
+    for (count, part, change, expected) in [
+        (2, "", json!({"spec": {"replicas": 2}}), &[200][..]),
+        (2, "/status", status(), &[409, 200]),
+        (0, "/status", status(), &[409, 200]),
+    ] {
+        let (written, codes) = write_after(count, (part, change)).await;
+        assert_eq!((written, &*codes), (Ok(Replicas::new(5)), expected));
+    }
+}
+
+#[tokio::test]
+async fn a_target_whose_count_was_changed_or_that_was_created_again_is_a_conflict() {
+    for change in [
+        json!({"spec": {"replicas": 3}}),
+        json!({"spec": {"replicas": 0}}),
+        Value::Null,
+    ] {
+        let (written, codes) = write_after(2, ("", change)).await;
+        assert_eq!(
+            written,
+            Err(ClusterError::Conflict {
+                what: "StatefulSet shop/web".into()
+            })
+        );
+        // It is tried once more, not again and again.
+        assert_eq!(codes, [409, 422]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_without_a_version_or_a_name() {
+    let (server, cluster) = hub();
+    let web = target("apps/v1", "Deployment");
+    let asked = server.audit().len();
+    let nameless = json!({"metadata": {"namespace": "shop"}});
+    for written in [
+        cluster
+            .write_scale(&web, &scale_view(""), Replicas::new(5))
+            .await
+            .map(drop),
+        cluster.apply_hpa(&nameless).await.map(drop),
+    ] {
+        assert!(
+            matches!(written, Err(ClusterError::Invalid { .. })),
+            "{written:?}"
+        );
+    }
+    assert_eq!(server.audit().len(), asked);
 }
 
 #[tokio::test]
 async fn a_copy_from_before_our_write_shows_what_was_written_and_a_later_one_itself() {
-    let (_server, cluster) = server(|_, _| Reply::Ok(scale_object(5)));
+    let stored = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "41"},
+        "spec": {"replicas": 5}, "status": {"replicas": 1, "selector": "app=web"},
+    });
+    let (_server, cluster) = server(move |_, _| Reply::Ok(stored.clone()));
     let web = target("apps/v1", "Deployment");
     let [deployments, ..] = &cluster.stores.workloads;
     let shows = |version: &str, uid: &str, replicas: u32| {
@@ -279,101 +335,23 @@ async fn a_copy_from_before_our_write_shows_what_was_written_and_a_later_one_its
     assert_eq!(count().await, (1, "40".to_owned()));
 }
 
-/// A scale with this count, whose version changes all the time: a merge patch with a version is a conflict.
-fn restless_scale(count: i32) -> impl Fn(&Sent, usize) -> Reply + Send + Sync {
-    move |sent, _| match &sent.body {
-        Value::Array(operations) => {
-            let spec = if count == 0 {
-                json!({})
-            } else {
-                json!({"replicas": count})
-            };
-            let stored = json!({"metadata": {"uid": "u"}, "spec": spec});
-            let fails = |operation: &Value| {
-                let found = stored.pointer(operation["path"].as_str().unwrap());
-                operation["op"] == "test" && *found.unwrap_or(&Value::Null) != operation["value"]
-            };
-            if operations.iter().any(fails) {
-                return Reply::Fail(422, "testing value /spec/replicas failed: test failed");
-            }
-            let written = operations.last().unwrap()["value"].as_i64().unwrap();
-            Reply::Ok(scale_object(i32::try_from(written).unwrap()))
-        }
-        _ => Reply::Fail(409, "the object has been modified"),
-    }
-}
+/// Our kinds, and their collections.
+const KINDS: [(&str, &str); 3] = [
+    (
+        "EffectiveHorizontalPodAutoscaler",
+        "effectivehorizontalpodautoscalers.autoscaling.crane.io",
+    ),
+    ("FederatedHPA", "federatedhpas.autoscaling.foretide.io"),
+    (
+        "TimeSeriesPrediction",
+        "timeseriespredictions.prediction.crane.io",
+    ),
+];
 
-#[tokio::test]
-async fn a_target_is_scaled_although_its_status_changes_all_the_time() {
-    let (server, cluster) = server(restless_scale(2));
-    let web = target("apps/v1", "StatefulSet");
-    let written = cluster
-        .write_scale(&web, &scale_view("40"), Replicas::new(5))
-        .await;
-    assert_eq!(written, Ok(Replicas::new(5)));
-    let scale = "PATCH /apis/apps/v1/namespaces/shop/statefulsets/web/scale?fieldManager=foretide";
-    let sent = |content_type: &str, body| Sent {
-        line: scale.into(),
-        content_type: Some(format!("application/{content_type}+json")),
-        body,
-    };
-    assert_eq!(
-        server.sent(),
-        [
-            sent(
-                "merge-patch",
-                json!({"metadata": {"resourceVersion": "40"}, "spec": {"replicas": 5}})
-            ),
-            sent(
-                "json-patch",
-                json!([
-                    {"op": "test", "path": "/metadata/uid", "value": "u"},
-                    {"op": "test", "path": "/spec/replicas", "value": 2},
-                    {"op": "add", "path": "/spec/replicas", "value": 5},
-                ])
-            ),
-        ]
-    );
-}
-
-#[tokio::test]
-async fn a_target_at_zero_is_scaled_although_its_status_changes() {
-    let (_server, cluster) = server(restless_scale(0));
-    let mut seen = scale_view("40");
-    seen.scale.spec = Replicas::ZERO;
-    let web = target("apps/v1", "StatefulSet");
-    let written = cluster.write_scale(&web, &seen, Replicas::new(1)).await;
-    assert_eq!(written, Ok(Replicas::new(1)));
-}
-
-#[tokio::test]
-async fn a_target_whose_count_was_changed_or_that_was_created_again_is_a_conflict() {
-    let other = ScaleView {
-        uid: "another".into(),
-        ..scale_view("40")
-    };
-    for (seen, count) in [(scale_view("40"), 3), (scale_view("40"), 0), (other, 2)] {
-        let (server, cluster) = server(restless_scale(count));
-        let web = target("apps/v1", "StatefulSet");
-        let written = cluster.write_scale(&web, &seen, Replicas::new(5)).await;
-        assert_eq!(
-            written,
-            Err(ClusterError::Conflict {
-                what: "StatefulSet shop/web".into()
-            })
-        );
-        assert_eq!(
-            server.lines().len(),
-            2,
-            "it is tried once more, not again and again"
-        );
-    }
-}
-
-fn manifest(kind: &str) -> Value {
+fn manifest(api_version: &str, kind: &str) -> Value {
     json!({
-        "kind": kind,
-        "metadata": {"namespace": "shop", "name": "ehpa-web"},
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"namespace": "shop", "name": "web"},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "maxReplicas": 3,
@@ -381,119 +359,98 @@ fn manifest(kind: &str) -> Value {
     })
 }
 
-#[tokio::test]
-async fn our_objects_are_applied_with_force() {
-    let (server, cluster) = server(|sent, _| Reply::Ok(sent.body.clone()));
-    let applied = cluster
-        .apply_hpa(&manifest("HorizontalPodAutoscaler"))
-        .await
-        .unwrap();
-    assert_eq!(
-        (applied.name.as_str(), &applied.spec["maxReplicas"]),
-        ("ehpa-web", &json!(3))
-    );
-    cluster
-        .apply_prediction(&manifest("TimeSeriesPrediction"))
-        .await
-        .unwrap();
-    let sent = |line: &str, kind| Sent {
-        line: line.into(),
-        content_type: Some("application/apply-patch+yaml".into()),
-        body: manifest(kind),
-    };
-    let hpa = "PATCH /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/ehpa-web\
-               ?fieldManager=foretide&force=true";
-    let tsp = "PATCH /apis/prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions/ehpa-web\
-               ?fieldManager=foretide&force=true";
-    assert_eq!(
-        server.sent(),
-        [
-            sent(hpa, "HorizontalPodAutoscaler"),
-            sent(tsp, "TimeSeriesPrediction")
-        ]
-    );
+/// An object of each of the three kinds, and what the server has stored of it.
+fn created(server: &SimKube) -> [Value; 3] {
+    KINDS.map(|(kind, collection)| {
+        let (_, group) = collection.split_once('.').unwrap();
+        create(server, &manifest(&format!("{group}/v1alpha1"), kind))
+    })
+}
 
-    let nameless = cluster
-        .apply_hpa(&json!({"metadata": {"namespace": "shop"}}))
-        .await;
-    assert!(
-        matches!(nameless, Err(ClusterError::Invalid { .. })),
-        "{nameless:?}"
-    );
-    assert_eq!(server.lines().len(), 2);
+/// The stored statuses.
+fn statuses(server: &SimKube) -> [Value; 3] {
+    KINDS.map(|(_, collection)| server.objects(collection)[0]["status"].clone())
+}
+
+const WRITTEN: [Result<(), ClusterError>; 3] = [Ok(()), Ok(()), Ok(())];
+
+/// Writes a status of each kind to these objects.
+async fn write_statuses(
+    cluster: &KubeCluster,
+    [ehpa, fdhpa, prediction]: &[Value; 3],
+    status: &EffectiveHorizontalPodAutoscalerStatus,
+) -> [Result<(), ClusterError>; 3] {
+    let ehpa: EffectiveHorizontalPodAutoscaler = serde_json::from_value(ehpa.clone()).unwrap();
+    let fdhpa: FederatedHPA = serde_json::from_value(fdhpa.clone()).unwrap();
+    let fleet = FederatedHPAStatus {
+        fleet: status.clone(),
+        ..FederatedHPAStatus::default()
+    };
+    let uid = prediction["metadata"]["uid"].as_str().unwrap();
+    let of_prediction = TimeSeriesPredictionStatus::default();
+    [
+        cluster.write_status(&ehpa, status).await,
+        cluster.write_federated_status(&fdhpa, &fleet).await,
+        cluster
+            .write_prediction_status("shop", "web", uid, &of_prediction)
+            .await,
+    ]
 }
 
 #[tokio::test]
 async fn a_status_is_written_to_the_object_that_was_decided_about_and_no_other() {
-    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
-    let status = TimeSeriesPredictionStatus::default();
-    cluster
-        .write_prediction_status("shop", "web", "u1", &status)
-        .await
-        .unwrap();
-    let autoscaler = serde_json::from_value(json!({
-        "metadata": {"namespace": "shop", "name": "web", "uid": "u2", "resourceVersion": "9"},
-        "spec": manifest("EffectiveHorizontalPodAutoscaler")["spec"],
-    }));
-    let status = foretide_crds::EffectiveHorizontalPodAutoscalerStatus {
+    let (server, cluster) = hub();
+    let objects = created(&server);
+    let four = EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(4),
         ..Default::default()
     };
-    cluster
-        .write_status(&autoscaler.unwrap(), &status)
-        .await
-        .unwrap();
-    let sent = |path: &str, uid: &str, status: Value| Sent {
-        line: format!("PATCH /apis/{path}/web/status?fieldManager=foretide"),
-        content_type: Some("application/json-patch+json".into()),
-        body: json!([
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "add", "path": "/status", "value": status},
-        ]),
-    };
-    let prediction = "prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions";
-    let autoscaler =
-        "autoscaling.crane.io/v1alpha1/namespaces/shop/effectivehorizontalpodautoscalers";
-    assert_eq!(
-        server.sent(),
-        [
-            sent(prediction, "u1", json!({})),
-            sent(autoscaler, "u2", json!({"expectReplicas": 4})),
-        ]
-    );
+    let written = write_statuses(&cluster, &objects, &four).await;
+    assert_eq!(written, WRITTEN);
+    let of_four = json!({"expectReplicas": 4});
+    assert_eq!(statuses(&server), [of_four.clone(), of_four, json!({})]);
+
+    let mut others = objects;
+    for object in &mut others {
+        object["metadata"]["uid"] = json!("another");
+    }
+    for written in write_statuses(&cluster, &others, &four).await {
+        assert!(
+            matches!(written, Err(ClusterError::Refused { .. })),
+            "{written:?}"
+        );
+    }
 }
 
 #[tokio::test]
 async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
-    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
-    let object = json!({
-        "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
-        "spec": manifest("EffectiveHorizontalPodAutoscaler")["spec"],
-        "status": {"expectReplicas": 4},
-    });
-    let autoscaler: EffectiveHorizontalPodAutoscaler =
-        serde_json::from_value(object.clone()).unwrap();
-    let fdhpa: FederatedHPA = serde_json::from_value(object).unwrap();
-    let old = foretide_crds::EffectiveHorizontalPodAutoscalerStatus {
-        expect_replicas: Some(4),
-        conditions: Some(Vec::new()),
+    let (server, cluster) = hub();
+    let objects = created(&server);
+    let written = async |expected: i32| {
+        let status = EffectiveHorizontalPodAutoscalerStatus {
+            expect_replicas: Some(expected),
+            conditions: Some(Vec::new()),
+            ..Default::default()
+        };
+        let seen = objects.clone().map(|mut object| {
+            object["status"] = json!({"expectReplicas": expected});
+            object
+        });
+        assert_eq!(write_statuses(&cluster, &seen, &status).await, WRITTEN);
+        let [ehpa, fdhpa, _] = statuses(&server);
+        [
+            ehpa["expectReplicas"].clone(),
+            fdhpa["expectReplicas"].clone(),
+        ]
+    };
+    // Without a status in the copy, it is the first.
+    let first = EffectiveHorizontalPodAutoscalerStatus {
+        expect_replicas: Some(1),
         ..Default::default()
     };
-    let old_fleet = FederatedHPAStatus {
-        fleet: old.clone(),
-        ..FederatedHPAStatus::default()
-    };
-    let written = async || {
-        cluster.write_status(&autoscaler, &old).await.unwrap();
-        let written = cluster.write_federated_status(&fdhpa, &old_fleet);
-        written.await.unwrap();
-        let sent = server.sent();
-        let last = sent.iter().rev().take(2);
-        last.map(|sent| sent.body[1]["path"].clone())
-            .collect::<Vec<_>>()
-    };
+    assert_eq!(write_statuses(&cluster, &objects, &first).await, WRITTEN);
     // Never listed, and therefore not known to be up to date.
-    assert_eq!(written().await, ["/status/conditions"; 2]);
+    assert_eq!(written(4).await, [1, 1]);
     cluster
         .role
         .autoscalers
@@ -502,161 +459,79 @@ async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
         .role
         .federated
         .contacted(None, &Clock::system().contact());
-    assert_eq!(written().await, ["/status"; 2]);
+    assert_eq!(written(4).await, [4, 4]);
 }
 
 #[tokio::test]
 async fn a_status_says_which_leader_wrote_its_decision() {
-    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
+    let (server, _) = hub();
     let leadership = Leadership::standby(Clock::system());
     leadership.set(Some(Token {
         epoch: 7,
         valid_until: Clock::system().monotonic() + std::time::Duration::from_hours(1),
     }));
-    let cluster = gated(client, WriteGate::of(leadership));
-    let status: foretide_crds::EffectiveHorizontalPodAutoscalerStatus =
-        serde_json::from_value(json!({"decision": {"desired": 4}})).unwrap();
-    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
-    let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
-    let autoscaler = json!({"metadata": metadata, "spec": spec});
-    let autoscaler = serde_json::from_value(autoscaler).unwrap();
-    cluster.write_status(&autoscaler, &status).await.unwrap();
-    let fleet = FederatedHPAStatus {
-        fleet: status,
-        ..FederatedHPAStatus::default()
-    };
-    let fdhpa = json!({"metadata": metadata, "spec": spec});
-    let fdhpa = serde_json::from_value(fdhpa).unwrap();
-    cluster
-        .write_federated_status(&fdhpa, &fleet)
-        .await
-        .unwrap();
-    let sent = server.sent();
-    let decisions = sent.iter().map(|sent| &sent.body[1]["value"]["decision"]);
+    let cluster = gated(simulated(&server), WriteGate::of(leadership));
+    let status = serde_json::from_value(json!({"decision": {"desired": 4}})).unwrap();
+    let written = write_statuses(&cluster, &created(&server), &status).await;
+    assert_eq!(written, WRITTEN);
+    let [ehpa, fdhpa, _] = statuses(&server);
     let expected = json!({"desired": 4, "leaderEpoch": 7});
-    assert_eq!(decisions.collect::<Vec<_>>(), [&expected; 2]);
-}
-
-#[tokio::test]
-async fn a_standby_writes_nothing_of_any_kind() {
-    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
-    let cluster = gated(client, WriteGate::of(Leadership::standby(Clock::system())));
-    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
-    let object =
-        json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}, "spec": spec});
-    let ehpa: EffectiveHorizontalPodAutoscaler = serde_json::from_value(object.clone()).unwrap();
-    let fdhpa: FederatedHPA = serde_json::from_value(object).unwrap();
-    let hpa = manifest("HorizontalPodAutoscaler");
-    let tsp = manifest("TimeSeriesPrediction");
-    let event = EventNote {
-        warning: false,
-        reason: "Scaled",
-        action: "Scale",
-        note: String::new(),
-    };
-    let web = target("apps/v1", "Deployment");
-    let (seen, four, patch) = (scale_view("40"), Replicas::new(4), json!({}));
-    let refused = [
-        cluster.write_scale(&web, &seen, four).await.map(drop),
-        cluster.apply_hpa(&hpa).await.map(drop),
-        cluster.patch_hpa("shop", "web", &patch).await.map(drop),
-        cluster.delete_hpa("shop", "web", "u").await,
-        cluster.apply_prediction(&tsp).await.map(drop),
-        cluster
-            .write_prediction_status("shop", "web", "u", &TimeSeriesPredictionStatus::default())
-            .await,
-        cluster.delete_prediction("shop", "web", "u").await,
-        cluster
-            .write_status(&ehpa, &EffectiveHorizontalPodAutoscalerStatus::default())
-            .await,
-        cluster.emit(&ehpa, &event).await,
-        cluster.emit_federated(&fdhpa, &event).await,
-        cluster
-            .write_federated_status(&fdhpa, &FederatedHPAStatus::default())
-            .await,
-        cluster.write_ledger(&fdhpa, "{}").await,
-        cluster.patch_federated("shop", "web", &patch).await,
-    ];
-    for (nth, outcome) in refused.into_iter().enumerate() {
-        let error = outcome.unwrap_err().to_string();
-        assert!(error.contains("not the leader"), "write {nth}: {error}");
-    }
-    assert_eq!(server.lines(), [] as [&str; 0]);
+    assert_eq!([&ehpa["decision"], &fdhpa["decision"]], [&expected; 2]);
 }
 
 #[tokio::test]
 async fn a_ledger_replaces_one_field_of_a_status_of_the_same_object() {
-    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
-    let spec = &manifest("EffectiveHorizontalPodAutoscaler")["spec"];
-    let fdhpa = |status: Value| -> FederatedHPA {
-        let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status}))
-            .unwrap()
+    let (server, cluster) = hub();
+    let [_, object, _] = created(&server);
+    let write = async |ledger: &str, status: Value| {
+        let mut seen = object.clone();
+        seen["status"] = status;
+        let seen = serde_json::from_value(seen).unwrap();
+        let written = cluster.write_ledger(&seen, ledger).await;
+        (written.is_ok(), statuses(&server)[1].clone())
     };
-    for status in [json!({"unassigned": 2}), Value::Null] {
-        cluster.write_ledger(&fdhpa(status), "{}").await.unwrap();
-    }
-    let same = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
-    let expected = [
-        json!([same, {"op": "add", "path": "/status/ledger", "value": "{}"}]),
-        // Without a status there is nothing to add a field to, and one that came meanwhile is not replaced.
-        json!([
-            same, {"op": "test", "path": "/status", "value": null},
-            {"op": "add", "path": "/status", "value": {"ledger": "{}"}},
-        ]),
-    ];
-    let line = "PATCH /apis/autoscaling.foretide.io/v1alpha1/namespaces/shop/federatedhpas/web/status\
-                ?fieldManager=foretide";
-    let expected = expected.map(|body| Sent {
-        line: line.into(),
-        content_type: Some("application/json-patch+json".into()),
-        body,
-    });
-    assert_eq!(server.sent(), expected);
-}
-
-#[tokio::test]
-async fn an_adopted_hpa_is_released_by_a_json_patch() {
-    let (server, cluster) = server(|_, _| Reply::Ok(manifest("HorizontalPodAutoscaler")));
-    let patch = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
-    cluster.patch_hpa("shop", "web", &patch).await.unwrap();
-    let sent = Sent {
-        line: "PATCH /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web\
-               ?fieldManager=foretide"
-            .into(),
-        content_type: Some("application/json-patch+json".into()),
-        body: patch,
-    };
-    assert_eq!(server.sent(), [sent]);
+    // Without a status there is nothing to add a field to, and one that came meanwhile is not replaced.
+    let first = json!({"ledger": "{}"});
+    assert_eq!(write("{}", Value::Null).await, (true, first.clone()));
+    assert_eq!(write("{1}", Value::Null).await, (false, first));
+    let path = "/apis/autoscaling.foretide.io/v1alpha1/namespaces/shop/federatedhpas/web/status";
+    server.ask(
+        "kubectl",
+        "PATCH",
+        path,
+        &json!({"status": {"unassigned": 2}}),
+    );
+    let both = json!({"ledger": "{2}", "unassigned": 2});
+    assert_eq!(write("{2}", json!({})).await, (true, both));
 }
 
 #[tokio::test]
 async fn a_deletion_has_the_uid_as_precondition_and_succeeds_if_the_object_is_gone() {
-    let (server, cluster) = server(|_, before| match before {
-        0 => Reply::Ok(json!({})),
-        1 => Reply::Fail(404, "not found"),
-        2 => Reply::Fail(409, "the UID in the precondition does not match"),
-        _ => Reply::Fail(403, "forbidden"),
-    });
-    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Ok(()));
-    assert_eq!(cluster.delete_prediction("shop", "web", "u1").await, Ok(()));
-    let what = "HorizontalPodAutoscaler shop/web".to_owned();
-    let conflict = ClusterError::Conflict { what: what.clone() };
-    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Err(conflict));
-    let refused = ClusterError::Refused {
-        what,
-        message: "forbidden".into(),
-    };
-    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Err(refused));
-    assert_eq!(
-        server.sent()[0],
-        Sent {
-            line: "DELETE /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web".into(),
-            content_type: Some("application/json".into()),
-            body: json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"},
-            }),
+    let (server, cluster) = hub();
+    let hpa = create(
+        &server,
+        &manifest("autoscaling/v2", "HorizontalPodAutoscaler"),
+    );
+    let [_, _, prediction] = created(&server);
+    for (stored, is_hpa) in [(hpa, true), (prediction, false)] {
+        let delete = async |uid: &str| match is_hpa {
+            true => cluster.delete_hpa("shop", "web", uid).await,
+            false => cluster.delete_prediction("shop", "web", uid).await,
+        };
+        let other = delete("another").await;
+        assert!(
+            matches!(other, Err(ClusterError::Conflict { .. })),
+            "{other:?}"
+        );
+        let uid = stored["metadata"]["uid"].as_str().unwrap();
+        for _again in 0..2 {
+            assert_eq!(delete(uid).await, Ok(()));
         }
+    }
+    assert!(
+        server
+            .objects("horizontalpodautoscalers.autoscaling")
+            .is_empty()
     );
 }
 
@@ -720,63 +595,4 @@ async fn autoscalers_of_both_kinds_that_cannot_be_decoded_are_listed_by_uid() {
     let listed = Cluster::autoscalers(&cluster);
     assert!(listed.objects.is_empty());
     assert_eq!(listed.unreadable, ["one", "two"].map(str::to_owned).into());
-}
-
-#[tokio::test]
-async fn pods_are_selected_by_label_and_sorted_by_name() {
-    let (_server, cluster) = server(|_, _| Reply::Hang);
-    let pod = |name: &str, app: &str| {
-        Entry::decode(json!({
-            "metadata": {"namespace": "shop", "name": name, "labels": {"app": app}},
-            "spec": {"containers": []},
-        }))
-    };
-    let pods = [pod("b", "web"), pod("a", "web"), pod("c", "api")]
-        .into_iter()
-        .flatten();
-    cluster.stores.pods.replace(None, pods.collect());
-    let names = |selector| {
-        let pods = cluster.pods("shop", selector).unwrap();
-        pods.iter()
-            .map(|pod| pod.name.to_string())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(names("app=web"), ["a", "b"]);
-    assert_eq!(names("app!=web"), ["c"]);
-    assert_eq!(names(""), ["a", "b", "c"]);
-    let error = cluster.pods("shop", "app=web=x").unwrap_err();
-    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn a_cluster_is_synced_once_every_kind_has_been_listed() {
-    let (server, cluster) = server(|sent, _| {
-        let empty = json!({"metadata": {"resourceVersion": "1"}, "items": []});
-        if sent.line.contains("watch=true") {
-            Reply::Hang
-        } else {
-            Reply::Ok(empty)
-        }
-    });
-    tokio::select! {
-        () = cluster.run() => unreachable!("watches have no end"),
-        () = server.reached(16) => {}
-    }
-    assert!(cluster.is_synced());
-    let mut lists = server.lines();
-    lists.retain(|line| !line.contains("watch=true"));
-    lists.sort();
-    assert_eq!(
-        lists,
-        [
-            "GET /api/v1/pods?limit=500",
-            "GET /apis/apps/v1/deployments?limit=500",
-            "GET /apis/apps/v1/replicasets?limit=500",
-            "GET /apis/apps/v1/statefulsets?limit=500",
-            "GET /apis/autoscaling.crane.io/v1alpha1/effectivehorizontalpodautoscalers?limit=500",
-            "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas?limit=500",
-            "GET /apis/autoscaling/v2/horizontalpodautoscalers?limit=500",
-            "GET /apis/prediction.crane.io/v1alpha1/timeseriespredictions?limit=500",
-        ]
-    );
 }

@@ -1,9 +1,10 @@
-//! The lease: exact requests, conditional on the version that was seen.
+//! The lease: read, created once, and replaced at the version that was seen.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use simkube::SimKube;
 
 use super::super::{
     KubeLease,
@@ -12,12 +13,10 @@ use super::super::{
 use crate::{
     adapters::api_server::{
         Connection,
-        fake::{FakeServer, Reply, Sent},
+        fake::{FakeServer, Reply, Sent, simulated},
     },
     ports::{ClusterError, LeaseRecord, LeaseStore},
 };
-
-const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ops/leases";
 
 fn lease(reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static) -> (FakeServer, KubeLease) {
     let (server, client) = FakeServer::new(reply);
@@ -77,14 +76,6 @@ async fn its_renewals_measure_the_clock_of_the_server_for_the_whole_connection()
 }
 
 #[tokio::test]
-async fn a_lease_is_read_with_everything_that_an_election_needs() {
-    let (server, store) = lease(|_, _| Reply::Ok(object(&spec())));
-    let found = store.read().await.unwrap().unwrap();
-    assert_eq!((found.record, &*found.version), (record(), "7"));
-    assert_eq!(server.lines(), [format!("GET {PATH}/foretide")]);
-}
-
-#[tokio::test]
 async fn a_lease_of_nobody_may_lack_every_field() {
     for spec in [
         json!({}),
@@ -103,13 +94,11 @@ async fn a_lease_of_nobody_may_lack_every_field() {
 }
 
 #[tokio::test]
-async fn a_missing_lease_is_no_error_and_an_unreadable_one_is() {
+async fn a_lease_that_cannot_be_read_or_without_a_version_is_an_error() {
     let (_server, store) = lease(|_, before| match before {
-        0 => Reply::Fail(404, "not found"),
-        1 => Reply::Fail(403, "forbidden"),
+        0 => Reply::Fail(403, "forbidden"),
         _ => Reply::Ok(json!({"metadata": {"resourceVersion": ""}})),
     });
-    assert_eq!(store.read().await, Ok(None));
     let refused = store.read().await;
     assert!(matches!(refused, Err(ClusterError::Refused { .. })));
     let without_version = store.read().await;
@@ -117,40 +106,29 @@ async fn a_missing_lease_is_no_error_and_an_unreadable_one_is() {
 }
 
 #[tokio::test]
-async fn a_replacement_keeps_the_object_and_requires_its_version() {
-    let (server, store) = lease(|_, before| match before {
-        0 => Reply::Ok(object(&json!({"holderIdentity": "other"}))),
-        1 => Reply::Ok(object(&spec())),
-        _ => Reply::Fail(409, "the object has been modified"),
-    });
+async fn a_lease_is_created_once_and_replaced_at_the_version_that_was_seen() {
+    let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
+    let connection = Connection::over(simulated(&server));
+    let store = KubeLease::new(&connection, "default", "foretide", Duration::from_secs(5));
+    assert_eq!(store.read().await, Ok(None));
+    assert_eq!(store.create(&record()).await.unwrap().record, record());
+    let again = store.create(&record()).await;
+    assert!(matches!(again, Err(ClusterError::Conflict { .. })));
+
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/foretide";
+    let labels = json!({"metadata": {"labels": {"team": "platform"}}});
+    server.ask("kubectl", "PATCH", path, &labels);
     let seen = store.read().await.unwrap().unwrap();
-    let stored = store.replace(&seen, &record()).await.unwrap();
-    assert_eq!(stored.record, record());
+    assert_eq!(seen.record, record());
+    let other = LeaseRecord {
+        holder: "other".into(),
+        ..record()
+    };
+    assert_eq!(store.replace(&seen, &other).await.unwrap().record, other);
     let conflict = store.replace(&seen, &record()).await;
     assert!(matches!(conflict, Err(ClusterError::Conflict { .. })));
-    let put = &server.sent()[1];
-    assert_eq!(put.line, format!("PUT {PATH}/foretide"));
-    assert_eq!(put.body, object(&spec()));
-}
-
-#[tokio::test]
-async fn a_lease_is_created_once() {
-    let (server, store) = lease(|_, before| match before {
-        0 => Reply::Ok(object(&spec())),
-        _ => Reply::Fail(409, "already exists"),
-    });
-    assert_eq!(store.create(&record()).await.unwrap().record, record());
-    let conflict = store.create(&record()).await;
-    assert!(matches!(conflict, Err(ClusterError::Conflict { .. })));
-    let [post, _] = &server.sent()[..] else {
-        panic!("two requests")
-    };
-    assert_eq!(post.line, format!("POST {PATH}"));
-    let metadata = json!({"namespace": "ops", "name": "foretide"});
-    assert_eq!(
-        (&post.body["metadata"], &post.body["spec"]),
-        (&metadata, &spec())
-    );
+    let stored = &server.objects("leases.coordination.k8s.io")[0];
+    assert_eq!(stored["metadata"]["labels"]["team"], "platform");
 }
 
 #[test]

@@ -11,8 +11,7 @@ use crate::{
         fake::{FakeServer, Reply, Sent},
     },
     clock::{Clock, Contact},
-    leadership::Leadership,
-    ports::{ClusterError, Member, Workloads},
+    ports::{ClusterError, Member},
 };
 
 fn member(
@@ -108,36 +107,6 @@ fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
 fn replicas(member: &KubeMember, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
     let estimate = member.capacity(target, "app=web", like);
     estimate.map(|estimate| estimate.replicas)
-}
-
-#[tokio::test]
-async fn the_capacity_is_what_the_nodes_have_free_for_pods_of_the_template() {
-    let nodes = [
-        node("a", "2", "110"),
-        node("b", "1", "110"),
-        node("c", "4", "1"),
-    ];
-    let pods = [
-        pod("x", "other", Some("a"), "600m"),
-        pod("y", "other", Some("c"), "1"),
-    ];
-    assert_eq!(
-        capacity(&nodes, &pods, &deployment(&json!({}))),
-        Some(2 + 2)
-    );
-
-    let others_wait = [pod("z", "other", None, "900m")];
-    assert_eq!(
-        capacity(&nodes[..2], &others_wait, &deployment(&json!({}))),
-        Some(2 + 2)
-    );
-    let over = json!({"phase": "Succeeded"});
-    let mut done = pod("x", "other", Some("a"), "600m");
-    done["status"] = over;
-    assert_eq!(
-        capacity(&nodes[..2], &[done], &deployment(&json!({}))),
-        Some(4 + 2)
-    );
 }
 
 #[tokio::test]
@@ -415,46 +384,4 @@ async fn the_last_writer_of_replicas_is_named_unless_it_is_an_autoscaler() {
         let line = "GET /apis/apps/v1/namespaces/shop/deployments/web";
         assert_eq!(server.lines(), [line]);
     }
-}
-
-#[tokio::test]
-async fn a_workload_is_placed_by_server_side_apply_and_removed_by_its_uid() {
-    let (server, member) = member(|_, _| Reply::Ok(json!({})));
-    let manifest = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {}},
-    });
-    member.place(&manifest).await.unwrap();
-    member.remove(&target(), "u").await.unwrap();
-    let sent = server.sent();
-    let path = "/apis/apps/v1/namespaces/shop/deployments/web";
-    assert_eq!(
-        sent[0].line,
-        format!("PATCH {path}?fieldManager=foretide&force=true")
-    );
-    assert_eq!(
-        sent[0].content_type.as_deref(),
-        Some("application/apply-patch+yaml")
-    );
-    assert_eq!(sent[0].body, manifest);
-    assert_eq!(sent[1].line, format!("DELETE {path}"));
-    assert_eq!(sent[1].body["preconditions"], json!({"uid": "u"}));
-}
-
-#[tokio::test]
-async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
-    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
-    let options = Options {
-        gate: WriteGate::of(Leadership::standby(Clock::system())),
-        ..options(&[])
-    };
-    let member = KubeMember::member(Connection::over(client), options);
-    let manifest = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {}},
-    });
-    assert!(member.place(&manifest).await.is_err());
-    assert!(member.remove(&target(), "u").await.is_err());
-    assert!(member.delete_hpa("shop", "web", "u").await.is_err());
-    assert_eq!(server.lines(), [] as [&str; 0]);
 }

@@ -9,7 +9,6 @@ use std::{
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::Selector;
 use futures::FutureExt;
-use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -27,7 +26,7 @@ use crate::{
         },
         redact::Redactor,
     },
-    clock::{Clock, Contact, Monotonic},
+    clock::{Clock, Contact},
     machine::Machine,
     ports::ObjectKey,
 };
@@ -82,6 +81,22 @@ fn names(store: &Store<StoredPod>) -> Vec<String> {
         .collect()
 }
 
+fn watch(
+    store: &Arc<Store<StoredPod>>,
+    timeouts: WatchTimeouts,
+    client: Client,
+) -> Watch<StoredPod> {
+    Watch {
+        machine: Machine::system(),
+        client,
+        redactor: Redactor::default(),
+        turns: PageTurns::default(),
+        store: store.clone(),
+        scope: store.scopes()[0].clone(),
+        timeouts,
+    }
+}
+
 /// Runs a watch until the server has received this many requests.
 async fn follow(
     store: &Arc<Store<StoredPod>>,
@@ -89,76 +104,11 @@ async fn follow(
     until: (FakeServer, Client, usize),
 ) {
     let (server, client, requests) = until;
-    let scope = store.scopes()[0].clone();
-    let watch = Watch {
-        machine: Machine::system(),
-        client,
-        redactor: Redactor::default(),
-        turns: PageTurns::default(),
-        store: store.clone(),
-        scope,
-        timeouts,
-    };
+    let watch = watch(store, timeouts, client);
     tokio::select! {
         () = watch.run() => unreachable!("a watch does not end"),
         () = server.reached(requests) => {}
     }
-}
-
-#[tokio::test]
-async fn a_store_follows_a_list_and_its_changes_and_is_listed_again_when_the_version_expires() {
-    let store = pods(None);
-    let seen_by_server = store.clone();
-    let (server, client) = FakeServer::new(move |_sent, before| match before {
-        0 => list("10", "more", &[pod("a", 1), pod("b", 2)]),
-        1 => {
-            assert!(
-                names(&seen_by_server).is_empty(),
-                "a part of a list is not stored"
-            );
-            assert!(!seen_by_server.is_synced());
-            list("10", "", &[pod("c", 3)])
-        }
-        2 => {
-            assert_eq!(names(&seen_by_server), ["a", "b", "c"]);
-            Reply::Events(vec![
-                event("ADDED", &pod("d", 11)),
-                event("DELETED", &pod("b", 12)),
-                event("MODIFIED", &pod("a", 13)),
-                bookmark("20"),
-            ])
-        }
-        3 => {
-            assert_eq!(names(&seen_by_server), ["a", "c", "d"]);
-            let gone = failure(410, "too old resource version");
-            Reply::EventsAndSilence(vec![event("ADDED", &pod("e", 21)), event("ERROR", &gone)])
-        }
-        4 => {
-            assert_eq!(
-                names(&seen_by_server),
-                ["a", "c", "d", "e"],
-                "kept until the new list"
-            );
-            list("30", "", &[pod("z", 30)])
-        }
-        _ => Reply::Hang,
-    });
-    follow(&store, timeouts(), (server.clone(), client, 6)).await;
-    assert_eq!(names(&store), ["z"]);
-    assert_eq!(
-        server.lines(),
-        [
-            "GET /api/v1/pods?limit=500".to_owned(),
-            "GET /api/v1/pods?limit=500&continue=more".to_owned(),
-            format!("GET /api/v1/pods?{OPEN}10"),
-            format!("GET /api/v1/pods?{OPEN}20"),
-            "GET /api/v1/pods?limit=500".to_owned(),
-            format!("GET /api/v1/pods?{OPEN}30"),
-        ]
-    );
-    let report = store.report();
-    assert_eq!((report.relists, report.errors, report.objects), (2, 0, 1));
-    assert!(report.last_contact.is_some() && report.synced);
 }
 
 #[tokio::test]
@@ -199,19 +149,21 @@ async fn a_watch_whose_connection_is_cut_continues_and_other_failures_are_errors
         ),
         2 => Reply::EventsAndError(vec![bookmark("12")], ErrorKind::TimedOut),
         3 => Reply::EventsAndError(vec![bookmark("13")], ErrorKind::BrokenPipe),
-        4 => Reply::EventsAndSilence(vec![failure(410, "too old")]),
+        4 => Reply::EventsAndSilence(vec![event("ERROR", &failure(410, "too old"))]),
+        5 => list("14", "", &[pod("c", 14)]),
+        6 => Reply::EventsAndSilence(vec![failure(410, "too old")]),
         _ => Reply::Hang,
     });
-    follow(&store, timeouts(), (server.clone(), client, 6)).await;
-    assert_eq!(names(&store), ["a", "b"]);
+    follow(&store, timeouts(), (server.clone(), client, 8)).await;
+    assert_eq!(names(&store), ["c"]);
     assert_eq!(
         server.lines()[4],
         format!("GET /api/v1/namespaces/shop/pods?{OPEN}13")
     );
-    assert!(
-        server.lines()[5].contains("limit"),
-        "410 is expiry, also outside an event"
-    );
+    let is_list = |line: &String| line.contains("limit");
+    let lists: Vec<bool> = server.lines().iter().map(is_list).collect();
+    let expected = [true, false, false, false, false, true, false, true];
+    assert_eq!(lists, expected, "410 is expiry, also outside an event");
     assert_eq!(store.report().errors, 2);
 }
 
@@ -270,15 +222,7 @@ async fn a_version_that_expires_at_once_is_listed_again_only_after_a_pause() {
         backoff: Duration::from_hours(1),
         ..WatchTimeouts::default()
     };
-    let watch = Watch {
-        machine: Machine::system(),
-        client,
-        redactor: Redactor::default(),
-        turns: PageTurns::default(),
-        store,
-        scope: None,
-        timeouts: patient,
-    };
+    let watch = watch(&store, patient, client);
     let mut run = Box::pin(watch.run());
     tokio::select! {
         () = &mut run => unreachable!("a watch does not end"),
@@ -323,62 +267,27 @@ async fn an_object_that_cannot_be_decoded_is_excluded_and_the_others_are_not() {
 }
 
 #[test]
-fn an_undecodable_object_that_is_missing_from_a_list_of_its_scope_is_gone() {
+fn a_list_of_one_namespace_replaces_its_objects_and_does_not_change_the_others() {
     let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
     let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
-    let bad = |namespace: &str| {
-        let uid = format!("uid-{namespace}");
-        let metadata = json!({"namespace": namespace, "name": "bad", "uid": uid});
-        Entry::decode(json!({"metadata": metadata, "spec": 7})).unwrap()
+    let seen = |namespace: &str| {
+        let good = json!({"namespace": namespace, "name": format!("of-{namespace}")});
+        let bad = json!({"namespace": namespace, "name": "bad", "uid": format!("uid-{namespace}")});
+        [(good, json!({"containers": []})), (bad, json!(7))]
+            .map(|(metadata, spec)| {
+                Entry::decode(json!({"metadata": metadata, "spec": spec})).unwrap()
+            })
+            .into()
     };
-    for scope in ["shop", "bank"] {
-        store.replace(Some(scope), vec![bad(scope)]);
-    }
-    store.replace(Some("shop"), vec![]);
-    let (_, unreadable) = store.all_and_unreadable();
-    assert_eq!(unreadable, ["uid-bank".to_owned()].into());
-}
-
-#[test]
-fn a_scope_that_is_silent_does_not_hide_behind_one_that_is_not() {
-    let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
-    let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
-    let at = |second| {
-        let reading = Monotonic::after_origin(Duration::from_secs(second));
-        // A wall clock that runs backwards, which does not count.
-        let wall = Timestamp::from_second(1000 - i64::try_from(second).unwrap());
-        Contact::of(wall.unwrap(), reading)
-    };
-    assert_eq!(store.report().last_contact, None);
-    store.contacted(Some("shop"), &at(100));
-    assert_eq!(store.report().last_contact, None, "bank was never heard");
-    let started = at(40);
-    assert_eq!(*store.report().silent_since(&started), started);
-    store.contacted(Some("bank"), &at(110));
-    store.contacted(Some("shop"), &at(200));
-    assert_eq!(store.report().last_contact, Some(at(110)));
-}
-
-#[test]
-fn a_list_of_one_namespace_does_not_change_the_others() {
-    let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
-    let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
-    let seen = |namespace: &str, name: &str| {
-        let mut object = pod(name, 1);
-        object["metadata"]["namespace"] = json!(namespace);
-        Entry::decode(object).unwrap()
-    };
-    store.replace(Some("shop"), vec![seen("shop", "a")]);
+    store.replace(Some("shop"), seen("shop"));
     assert!(!store.is_synced(), "one of two scopes is not all");
-    store.replace(Some("bank"), vec![seen("bank", "b")]);
+    store.replace(Some("bank"), seen("bank"));
     store.replace(Some("shop"), Vec::new());
     assert!(store.is_synced());
-    let left: Vec<_> = store
-        .all()
-        .iter()
-        .map(|stored| stored.pod.name.to_string())
-        .collect();
-    assert_eq!(left, ["b"]);
+    let (left, unreadable) = store.all_and_unreadable();
+    let left: Vec<_> = left.iter().map(|stored| &*stored.pod.name).collect();
+    assert_eq!(left, ["of-bank"]);
+    assert_eq!(unreadable, ["uid-bank".to_owned()].into());
 }
 
 #[test]
@@ -487,15 +396,7 @@ async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
         max_backoff: Duration::from_hours(1),
         ..WatchTimeouts::default()
     };
-    let watch = Watch {
-        machine: Machine::system(),
-        client,
-        redactor: Redactor::default(),
-        turns: PageTurns::default(),
-        store: store.clone(),
-        scope: None,
-        timeouts: patient,
-    };
+    let watch = watch(&store, patient, client);
     let failed = async {
         while store.report().failing.is_none() {
             tokio::task::yield_now().await;
@@ -697,6 +598,7 @@ fn copies_are_stale_by_namespace() {
     assert_eq!(stale(Some("shop")), Some(Some(old.at())));
     assert_eq!(stale(Some("bank")), None);
     assert_eq!(stale(None), Some(Some(old.at())));
+    assert_eq!(store.report().last_contact, Some(old.clone()));
     store.contacted(Some("shop"), &Clock::system().contact());
     assert_eq!(stale(None), None);
 }
