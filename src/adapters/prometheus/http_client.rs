@@ -85,7 +85,7 @@ pub(super) struct ServerCertificate(Arc<Mutex<Option<CredentialExpiry>>>);
 
 /// Opens connections, with TLS if the address says so.
 #[derive(Clone)]
-struct Connections {
+pub(super) struct Connections {
     plain: Connector,
     tls: TlsConnector,
     certificate: ServerCertificate,
@@ -94,20 +94,13 @@ struct Connections {
 // === impl HttpClient ===
 
 impl HttpClient {
-    /// A client of `server`; nothing is sent yet. The certificates that it shows are noted in `certificate`.
+    /// A client of `server`; nothing is sent yet.
     pub(super) fn new(
-        machine: &Machine,
+        connections: Connections,
         server: Url,
         headers: HeaderMap,
-        tls: ClientConfig,
-        certificate: ServerCertificate,
         timeout: Duration,
     ) -> Self {
-        let connections = Connections {
-            plain: machine.connector(Some(CONNECT_TIMEOUT)),
-            tls: TlsConnector::from(Arc::new(tls)),
-            certificate,
-        };
         let http = Client::builder(TokioExecutor::new())
             // Without it, the age of idle connections is measured by the clock of the system.
             .pool_timer(TokioTimer::new())
@@ -237,6 +230,19 @@ impl ServerCertificate {
 // === impl Connections ===
 
 impl Connections {
+    /// The certificates that the server shows are noted in `certificate`.
+    pub(super) fn new(
+        machine: &Machine,
+        tls: ClientConfig,
+        certificate: ServerCertificate,
+    ) -> Self {
+        Self {
+            plain: machine.connector(Some(CONNECT_TIMEOUT)),
+            tls: TlsConnector::from(Arc::new(tls)),
+            certificate,
+        }
+    }
+
     /// A connection with TLS over a plain one.
     async fn encrypted(
         self,

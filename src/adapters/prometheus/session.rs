@@ -20,7 +20,7 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::{
     credentials::{CredentialError, Credentials},
-    http_client::{HttpClient, ServerCertificate},
+    http_client::{Connections, HttpClient, ServerCertificate},
     tls,
 };
 use crate::{
@@ -174,12 +174,11 @@ impl Sessions {
     }
 
     fn session(&self, credentials: &Credentials, config: ClientConfig) -> Session {
+        let certificate = self.server_certificate.clone();
         let client = HttpClient::new(
-            &self.machine,
+            Connections::new(&self.machine, config, certificate),
             self.server.url().clone(),
             credentials.headers.clone(),
-            config,
-            self.server_certificate.clone(),
             self.timeout,
         );
         Session {
