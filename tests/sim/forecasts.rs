@@ -36,6 +36,9 @@ const DAY: [(i64, u64); 6] = [
 const RISE: i64 = 300;
 /// When a pod that is asked for now is ready, as the spec has it, in seconds.
 const LEAD_TIME: i64 = 60;
+/// When nothing is scraped, from the start; for six minutes after it there is no forecast.
+const OUTAGE: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_mins(-6), SignedDuration::from_secs(50));
 /// When the first forecast is made.
 const FIRST: u64 = 45;
 /// A forecast lasts for three minutes after what is known; a sync notices.
@@ -49,12 +52,12 @@ const ATTEMPTS: usize = 45;
 enum Kind {
     /// Nothing listens.
     Down,
-    /// It answers nothing, or nothing that a tenant asks.
+    /// It answers nothing, or nothing about the apps of a tenant and about one beside those of the shop.
     Silent,
-    SilentToTenant,
+    SilentAboutTenant,
     /// Half of its data is missing.
     Partial,
-    /// It scraped nothing for a while before the start and after it.
+    /// It scraped nothing for a while, and what it scrapes since then is of some pods only.
     Outage,
     /// What it scrapes is known later.
     Lag,
@@ -76,7 +79,7 @@ impl Kind {
     const NAMES: [&str; 6] = [
         "down",
         "silent",
-        "silent to a tenant",
+        "silent about a tenant",
         "partial",
         "outage",
         "lag",
@@ -85,7 +88,7 @@ impl Kind {
     const ALL: [Self; 6] = [
         Self::Down,
         Self::Silent,
-        Self::SilentToTenant,
+        Self::SilentAboutTenant,
         Self::Partial,
         Self::Outage,
         Self::Lag,
@@ -101,7 +104,7 @@ impl Kind {
 
     /// Whether the apps of the shop are without new history.
     fn is_blind(self) -> bool {
-        !matches!(self, Self::SilentToTenant | Self::Lag)
+        !matches!(self, Self::SilentAboutTenant | Self::Lag)
     }
 
     fn defects(self) -> Defects {
@@ -112,8 +115,8 @@ impl Kind {
                 silent: Some(String::new()),
                 ..none
             },
-            Self::SilentToTenant => Defects {
-                silent: Some(TENANT.to_owned()),
+            Self::SilentAboutTenant => Defects {
+                silent: Some(format!("\"^{TENANT}-")),
                 ..none
             },
             Self::Partial => Defects {
@@ -121,11 +124,12 @@ impl Kind {
                 ..none
             },
             Self::Outage => {
-                let outage = Some((
-                    START - SignedDuration::from_mins(6),
-                    START + SignedDuration::from_secs(50),
-                ));
-                Defects { outage, ..none }
+                let (from, to) = OUTAGE;
+                let outage = (START + from, START + to);
+                Defects {
+                    outage: Some(outage),
+                    ..none
+                }
             }
             Self::Lag => Defects {
                 lag: SignedDuration::from_secs(50),
@@ -196,12 +200,14 @@ impl Scene for Forecasts {
         if *kind == Kind::Down {
             go_down(&self.cluster);
         }
-        if matches!(kind, Kind::Silent | Kind::SilentToTenant) {
+        if matches!(kind, Kind::Silent | Kind::SilentAboutTenant) {
             for number in 0..SERIES {
                 let name = format!("{TENANT}-{number}");
                 self.cluster
                     .autoscaler_in(TENANT, &name, (1, "Direct"), &predicted());
             }
+            let beside = format!("{TENANT}-beside");
+            self.cluster.autoscaler(&beside, 1, "Direct", &predicted());
         }
     }
 
@@ -258,7 +264,7 @@ impl Forecasts {
         let forecast = forecast(cluster, app);
         let least = cluster.load.least_between(
             app,
-            now - SignedDuration::from_mins(5),
+            now - SignedDuration::from_secs(90),
             now + SignedDuration::from_mins(2),
         );
         if forecast.is_some_and(|count| 10 * count < 7 * least / PER_POD) {
@@ -345,6 +351,12 @@ fn a_forecast_raises_before_the_load_comes_and_its_floor_falls_away_when_it_expi
     cluster.run_for(120);
     assert!(have(8)(&cluster), "{}", cluster.status("web"));
     cluster.until(LASTS, "what the load needs", have(4));
+    let predictions = "timeseriespredictions.prediction.crane.io";
+    for prediction in cluster.server.objects(predictions) {
+        let metric = &prediction["status"]["predictionMetrics"][0];
+        assert_eq!(metric["reason"], "QueryError", "{prediction}");
+    }
+    assert_eq!(cluster.server.objects(predictions).len(), APPS.len());
     for (app, _) in APPS {
         assert_eq!(forecast(&cluster, app), None);
         assert!(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! demand(t) ──every 30 s──► scrapes ──lag──► known ──► mean of a range ──► values ──► JSON
-//!                 └─ outage: none, and for a minute after it those of half the pods
+//!                 └─ outage: none, and for three minutes after it those of half the pods
 //! ```
 //!
 //! It answers one kind of query: the sum of the rates of `cpu` over the pods of a Deployment, in ranges of minutes.
@@ -23,7 +23,7 @@ use crate::{Backend, Now};
 /// The time between two scrapes, in seconds.
 const SCRAPE: i64 = 30;
 /// How long after an outage half of the pods are not scraped yet.
-const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(3);
 /// By how many values one query is answered at most.
 const POINTS: i64 = 11_000;
 
@@ -44,7 +44,7 @@ struct Inner {
 /// What is wrong with it.
 #[derive(Debug, Clone, Default)]
 pub struct Defects {
-    /// Queries of this namespace are never answered; of all, if it is empty.
+    /// Queries with this in their text are never answered.
     pub silent: Option<String>,
     /// Half of the pods are missing from its answers, which say that something is.
     pub is_partial: bool,
@@ -56,6 +56,7 @@ pub struct Defects {
 
 /// A range query.
 struct Query {
+    text: String,
     namespace: String,
     app: String,
     /// Over which a rate is computed, in seconds.
@@ -110,7 +111,7 @@ impl Prometheus {
         };
         let defects = lock(&self.0.defects).clone();
         let silent = defects.silent.as_ref();
-        if silent.is_some_and(|one| one.is_empty() || *one == query.namespace) {
+        if silent.is_some_and(|part| query.text.contains(part)) {
             lock(&self.0.unanswered).push(query.namespace);
             return pending().await;
         }
@@ -190,6 +191,7 @@ impl Query {
         let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
         let number = |name: &str| field(name)?.parse::<i64>().ok();
         let query = Self {
+            text: text.to_owned(),
             namespace: between("namespace=\"", "\"")?.to_owned(),
             app: between("pod=~\"^", "-[")?.to_owned(),
             range: 60 * between("}[", "m]")?.parse::<i64>().ok()?,
