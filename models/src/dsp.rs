@@ -541,7 +541,7 @@ mod tests {
                 |c| {
                     c.estimators.max_value = vec![MaxValue {
                         margin_fraction: f64::NAN,
-                    }]
+                    }];
                 },
                 "estimators.maxValue[0].marginFraction",
             ),

@@ -497,11 +497,11 @@ mod tests {
     #[test]
     fn settings_out_of_range_are_errors_that_name_the_field() {
         type Change = fn(&mut Config);
-        const fn linear(bucket_size: f64) -> Option<Buckets> {
-            Some(Buckets::Linear {
+        fn set_linear(config: &mut Config, bucket_size: f64) {
+            config.histogram.buckets = Some(Buckets::Linear {
                 max_value: 100.0,
                 bucket_size,
-            })
+            });
         }
         const GROWS_BY_NOTHING: Buckets = Buckets::Exponential {
             max_value: 100.0,
@@ -516,15 +516,9 @@ mod tests {
                 |c| c.histogram.half_life = SignedDuration::ZERO,
                 "histogram.halfLife",
             ),
-            (
-                |c| c.histogram.buckets = linear(0.0),
-                "histogram.bucketSize",
-            ),
-            (|c| c.histogram.buckets = linear(1e-9), "histogram.maxValue"),
-            (
-                |c| c.histogram.buckets = linear(101.0),
-                "histogram.maxValue",
-            ),
+            (|c| set_linear(c, 0.0), "histogram.bucketSize"),
+            (|c| set_linear(c, 1e-9), "histogram.maxValue"),
+            (|c| set_linear(c, 101.0), "histogram.maxValue"),
             (
                 |c| c.histogram.buckets = Some(GROWS_BY_NOTHING),
                 "histogram.bucketSizeGrowthRatio",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     kinds::Kind,
     request::Call,
-    serve::{Answer, CRDS, NAMESPACES, State, time},
+    serve::{Answer, NAMESPACES, State, time},
     status::Status,
     target::Target,
 };
@@ -71,7 +71,7 @@ impl State {
             .is_none_or(Vec::is_empty);
         let is_removed = is_free && grace == 0 && collection != NAMESPACES;
         if is_removed && kind.kind != "Pod" {
-            self.remove(&collection, &key);
+            self.store.remove(&collection, &key);
             return deleted(kind, live);
         }
         let mut object = live.clone();
@@ -99,18 +99,6 @@ impl State {
             return live.clone();
         }
         Value::clone(&self.store.put(&collection, &key, object))
-    }
-
-    pub(crate) fn remove(&mut self, collection: &str, key: &str) {
-        let removed = self.store.remove(collection, key);
-        if let Some(definition) = removed.filter(|_| collection == CRDS) {
-            let of = definition["metadata"]["name"].as_str().unwrap_or_default();
-            let keys: Vec<String> = self.store.all(of).map(|(key, _)| key.clone()).collect();
-            for key in keys {
-                self.store.remove(of, &key);
-            }
-            self.kinds.remove(of);
-        }
     }
 
     /// Deletes the objects of which every owner is gone, and those of namespaces that are deleted, as the controller

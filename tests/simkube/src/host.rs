@@ -173,12 +173,6 @@ impl<T: Send + 'static> DataCenter<T> {
         }
     }
 
-    /// Whether a host runs, be it paused.
-    #[must_use]
-    pub fn is_up(&self, host: &str) -> bool {
-        self.hosts.contains_key(host)
-    }
-
     /// With what the process of a host has ended, if it has; the host is then down. A panic is the process's own.
     pub fn ended(&mut self, host: &str) -> Option<T> {
         let ended = (&mut self.hosts.get_mut(host)?.process).now_or_never()?;

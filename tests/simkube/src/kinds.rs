@@ -378,15 +378,10 @@ impl Kinds {
     /// Serves the kind of a CRD, or serves it as it is now.
     pub(crate) fn define(&mut self, crd: &Value) {
         if let Some(kind) = Kind::custom(crd) {
-            self.remove(&kind.collection());
+            let is_other = |known: &Arc<Kind>| known.collection() != kind.collection();
+            self.0.retain(is_other);
             self.0.push(Arc::new(kind));
         }
-    }
-
-    /// Serves the custom kind of this collection no longer.
-    pub(crate) fn remove(&mut self, collection: &str) {
-        self.0
-            .retain(|kind| !kind.is_custom || kind.collection() != collection);
     }
 
     /// The document at a path of discovery. `aggregated` are the APIs that other servers answer, as `group/version`.
@@ -565,58 +560,3 @@ static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
         "ClusterRoleBinding": {"roleRef": {"apiGroup": "rbac.authorization.k8s.io"}},
     })
 });
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_object_keeps_what_it_has_and_gets_the_rest() {
-        let kinds = Kinds::default();
-        let hpas = kinds
-            .find("autoscaling", "v2", "horizontalpodautoscalers")
-            .unwrap();
-        let mut hpa =
-            json!({"spec": {"minReplicas": 3, "behavior": {"scaleDown": {"selectPolicy": "Min"}}}});
-        hpas.set_defaults(&mut hpa);
-        assert_eq!(hpa["spec"]["minReplicas"], 3);
-        assert_eq!(
-            hpa["spec"]["behavior"]["scaleUp"]["policies"][0]["value"],
-            4
-        );
-        assert_eq!(hpa["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Min");
-        let mut hpa = json!({"spec": {}});
-        hpas.set_defaults(&mut hpa);
-        assert!(hpa["spec"]["behavior"].is_null());
-    }
-
-    #[test]
-    fn the_kind_of_a_crd_has_its_scope_its_subresources_and_its_defaults() {
-        let mut kinds = Kinds::default();
-        let size = json!({"properties": {"size": {"default": 2}}});
-        kinds.define(&json!({"spec": {
-            "group": "shop.example", "scope": "Cluster", "names": {"kind": "Queue", "plural": "queues"},
-            "versions": [{
-                "name": "v1", "storage": true,
-                "subresources": {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}},
-                "schema": {"openAPIV3Schema": {"properties": {
-                    "spec": size, "parts": {"items": size}, "more": {"default": {}, "properties": size["properties"]},
-                }}},
-            }],
-        }}));
-        let queues = kinds.find("shop.example", "v1", "queues").unwrap();
-        assert!(!queues.is_namespaced && !queues.has_subresource("status"));
-        assert_eq!(queues.scale.as_ref().unwrap().spec, "/spec/size");
-        let mut queue = json!({"spec": {}, "parts": [{}, {"size": 5}]});
-        queues.set_defaults(&mut queue);
-        let expected =
-            json!({"spec": {"size": 2}, "parts": [{"size": 2}, {"size": 5}], "more": {"size": 2}});
-        assert_eq!(queue, expected);
-        assert_eq!(
-            kinds.discovery("/apis/shop.example/v1", &[]).unwrap()["resources"][1]["name"],
-            "queues/scale"
-        );
-        kinds.remove("queues.shop.example");
-        assert!(kinds.discovery("/apis/shop.example", &[]).is_none());
-    }
-}

@@ -49,7 +49,7 @@ use tokio::sync::{Notify, futures::Notified};
 use audit::Client;
 pub use audit::Entry;
 use request::{Call, User};
-pub use rights::{Access, Grant};
+pub use rights::Access;
 use serve::State;
 use status::Status;
 use target::Target;
@@ -235,29 +235,7 @@ impl SimKube {
     /// What RBAC has forbidden until now: who, and what.
     #[must_use]
     pub fn forbidden(&self) -> Vec<(String, Access)> {
-        self.state().ledger.forbidden.iter().cloned().collect()
-    }
-
-    /// What the roles with these names grant that nobody has used until now. A Role is named `namespace/name`.
-    #[must_use]
-    pub fn unused(&self, roles: &[&str]) -> Vec<Grant> {
-        let state = self.state();
-        let grants = roles.iter().flat_map(|role| {
-            let kind = if role.contains('/') {
-                "roles"
-            } else {
-                "clusterroles"
-            };
-            let role_object = state
-                .store
-                .get(&format!("{kind}.rbac.authorization.k8s.io"), role);
-            role_object
-                .map(|object| rights::grants(role, object))
-                .unwrap_or_default()
-        });
-        grants
-            .filter(|grant| !state.ledger.used.contains(grant))
-            .collect()
+        self.state().forbidden.iter().cloned().collect()
     }
 
     /// Its time.

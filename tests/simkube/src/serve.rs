@@ -5,7 +5,7 @@
 //!            uid, version      spec or status                 of fields
 //! ```
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::Method;
@@ -18,7 +18,7 @@ use crate::{
     owners::{self, Writer},
     patch,
     request::{Call, Place, Selection, User},
-    rights::{self, Access, Ledger},
+    rights::{self, Access},
     status::Status,
     store::{Objects, Store},
     target::{Target, remove, specification, validate},
@@ -35,7 +35,8 @@ const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
-    pub(crate) ledger: Ledger,
+    /// What RBAC has forbidden: users and accesses.
+    pub(crate) forbidden: BTreeSet<(String, Access)>,
     pub(crate) audit: Audit,
     /// The most objects of a page of a list, whatever is asked for.
     pub(crate) page_max: u64,
@@ -53,7 +54,7 @@ impl State {
         let mut state = Self {
             store: Store::default(),
             kinds: Kinds::default(),
-            ledger: Ledger::default(),
+            forbidden: BTreeSet::new(),
             audit: Audit::default(),
             page_max: u64::MAX,
             id,
@@ -89,22 +90,21 @@ impl State {
         }
     }
 
-    /// Fails if RBAC does not allow this; records it either way.
+    fn allows(&self, user: &User, access: &Access) -> bool {
+        user.is_admin() || rights::allow(&self.store, user, access)
+    }
+
+    /// Fails if RBAC does not allow this, and remembers it.
     pub(crate) fn authorize(&mut self, user: &User, access: Access) -> Result<(), Status> {
-        if user.is_admin() {
-            return Ok(());
-        }
-        if let Some(grant) = rights::grant(&self.store, user, &access) {
-            self.ledger.used.insert(grant);
-            return Ok(());
-        }
         // `system:basic-user`.
-        if access.resource == "selfsubjectaccessreviews" && access.verb == "create" {
+        let is_own_review =
+            access.resource == "selfsubjectaccessreviews" && access.verb == "create";
+        if is_own_review || self.allows(user, &access) {
             return Ok(());
         }
         let refusal = access.refusal(&user.name);
         let status = Status::forbidden(&access.group, &access.resource, &access.name, &refusal);
-        self.ledger.forbidden.insert((user.name.clone(), access));
+        self.forbidden.insert((user.name.clone(), access));
         Err(status)
     }
 
@@ -151,12 +151,9 @@ impl State {
     fn list(&self, call: &Call, target: &Target<'_>) -> Answer {
         let (kind, selection) = (&target.kind, call.selection()?);
         check_fields(kind, &selection)?;
-        let now = self.store.revision();
-        let exact = call.parameter("resourceVersionMatch") == Some("Exact");
-        let asked = call.number("resourceVersion")?.unwrap_or_default();
         let (revision, start) = match call.parameter("continue") {
             Some(token) => read_token(token)?,
-            None => (if exact { asked } else { now }, String::new()),
+            None => (self.store.revision(), String::new()),
         };
         let prefix = target.place.prefix();
         let limit = call
@@ -427,7 +424,7 @@ impl State {
             .unwrap_or_default()
             > 0;
         if is_leaving && is_free && !waits && collection != NAMESPACES {
-            self.remove(&collection, &key);
+            self.store.remove(&collection, &key);
             return Arc::new(object);
         }
         let stored = self.store.put(&collection, &key, object);
@@ -454,9 +451,7 @@ impl State {
             }
             _ => user.clone(),
         };
-        let access = Access::of_review(spec);
-        let is_allowed =
-            reviewed.is_admin() || rights::grant(&self.store, &reviewed, &access).is_some();
+        let is_allowed = self.allows(&reviewed, &Access::of_review(spec));
         object["status"] = json!({"allowed": is_allowed});
         Ok((201, object))
     }

@@ -189,69 +189,9 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
-
-    /// Puts or removes one of few objects of two kinds.
-    fn write() -> impl Strategy<Value = (bool, &'static str, String)> {
-        let kind = prop_oneof![Just("pods"), Just("leases")];
-        (
-            prop::bool::weighted(0.6),
-            kind,
-            (0..6_u8).prop_map(|n| format!("ns/{n}")),
-        )
-    }
-
-    proptest! {
-        /// Every revision is one more than the last; the objects at a revision are those that were there; and the
-        /// changes after it lead from those to the present ones.
-        #[test]
-        fn lists_and_changes_agree(writes in prop::collection::vec(write(), 1..40), compact in 0..60_u64) {
-            let mut store = Store::default();
-            let mut lists = vec![(store.revision(), Objects::new())];
-            for (is_put, kind, key) in writes {
-                let before = store.revision();
-                let is_written = if is_put {
-                    store.put(kind, &key, json!({"metadata": {}}));
-                    true
-                } else {
-                    store.remove(kind, &key).is_some()
-                };
-                prop_assert_eq!(store.revision(), before + u64::from(is_written));
-                let pods = store.objects.get("pods").cloned().unwrap_or_default();
-                lists.push((store.revision(), pods));
-            }
-            store.compact(FIRST + compact);
-            let last = lists.last().unwrap().1.clone();
-            for (revision, objects) in lists {
-                let at = store.at("pods", revision);
-                if revision < store.compacted {
-                    prop_assert_eq!(at, Err(Expired { oldest: store.compacted }));
-                    continue;
-                }
-                prop_assert_eq!(&at.unwrap(), &objects);
-                let mut followed = objects;
-                for change in store.since(revision).unwrap().filter(|c| c.collection == "pods") {
-                    if change.is_deletion {
-                        followed.remove(&change.key);
-                    } else {
-                        followed.insert(change.key.clone(), Arc::clone(&change.object));
-                    }
-                }
-                prop_assert_eq!(&followed, &last);
-            }
-        }
-    }
-
-    #[test]
-    fn a_deletion_has_a_revision_of_its_own() {
-        let mut store = Store::default();
-        store.put("pods", "ns/a", json!({"metadata": {}}));
-        let last = store.remove("pods", "ns/a").unwrap();
-        assert_eq!(last["metadata"]["resourceVersion"], (FIRST + 2).to_string());
-        assert!(store.remove("pods", "ns/a").is_none());
-    }
 
     #[test]
     fn the_history_is_bounded() {
