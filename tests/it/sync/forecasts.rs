@@ -24,9 +24,9 @@ fn demand(second: i64) -> f64 {
     0.8 - 0.4 * (day * std::f64::consts::TAU).cos()
 }
 
-/// A Prometheus with three days of history that may end; it counts its queries.
+/// A Prometheus with three days of history; it counts its queries.
 #[derive(Clone, Default)]
-struct FakePrometheus(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<FailingQueries>>);
+struct FakePrometheus(Arc<Mutex<u32>>, Arc<Mutex<FailingQueries>>);
 
 /// The queries that never return, and those that fail; and the texts of all.
 #[derive(Default)]
@@ -38,7 +38,7 @@ struct FailingQueries {
 
 impl FakePrometheus {
     fn asked(&self) -> u32 {
-        std::mem::take(&mut self.0.lock().unwrap().0)
+        std::mem::take(&mut *self.0.lock().unwrap())
     }
 
     fn silence(&self, query: &'static str) {
@@ -62,10 +62,6 @@ impl FakePrometheus {
             failing.silent.contains(&query),
             failing.broken.contains(&query),
         )
-    }
-
-    fn stop_at(&self, second: i64) {
-        self.0.lock().unwrap().1 = Some(second);
     }
 }
 
@@ -98,11 +94,9 @@ impl HistoryReader for FakePrometheus {
                 message: String::new(),
             });
         }
-        let mut state = self.0.lock().unwrap();
-        state.0 += 1;
+        *self.0.lock().unwrap() += 1;
         let first = from.as_second().max(START - 3 * 86_400);
-        let last = to.as_second().min(state.1.unwrap_or(i64::MAX));
-        let times = (first..=last).step_by(usize::try_from(step.as_secs()).unwrap());
+        let times = (first..=to.as_second()).step_by(usize::try_from(step.as_secs()).unwrap());
         let has_bursts = *query.text == *BURSTS;
         let sample = |second| Sample {
             at: Timestamp::from_second(second).unwrap(),
@@ -216,9 +210,7 @@ impl ForecastWorld {
     async fn step(&mut self, second: i64) {
         #[expect(clippy::cast_possible_truncation, reason = "a thousand")]
         let milli = (demand(START + second) * 1000.0).round() as i64;
-        if self.world.fake.state().millicores >= 0 {
-            self.world.fake.state().millicores = milli;
-        }
+        self.world.fake.state().millicores = milli;
         self.world.sync(second).await;
         self.pass().await;
     }
@@ -391,67 +383,6 @@ async fn an_autoscaler_that_cannot_be_decoded_keeps_its_forecasts() {
     let proposal = world.proposal();
     assert!(proposal.replicas.is_some(), "{proposal:?}");
     assert_eq!(world.prometheus.asked(), 0);
-}
-
-#[tokio::test]
-async fn a_forecast_without_data_expires_after_three_steps_and_reports_the_reason() {
-    let mut world = ForecastWorld::new("{}");
-    world.step(0).await;
-    world.step(15).await;
-    assert!(world.proposal().replicas.is_some());
-    // Neither the history nor the metrics API has anything new.
-    world.prometheus.stop_at(START);
-    world.world.fake.state().millicores = -1;
-    let mut last = 0;
-    for minute in 1..12 {
-        world.step(minute * 60).await;
-        world.step(minute * 60 + 15).await;
-        if world.proposal().replicas.is_some() {
-            last = minute;
-        }
-    }
-    assert!(
-        (2..=5).contains(&last),
-        "the forecast lasted {last} minutes"
-    );
-    let proposal = world.proposal();
-    let reason = proposal.reason.as_deref().unwrap();
-    assert!(["StaleHistory", "Expired"].contains(&reason), "{reason}");
-    assert_eq!(proposal.forecast, None);
-    assert_eq!(world.predicted().reason.as_deref(), Some(reason));
-}
-
-#[tokio::test]
-async fn a_query_that_never_returns_delays_no_other_series() {
-    let mut world = ForecastWorld::new("{}");
-    let spec = format!("mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {{}}");
-    world.world.fake.put("slow", 3, &spec);
-    world.prometheus.silence("slow");
-    let web = SeriesKey {
-        uid: "uid-web".to_owned(),
-        metric: "resource.cpu".to_owned(),
-    };
-    for minute in 0..20 {
-        world.world.sync(minute * 60).await;
-        let (clock, forecasts) = (world.world.clock.clone(), Arc::clone(&world.forecasts));
-        let now = world.world.start + SignedDuration::from_mins(minute);
-        let renewed = || {
-            forecasts
-                .in_force(&web, now)
-                .is_ok_and(|it| it.start() >= now)
-        };
-        let until_renewed = async {
-            while !renewed() {
-                tokio::task::yield_now().await;
-            }
-            // Wakes those that wait for the next pass.
-            clock.set(now);
-        };
-        tokio::join!(world.forecaster.pass(), until_renewed);
-    }
-    world.world.sync(20 * 60).await;
-    let proposal = world.proposal();
-    assert!(proposal.replicas.is_some(), "{proposal:?}");
 }
 
 #[tokio::test]
