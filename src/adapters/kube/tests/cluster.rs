@@ -209,7 +209,7 @@ fn codes(server: &SimKube, asked: usize) -> Vec<u16> {
 
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
 
-/// Writes 5 replicas by what was seen of a StatefulSet with this count, after a change of a part of it; returns the codes
+/// Writes 5 replicas by what was seen of a `StatefulSet` with this count, after a change of a part of it; returns the codes
 /// of the answers as well. Null creates it again.
 async fn write_after(
     count: u32,
@@ -514,9 +514,12 @@ async fn a_deletion_has_the_uid_as_precondition_and_succeeds_if_the_object_is_go
     );
     let [_, _, prediction] = created(&server);
     for (stored, is_hpa) in [(hpa, true), (prediction, false)] {
-        let delete = async |uid: &str| match is_hpa {
-            true => cluster.delete_hpa("shop", "web", uid).await,
-            false => cluster.delete_prediction("shop", "web", uid).await,
+        let delete = async |uid: &str| {
+            if is_hpa {
+                cluster.delete_hpa("shop", "web", uid).await
+            } else {
+                cluster.delete_prediction("shop", "web", uid).await
+            }
         };
         let other = delete("another").await;
         assert!(

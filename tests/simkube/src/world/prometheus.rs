@@ -150,7 +150,8 @@ impl Prometheus {
             let at = Timestamp::from_second(number * SCRAPE).ok()?;
             let is_known = self.0.since <= at && at <= known;
             let share = if is_known { defects.share(at) } else { None };
-            Some((self.0.demand)(&query.app, at) as f64 * share?)
+            let milli = u32::try_from((self.0.demand)(&query.app, at)).ok()?;
+            Some(f64::from(milli) * share?)
         });
         let (sum, count) = scrapes.fold((0.0, 0), |(sum, count), one| (sum + one, count + 1));
         (count > 1).then(|| sum / f64::from(count) / 1_000.0)
