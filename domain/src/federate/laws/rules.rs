@@ -542,6 +542,18 @@ fn a_landing_starts_what_is_asked_for_although_other_pods_are_kept() {
 }
 
 #[test]
+fn ready_pods_end_when_those_that_others_start_instead_are_ready() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.policy.kind = AssignmentKind::Aggregated;
+    hub.total.desired = Some(n(8));
+    let count_of_b = |hub: &mut Hub| hub.step().member("b").expect("b").replicas;
+    assert_eq!(count_of_b(&mut hub), Some(n(4)));
+    hub.pods("a", 7, 0);
+    assert_eq!(count_of_b(&mut hub), Some(n(1)));
+}
+
+#[test]
 fn a_count_that_the_hub_writes_does_not_have_the_reason_restored() {
     let mut hub = pair();
     hub.policy.mode = Mode::Direct;
