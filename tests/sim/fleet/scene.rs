@@ -382,7 +382,7 @@ impl Scene for FleetScene {
         }
         if !terms.is_calm {
             // Those at the end are made only where workloads are placed.
-            let number = usize::try_from(seed / 2).unwrap();
+            let number = usize::try_from(seed + seed / 12).unwrap();
             let kind = WRITES[if terms.placed {
                 4 + number % 4
             } else {
