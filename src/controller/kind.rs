@@ -74,6 +74,10 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     /// Whether deleted objects can be cleaned up: only by copies that are up to date, and maybe before all clusters have
     /// been listed.
     fn may_clean_up(&self) -> bool;
+    /// Whether the first cleanup has asked for what writes need to know, even if it was not answered.
+    fn is_prepared(&self) -> bool {
+        true
+    }
     /// Called in every turn of the loop with [`Kind::is_synced`].
     fn publish_readiness(&self, _synced: bool) {}
     /// Waits until objects are due before their time.

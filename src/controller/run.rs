@@ -135,7 +135,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             self.publish();
             context.kind.publish_readiness(synced);
             // A standby has no states: it restores them from the statuses when it takes over.
-            let acts = synced && self.leadership.may_act();
+            let acts = synced && self.leadership.may_act() && context.kind.is_prepared();
             if self.leadership.may_act() {
                 self.start_cleanup();
             }

@@ -73,6 +73,8 @@ pub(super) struct Finalizers(Mutex<Known>);
 struct Known {
     /// The hub's identity, once it was read.
     identity: Option<String>,
+    /// Whether it was asked for: HPAs that are written before have no label of their hub.
+    has_asked: bool,
     /// When members were last searched for HPAs of deleted fleets.
     collected: Option<Monotonic>,
     /// Since when objects are being deleted, by UID.
@@ -85,6 +87,11 @@ impl Finalizers {
     /// The hub's identity, if it was read.
     pub(super) fn hub_identity(&self) -> Option<String> {
         self.known().identity.clone()
+    }
+
+    /// Whether the hub's identity was asked for.
+    pub(super) fn has_asked(&self) -> bool {
+        self.known().has_asked
     }
 
     /// The fleets that are being deleted and have our finalizer; `members_of` returns the members in which one has
@@ -130,7 +137,8 @@ impl Finalizers {
         if !is_known {
             // Without it no HPA can be recognized as this hub's; it is read again in a minute.
             let identity = hub.identity().await.ok();
-            self.known().identity = identity;
+            let mut known = self.known();
+            (known.identity, known.has_asked) = (identity, true);
         }
         self.hub_identity()
     }

@@ -159,6 +159,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             && self.hub.stale_federated(None).is_none()
     }
 
+    fn is_prepared(&self) -> bool {
+        self.finalizers.has_asked()
+    }
+
     async fn changed(&self) -> Changed {
         tokio::select! {
             biased;

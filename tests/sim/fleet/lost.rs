@@ -1,11 +1,11 @@
-//! A member that does not answer, is tainted, or whose Secret comes and goes; and a hub whose controller is killed.
+//! A member that does not answer, or is tainted.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use simkube::{faults::Plan, network::Way};
 
-use super::world::{FLEETS, Ledger, token, with_preferences};
+use super::world::{FLEETS, Ledger, with_preferences};
 use crate::cluster::{Cluster, HUB};
 
 const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
@@ -84,75 +84,6 @@ fn a_ledger_is_stored_before_a_member_without_a_share_gets_a_smaller_maximum() {
     let fleets = cluster.server.objects(FLEETS);
     let ledger = Ledger::of(&fleets[0]).unwrap();
     assert_eq!(ledger.members["member1"].written, most(&cluster));
-}
-
-#[test]
-fn members_scale_without_the_hub_and_its_successor_moves_nothing() {
-    let mut cluster = settled();
-    let standing = cluster.fleet_status()["ledger"].clone();
-    cluster.kill("pod-0");
-    let writes = cluster.member_writes().len();
-    for (load, each) in [(24_000, 8), (15_000, 5), (18_000, 6)] {
-        cluster.evenly(load);
-        cluster.runs(
-            120,
-            "what the load needs",
-            &ROOMS.map(|(name, _)| (name, each)),
-        );
-    }
-    assert_eq!(cluster.member_writes().len(), writes);
-    cluster.start("pod-0");
-    for _second in 0..120 {
-        cluster.run_for(1);
-        assert_eq!(cluster.serving(), 18, "{}", cluster.show());
-    }
-    cluster.capped(1, "as ever", &THIRDS);
-    assert_eq!(cluster.fleet_status()["ledger"], standing);
-}
-
-/// Runs for a while in which no maximum moves and the member is read.
-fn nothing_moves(cluster: &mut Cluster, seconds: u64) {
-    for _second in 0..seconds {
-        cluster.run_for(1);
-        cluster.capped(0, "no maximum moves", &THIRDS);
-        assert_eq!(cluster.serving(), 9, "{}", cluster.show());
-    }
-}
-
-#[test]
-fn no_share_moves_while_a_secret_is_missing_or_cannot_be_used() {
-    let mut cluster = settled();
-    let standing = cluster.fleet_status()["ledger"].clone();
-    // The connection serves.
-    cluster.forget("member3");
-    nothing_moves(&mut cluster, 60);
-    assert!(
-        cluster.has_reason("member3", "Secret is missing"),
-        "{}",
-        cluster.show()
-    );
-    cluster.join("member3", &json!({}));
-    nothing_moves(&mut cluster, 30);
-    cluster.rotate("member3", "unknown");
-    nothing_moves(&mut cluster, 60);
-    assert!(
-        cluster.has_reason("member3", "new credentials are not used"),
-        "{}",
-        cluster.show()
-    );
-    cluster.rotate("member3", &token("member3"));
-    nothing_moves(&mut cluster, 30);
-    assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
-    // Without a connection it is a member that does not answer.
-    cluster.kill("pod-0");
-    cluster.forget("member3");
-    cluster.start("pod-0");
-    nothing_moves(&mut cluster, 120);
-    assert_eq!(cluster.condition("MembersReachable"), "False/Unreachable");
-    cluster.join("member3", &json!({}));
-    nothing_moves(&mut cluster, 60);
-    assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
-    assert_eq!(cluster.fleet_status()["ledger"], standing);
 }
 
 /// A policy that divides a maximum of 18: over all three, without the second, and over all three after the second was

@@ -2,20 +2,24 @@
 //! are those of a seed.
 //!
 //! ```text
-//! loads, edits                the same with faults and without
-//! upsets of hosts             as in the scene of one cluster
-//! upsets of members           cut off, flapping, slow, refusing, restarted, full; Secrets that are missing or bad; drift
+//! loads, edits, full nodes    the same with faults and without
+//! upsets of hosts, requests   as in the scene of one cluster; none in half of the seeds
+//! upsets of members           cut off, flapping, slow, refusing, restarted; Secrets that are missing or bad; drift
 //! crashes                     of whoever makes the first write of a kind
 //! ```
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
-use simkube::{SimKube, faults::Plan, network::Way};
+use simkube::{
+    SimKube,
+    faults::Plan,
+    network::{Effect, Trouble as Requests, Way},
+};
 
 use super::{
     laws::{FleetLaws, RULES, Second, needed},
-    world::{self, plain, token, with_preferences},
+    world::{self, Ledger, plain, token, with_preferences},
 };
 use crate::{
     cluster::{Cluster, HUB, PER_POD, SHOP},
@@ -26,18 +30,18 @@ use crate::{
 const MEMBERS: [(&str, u64); 3] = [("east", 8), ("north", 6), ("west", 8)];
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 /// Seconds for which a lost member is tolerated under `Reassign`.
-const TOLERATED: u64 = 20;
+const TOLERATED: u64 = 30;
 /// A member that was disturbed for so long may have failed: lost, tolerated, and some time for what failed before.
 const FAILED: u64 = 30 + TOLERATED - 20;
+/// The list of the Secrets of members.
+const SECRETS: &[&str] = &["/namespaces/foretide-system/secrets"];
 /// The kinds of writes after which a process is killed.
-const WRITES: [&str; 8] = [
+const WRITES: [&str; 6] = [
     "hub patch federatedhpas",
     "hub patch federatedhpas/status",
-    "member create horizontalpodautoscalers",
     "member patch horizontalpodautoscalers",
     "member delete horizontalpodautoscalers",
     "member patch deployments/scale",
-    "member create deployments",
     "member patch deployments",
 ];
 
@@ -51,12 +55,16 @@ pub(super) struct Terms {
     /// Whether the replicas elect a leader; else there is one.
     elects: bool,
     assignment: Value,
-    direct: bool,
+    pub(super) direct: bool,
     reassign: bool,
     sleeps: bool,
     placed: bool,
     /// Whether shares depend on nothing but the spec.
     pub(super) is_static: bool,
+    /// Whether nothing of the hub fails.
+    pub(super) is_calm: bool,
+    /// Whether it is suspended.
+    pub(super) is_suspended: bool,
 }
 
 /// What a user does, with faults or without.
@@ -65,24 +73,31 @@ enum Edit {
     Spec(Value),
     Delete,
     Create,
+    /// The nodes of the first member have no more room, or have it again.
+    Full(bool),
 }
 
 /// What happens to a member, or to the leader.
 #[derive(Debug, Clone)]
 pub(super) enum Upset {
     Host(story::Upset),
-    Member(&'static str, Trouble),
+    /// It begins, or is over.
+    Member(&'static str, Trouble, bool),
     /// Whoever makes the first write of this kind is killed after it.
     Crash(&'static str),
     /// The first host is suspended, or goes on.
     Suspension(bool),
+    /// All processes are killed.
+    Succession,
+    /// So are they, and then the Secrets of the members cannot be listed for ever.
+    Unlisted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     CutOff,
     Refused,
-    Slow(u64),
+    Slow,
     HalfOpen,
     Restart,
     /// One of several times that it is cut off for a moment.
@@ -90,23 +105,16 @@ pub(super) enum Trouble {
     NoSecret,
     BadToken,
     Spoiled,
-    Full,
     /// Somebody changes the maximum of its HPA.
     Drift,
     /// Another HPA has the same target.
     Foreign,
-    Over(Ended),
 }
 
-/// What ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    Way,
-    Secret,
-    Full,
-    Foreign,
-}
-
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is something of its own that has happened"
+)]
 struct FleetScene {
     cluster: Cluster,
     story: Story,
@@ -127,6 +135,11 @@ struct FleetScene {
     disturbed: BTreeMap<String, u64>,
     /// Members of which only the Secret is missing, each with how often a process had been started by then.
     secretless: BTreeMap<String, u64>,
+    /// Whether the nodes of the first member are full.
+    is_full: bool,
+    is_unlisted: bool,
+    /// Whether some process does not see the hub as it is.
+    is_stale: bool,
     /// How often processes were started again, and in which second the last was.
     restarted: (u64, u64),
     /// Whether a member was disturbed for longer than tolerated since the spec was changed last.
@@ -143,8 +156,6 @@ impl Terms {
         let weights = MEMBERS.map(|(name, _)| (name, 1 + dice.below(3)));
         let priorities = [("east", 3), ("north", 2), ("west", 1)];
         let policy = seed % 6;
-        // One that is elected would end, and forget what it knows of members.
-        let is_suspended = seed % Upset::KINDS == Upset::SUSPENSION;
         let assignment = match policy {
             0 | 1 => with_preferences("StaticWeighted", "staticWeight", &weights),
             2 => plain("DynamicWeighted"),
@@ -153,14 +164,18 @@ impl Terms {
             _ => plain("Duplicated"),
         };
         let sleeps = dice.below(3) == 0;
+        let is_suspended = seed % Upset::KINDS == Upset::SUSPENSION;
         Self {
+            // One that is elected would end, and forget what it knows of members.
             elects: dice.below(4) > 0 && !is_suspended,
             assignment,
             direct: dice.below(4) == 0,
-            reassign: dice.below(2) == 0 || is_suspended,
+            reassign: dice.below(2) == 0,
             sleeps,
             placed: dice.below(4) == 0,
             is_static: policy < 2 || policy == 5,
+            is_calm: is_calm(seed),
+            is_suspended,
         }
     }
 
@@ -182,8 +197,17 @@ impl Terms {
     }
 }
 
+/// Whether nothing of the hub fails in a seed.
+fn is_calm(seed: u64) -> bool {
+    let alone = [Upset::SUSPENSION, Upset::SUCCESSION, Upset::UNLISTED];
+    seed / 6 % 2 == 0 || alone.contains(&(seed % Upset::KINDS))
+}
+
 /// What users do to the fleet.
-fn edits(dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
+fn edits(seed: u64, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
+    if seed % Upset::KINDS == Upset::UNLISTED {
+        return vec![(10, Edit::Delete)];
+    }
     let mut edits = Vec::new();
     for _edit in 0..2 {
         let at = 30 + dice.below(end - 70);
@@ -211,15 +235,41 @@ fn edits(dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
         };
         edits.extend([(at, one), (later, other)]);
     }
+    if dice.below(3) == 0 {
+        let until = 60 + dice.below(2) * end;
+        edits.extend([
+            (20 + dice.below(20), Edit::Full(true)),
+            (until, Edit::Full(false)),
+        ]);
+    }
     edits
 }
 
 // === impl Upset ===
 
 impl Upset {
-    const KINDS: u64 = 15;
-    const SUSPENSION: u64 = 13;
-    const NAMES: [&str; 13] = [
+    const KINDS: u64 = 17;
+    const SUSPENSION: u64 = 14;
+    const SUCCESSION: u64 = 15;
+    const UNLISTED: u64 = 16;
+    const TROUBLES: [Trouble; 14] = [
+        Trouble::CutOff,
+        Trouble::Refused,
+        Trouble::Slow,
+        Trouble::HalfOpen,
+        Trouble::Restart,
+        Trouble::Flap,
+        Trouble::NoSecret,
+        Trouble::BadToken,
+        Trouble::Spoiled,
+        Trouble::Drift,
+        Trouble::Foreign,
+        Trouble::CutOff,
+        Trouble::NoSecret,
+        Trouble::Foreign,
+    ];
+    /// Those of members in the order of [`Trouble`].
+    const NAMES: [&str; 14] = [
         "member cut off",
         "member refused",
         "member slow",
@@ -229,10 +279,11 @@ impl Upset {
         "no Secret",
         "bad token",
         "spoiled Secret",
-        "member full",
         "drift",
-        "suspension",
         "foreign HPA",
+        "suspension",
+        "succession while a member is silent",
+        "Secrets are not listed",
     ];
 
     /// An upset by its number, and what ends it, in seconds from the start.
@@ -241,42 +292,36 @@ impl Upset {
             5 + dice.below(end - 10),
             MEMBERS[dice.index(MEMBERS.len())].0,
         );
-        let until = (at + 1 + dice.below(90)).min(end);
-        let of = |trouble| Self::Member(member, trouble);
-        let for_a_while =
-            |trouble, ended| vec![(at, of(trouble)), (until, of(Trouble::Over(ended)))];
+        // Shorter or longer than it is tolerated.
+        let until = (at + 1 + 75 * dice.below(2) + dice.below(30)).min(end);
+        let between = |trouble, at, until| {
+            [(at, true), (until, false)]
+                .map(|(at, begins)| (at, Self::Member(member, trouble, begins)))
+        };
         match number % Self::KINDS {
-            0 | 1 => for_a_while(Trouble::CutOff, Ended::Way),
-            2 => for_a_while(Trouble::Refused, Ended::Way),
-            3 => for_a_while(Trouble::Slow(dice.below(800)), Ended::Way),
-            4 => vec![(at, of(Trouble::HalfOpen))],
-            5 => vec![(at, of(Trouble::Restart))],
-            6 => {
+            // For longer than a silence is tolerated.
+            Self::SUSPENSION => {
+                let at = at.min(40);
+                vec![
+                    (at, Self::Suspension(true)),
+                    (at + 70, Self::Suspension(false)),
+                ]
+            }
+            Self::SUCCESSION => {
+                let at = at.min(80);
+                let mut upsets = Vec::from(between(Trouble::CutOff, at, at + 65));
+                upsets.push((at + 20, Self::Succession));
+                upsets
+            }
+            Self::UNLISTED => vec![(6, Self::Unlisted)],
+            5 => {
                 let period = 4 + dice.below(8);
                 let times = (at..until).step_by(usize::try_from(period).unwrap());
                 times
-                    .flat_map(|at| {
-                        [
-                            (at, of(Trouble::Flap)),
-                            (at + period / 2, of(Trouble::Over(Ended::Way))),
-                        ]
-                    })
+                    .flat_map(|at| between(Trouble::Flap, at, at + period / 2))
                     .collect()
             }
-            7 | 8 => for_a_while(Trouble::NoSecret, Ended::Secret),
-            9 => for_a_while(Trouble::BadToken, Ended::Secret),
-            10 => for_a_while(Trouble::Spoiled, Ended::Secret),
-            11 => for_a_while(Trouble::Full, Ended::Full),
-            12 => vec![(at, of(Trouble::Drift))],
-            14 => for_a_while(Trouble::Foreign, Ended::Foreign),
-            // For longer than a silence is tolerated; and the member does not answer at once afterwards.
-            Self::SUSPENSION => vec![
-                (at.min(40), Self::Suspension(true)),
-                (100, of(Trouble::CutOff)),
-                (101, Self::Suspension(false)),
-                (118, of(Trouble::Over(Ended::Way))),
-            ],
-            _ => Vec::new(),
+            kind => between(Self::TROUBLES[usize::try_from(kind).unwrap()], at, until).into(),
         }
     }
 }
@@ -290,13 +335,14 @@ impl Scene for FleetScene {
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
     const SHARE: u64 = 20;
     const COVERS: u64 = 300;
+    const COMPARED: u64 = 5;
     const HEALED: u64 = 150;
     const ALIVE: u64 = 220;
-    const SETTLED: u64 = 330;
-    const END: u64 = 360;
+    const SETTLED: u64 = 345;
+    const END: u64 = 365;
 
-    fn rate(_seed: u64) -> u64 {
-        30
+    fn rate(seed: u64) -> u64 {
+        if is_calm(seed) { 0 } else { 30 }
     }
 
     fn new(seed: u64, plan: Plan) -> Self {
@@ -307,7 +353,8 @@ impl Scene for FleetScene {
         if terms.placed {
             cluster.deploy(HUB, 0);
         }
-        let deployed = dice.below(2) * 12;
+        let is_unlisted = seed % Upset::KINDS == Upset::UNLISTED;
+        let deployed = if is_unlisted { 0 } else { dice.below(2) * 12 };
         let hosts = if terms.elects {
             &HOSTS[..]
         } else {
@@ -324,16 +371,23 @@ impl Scene for FleetScene {
             .collect();
         loads.sort_unstable();
         let is_shared = dice.below(3) > 0;
-        let edits = edits(&mut dice, Self::HEALED);
+        let edits = edits(seed, &mut dice, Self::HEALED);
         // Each kind is the first of some seeds.
         let mut upsets = Upset::new(seed, &mut dice, Self::HEALED);
         for _more in 0..dice.below(4) {
-            let number = dice.below(Upset::KINDS);
+            let number = dice.below(Upset::SUSPENSION);
             upsets.extend(Upset::new(number, &mut dice, Self::HEALED));
         }
-        if dice.below(2) == 0 {
-            let kind = WRITES[usize::try_from(seed / 2).unwrap() % WRITES.len()];
-            upsets.push((10 + dice.below(Self::HEALED - 30), Upset::Crash(kind)));
+        if !terms.is_calm {
+            // The last one is made only where workloads are placed.
+            let number = usize::try_from(seed + seed / 12).unwrap();
+            let kind = WRITES[if terms.placed {
+                2 + number % 4
+            } else {
+                number % 5
+            }];
+            let at = dice.below(2) * (10 + dice.below(Self::HEALED - 30));
+            upsets.push((at, Upset::Crash(kind)));
         }
         for (host, ahead) in hosts.iter().zip(story.ahead.clone()) {
             cluster.start_ahead(host, ahead);
@@ -355,6 +409,9 @@ impl Scene for FleetScene {
             second: 0,
             disturbed: BTreeMap::new(),
             secretless: BTreeMap::new(),
+            is_full: false,
+            is_unlisted: false,
+            is_stale: false,
             restarted: (0, 0),
             has_failed: false,
             armed: Vec::new(),
@@ -378,8 +435,10 @@ impl Scene for FleetScene {
     }
 
     fn upsets_at(&self, second: u64) -> Vec<(usize, Upset)> {
-        let of_hosts = self.story.upsets_at(second).into_iter();
+        let mut of_hosts = self.story.upsets_at(second);
+        of_hosts.retain(|_| !self.terms.is_calm);
         let mut upsets: Vec<_> = of_hosts
+            .into_iter()
             .map(|(number, upset)| (number, Upset::Host(upset)))
             .collect();
         let others = self
@@ -392,46 +451,52 @@ impl Scene for FleetScene {
     }
 
     fn kind_of(upset: &Upset) -> Option<&'static str> {
-        let trouble = match upset {
+        let kind = match upset {
             Upset::Host(upset) => return upset.name(),
-            Upset::Crash(_) | Upset::Suspension(false) => return None,
-            Upset::Suspension(true) => return Some(Upset::NAMES[11]),
-            Upset::Member(_, trouble) => trouble,
-        };
-        let kind = match trouble {
-            Trouble::CutOff => 0,
-            Trouble::Refused => 1,
-            Trouble::Slow(_) => 2,
-            Trouble::HalfOpen => 3,
-            Trouble::Restart => 4,
-            Trouble::Flap => 5,
-            Trouble::NoSecret => 6,
-            Trouble::BadToken => 7,
-            Trouble::Spoiled => 8,
-            Trouble::Full => 9,
-            Trouble::Drift => 10,
-            Trouble::Foreign => 12,
-            Trouble::Over(_) => return None,
+            Upset::Member(_, trouble, true) => *trouble as usize,
+            Upset::Suspension(true) => 11,
+            Upset::Succession => 12,
+            Upset::Unlisted => 13,
+            _ => return None,
         };
         Some(Upset::NAMES[kind])
     }
 
     fn happen(&mut self, upset: &Upset) {
+        let cluster = &mut self.cluster;
         match upset {
-            Upset::Host(upset) => upset.happen(&mut self.cluster),
+            Upset::Host(upset) => {
+                self.is_stale |= upset.name() == Some("stale");
+                upset.happen(cluster);
+            }
             Upset::Crash(kind) => self.armed.push(kind),
-            Upset::Suspension(true) => self.cluster.pause(HOSTS[0]),
-            Upset::Suspension(false) => self.cluster.resume(HOSTS[0]),
-            Upset::Member(member, trouble) => self.trouble(member, *trouble),
+            Upset::Suspension(true) => {
+                cluster.pause(HOSTS[0]);
+                // As when its machine is suspended, nothing arrives there.
+                for (member, _) in MEMBERS {
+                    cluster.network().strand(HOSTS[0], member);
+                }
+            }
+            Upset::Suspension(false) => cluster.resume(HOSTS[0]),
+            Upset::Succession => cluster.crash_all(),
+            Upset::Unlisted => {
+                self.is_unlisted = true;
+                cluster.crash_all();
+                cluster.network().begin(unlisted());
+            }
+            Upset::Member(member, trouble, begins) => self.trouble(member, *trouble, *begins),
         }
     }
 
     fn heal(&mut self) {
         self.armed.clear();
         self.cluster.heal();
+        if self.is_unlisted {
+            self.cluster.network().begin(unlisted());
+        }
         for (member, _) in MEMBERS {
-            for ended in [Ended::Way, Ended::Secret, Ended::Full, Ended::Foreign] {
-                self.trouble(member, Trouble::Over(ended));
+            for over in [Trouble::CutOff, Trouble::NoSecret, Trouble::Foreign] {
+                self.trouble(member, over, false);
             }
         }
     }
@@ -467,8 +532,9 @@ impl Scene for FleetScene {
             .iter()
             .map(|(name, since)| (name.clone(), second - since))
             .collect();
-        self.has_failed |=
-            self.terms.reassign && disturbed.values().any(|seconds| *seconds > FAILED);
+        // Faults of requests can make two watches in a row hang, which is a silence of a minute.
+        let may_fail = !self.terms.is_calm || disturbed.values().any(|seconds| *seconds > FAILED);
+        self.has_failed |= self.terms.reassign && may_fail;
         if self.restarted.0 != self.cluster.restarts() {
             self.restarted = (self.cluster.restarts(), second);
         }
@@ -490,7 +556,9 @@ impl Scene for FleetScene {
     /// What was due is done soon after the last fault.
     fn check_alive(&self) -> Result<(), String> {
         let (ready, most) = (self.cluster.serving(), self.most());
-        let needed = needed(self.cluster.load.at(SHOP, self.cluster.now())).min(most);
+        let needed = needed(self.cluster.load.at(SHOP, self.cluster.now()))
+            .min(most)
+            .min(self.room());
         let has_fleet = most < u64::MAX;
         if has_fleet && ready < needed {
             return Err(format!(
@@ -514,7 +582,9 @@ impl Scene for FleetScene {
     fn record(&self) -> Value {
         let status = self.cluster.fleet_status();
         let conditions = status["conditions"].as_array().into_iter().flatten();
+        // Of counts within the tolerance, one may be at a bound.
         let conditions: Vec<_> = conditions
+            .filter(|one| one["type"] != "ScalingLimited")
             .map(|one| json!([one["type"], one["status"], one["reason"]]))
             .collect();
         let bounds = self.cluster.bounds();
@@ -522,11 +592,16 @@ impl Scene for FleetScene {
         let shares = if self.terms.is_static {
             json!(maxima)
         } else {
-            json!(maxima.values().copied().sum::<u64>())
+            // What R9 takes has no other place (T8).
+            let unassigned = Ledger::of(&json!({"metadata": {"uid": ""}, "status": status}));
+            json!(
+                maxima.values().copied().sum::<u64>()
+                    + unassigned.map_or(0, |ledger| ledger.unassigned)
+            )
         };
         let load = self.cluster.load.at(SHOP, self.cluster.now());
         let ready = self.cluster.serving();
-        if !self.is_shared {
+        if !self.is_shared || !self.is_wanted {
             return json!({"conditions": conditions, "shares": shares});
         }
         // Each HPA rounds up.
@@ -539,8 +614,9 @@ impl Scene for FleetScene {
         json!({"conditions": conditions, "shares": shares, "serving": serving})
     }
 
-    fn compare(_seed: u64, record: &Value, undisturbed: &Value) -> Result<(), String> {
-        if record == undisturbed {
+    fn compare(seed: u64, record: &Value, undisturbed: &Value) -> Result<(), String> {
+        // Where members are not known, what a deleted fleet has there is left behind.
+        if record == undisturbed || seed % Upset::KINDS == Upset::UNLISTED {
             return Ok(());
         }
         Err(format!("end: {record}, and without faults {undisturbed}"))
@@ -548,6 +624,15 @@ impl Scene for FleetScene {
 }
 
 impl FleetScene {
+    /// How many pods have room in other members than a full one; a budget that is static stays there.
+    fn room(&self) -> u64 {
+        match (self.is_full, self.terms.is_static) {
+            (false, _) => u64::MAX,
+            (true, true) => 0,
+            (true, false) => MEMBERS[1..].iter().map(|(_, pods)| pods).sum(),
+        }
+    }
+
     /// How many replicas the fleet may run; without a fleet, any number.
     fn most(&self) -> u64 {
         let all = self.cluster.server.objects(world::FLEETS);
@@ -569,63 +654,57 @@ impl FleetScene {
                 self.cluster.try_with_fleet("DELETE", &Value::Null);
             }
             Edit::Create => self.is_wanted = true,
+            Edit::Full(is_full) => {
+                self.cluster.cordon(MEMBERS[0].0, *is_full);
+                self.is_full = *is_full;
+            }
         }
         self.has_failed = false;
     }
 
-    fn trouble(&mut self, member: &str, trouble: Trouble) {
-        let cluster = &self.cluster;
+    fn trouble(&mut self, member: &str, trouble: Trouble, begins: bool) {
+        let (cluster, second) = (&self.cluster, self.second);
         self.secretless.remove(member);
         // Since then all processes have connected.
-        if trouble == Trouble::NoSecret
-            && self.second >= self.restarted.1 + 40
-            && !self.disturbed.contains_key(member)
-        {
+        let is_known = second >= self.restarted.1 + 40
+            && !self.is_stale
+            && !self.disturbed.contains_key(member);
+        if trouble == Trouble::NoSecret && begins && is_known {
             self.secretless
                 .insert(member.to_owned(), cluster.restarts());
         }
-        match trouble {
-            Trouble::CutOff | Trouble::Flap => cluster.block(member),
-            Trouble::Refused => cluster.reach_member(member, Way::Refused),
-            Trouble::Slow(millis) => {
-                cluster.reach_member(member, Way::Open(Duration::from_millis(millis)));
+        let hosts = cluster.hosts();
+        match (trouble, begins) {
+            (Trouble::CutOff | Trouble::Flap, true) => cluster.block(member),
+            (Trouble::Refused, true) => cluster.reach_member(member, Way::Refused),
+            (Trouble::Slow, true) => {
+                let latency = Duration::from_millis(second * 37 % 800);
+                cluster.reach_member(member, Way::Open(latency));
             }
-            Trouble::HalfOpen => cluster
-                .hosts()
+            (Trouble::HalfOpen, true) => hosts
                 .iter()
                 .for_each(|host| cluster.network().strand(host, member)),
-            Trouble::Restart => {
+            (Trouble::Restart, true) => {
                 cluster.site(member).compact();
-                cluster
-                    .hosts()
+                hosts
                     .iter()
                     .for_each(|host| cluster.network().reset(host, member));
             }
-            Trouble::NoSecret => cluster.forget(member),
-            Trouble::BadToken => cluster.rotate(member, "unknown"),
-            Trouble::Spoiled => cluster.spoil(member),
-            Trouble::Full => cluster.cordon(member, true),
-            Trouble::Drift => cluster.drift(member),
-            Trouble::Foreign => cluster.foreign_hpa(member, true),
-            Trouble::Over(Ended::Foreign) => cluster.foreign_hpa(member, false),
-            Trouble::Over(Ended::Way) => cluster.unblock(member),
-            Trouble::Over(Ended::Secret) => {
+            (Trouble::NoSecret, true) => cluster.forget(member),
+            (Trouble::BadToken, true) => cluster.rotate(member, "unknown"),
+            (Trouble::Spoiled, true) => cluster.spoil(member),
+            (Trouble::NoSecret | Trouble::BadToken | Trouble::Spoiled, false) => {
                 cluster.join(member, &json!({}));
                 cluster.rotate(member, &token(member));
             }
-            Trouble::Over(Ended::Full) => cluster.cordon(member, false),
+            (Trouble::Drift, true) => cluster.drift(member),
+            (Trouble::Foreign, _) => cluster.foreign_hpa(member, begins),
+            (_, false) => cluster.unblock(member),
         }
-        match trouble {
-            Trouble::Over(_) if !self.is_disturbed(member) => {
-                self.disturbed.remove(member);
-            }
-            _ => {
-                let since = self
-                    .disturbed
-                    .entry(member.to_owned())
-                    .or_insert(self.second);
-                *since = (*since).min(self.second);
-            }
+        if begins || self.is_disturbed(member) {
+            self.disturbed.entry(member.to_owned()).or_insert(second);
+        } else {
+            self.disturbed.remove(member);
         }
     }
 
@@ -666,6 +745,16 @@ impl FleetScene {
                 }
             }
         })
+    }
+}
+
+/// No list of the Secrets of members is answered.
+fn unlisted() -> Requests {
+    Requests {
+        client: String::new(),
+        method: "GET",
+        parts: SECRETS,
+        effect: Effect::Hang,
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) struct Ledger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LedgerEntry {
     pub(crate) has_share: bool,
+    pub(crate) has_failed: bool,
     /// Whether it could not be changed when budgets were divided, and gets its new share when it can.
     pub(crate) is_pinned: bool,
     pub(crate) max: u64,
@@ -91,6 +92,7 @@ impl Ledger {
             // A candidate, or one that could not be changed; then come those that failed or are drained.
             has_share: number(&entry["tenure"]) < 2,
             is_pinned: number(&entry["tenure"]) == 1,
+            has_failed: number(&entry["tenure"]) == 2,
             max: number(&entry["max"]),
             written: number(&entry["written"]),
         };
@@ -298,6 +300,11 @@ impl Cluster {
         } else {
             &self.members.all[member].server
         }
+    }
+
+    /// Kills the processes of all hosts.
+    pub(crate) fn crash_all(&mut self) {
+        self.hosts().iter().for_each(|host| self.crash(host, 2));
     }
 
     /// Creates the shop in a member, with so many replicas, or sets them as a user does.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::federate::{
-    Action, Affinity, AssignmentKind, Backoff, ConditionKind, Entry, FailurePolicy, Health, Ledger,
-    Member, Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration,
-    Total, WeightBy, WorkloadSource,
+    Action, Affinity, AssignmentKind, Backoff, ConditionKind, EffectivePreference, Entry,
+    FailurePolicy, Health, Ledger, Member, Membership, Policy, Preference, Reason, Remark,
+    ShareStatus, Span, Taint, TaintEffect, Toleration, Total, WeightBy, WorkloadSource,
 };
 use crate::observation::Status;
 use crate::workload::Mode;
@@ -62,9 +62,18 @@ fn an_invalid_policy_writes_nothing_and_reports_the_reason() {
     running.policy.kind = AssignmentKind::Prioritized;
     running.policy.preferences = priorities(&[("c", 1)]);
     let (unranked, elsewhere) = (ranked(Vec::new()), ranked(priorities(&[("c", 1)])));
+    // Whether one without a Secret is selected is not known, so it is no reason to drain the other.
+    let mut missing = pair();
+    missing.policy.affinity = unselected.policy.affinity.clone();
+    let b = missing.member("b");
+    b.membership = Membership::Missing;
+    b.health = Health::Unknown { since: at(-10_000) };
+    let entry = missing.ledger.members.get_mut("b").expect("an entry");
+    entry.preference = Some(EffectivePreference::default());
     let cases = [
         (crossed, "InvalidBounds"),
         (unselected, "NoCandidate"),
+        (missing, "NoCandidate"),
         (unranked, "NoPriority"),
         (elsewhere, "NoPriority"),
         (running, "NoPriority"),
@@ -476,6 +485,18 @@ fn a_landing_starts_what_is_asked_for_although_other_pods_are_kept() {
         let a = decision.member("a").expect("a");
         assert_eq!(a.replicas, Some(n(divided)), "{min} {floor:?}");
     }
+}
+
+#[test]
+fn ready_pods_end_when_those_that_others_start_instead_are_ready() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.policy.kind = AssignmentKind::Aggregated;
+    hub.total.desired = Some(n(8));
+    let count_of_b = |hub: &mut Hub| hub.step().member("b").expect("b").replicas;
+    assert_eq!(count_of_b(&mut hub), Some(n(4)));
+    hub.pods("a", 7, 0);
+    assert_eq!(count_of_b(&mut hub), Some(n(1)));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Direct mode: divides the count of the fleet over its active members. A member that cannot be changed keeps its last
-//! count, in addition to what is divided here.
+//! count, in addition to what is divided here; and pods that are ready stay until those are that others start instead.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::federate::{Candidate, distribute};
 use crate::workload::Mode;
 
 use super::fleet::RuleContext;
-use super::member::{DivisionLimits, MemberState};
+use super::member::{DivisionLimits, MemberState, sum};
 
 /// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they
 /// keep theirs, within their budgets.
@@ -22,6 +22,21 @@ pub(super) fn count(fleet: &mut RuleContext<'_>) {
     }
     if fleet.total.desired.is_some() {
         divide(fleet);
+        keep_ready(fleet);
+    }
+}
+
+/// Pods that are ready end only when those that others have instead are ready too.
+fn keep_ready(fleet: &mut RuleContext<'_>) {
+    let mut starting = sum(fleet
+        .active()
+        .map(|state| state.count.saturating_sub(state.ready)));
+    let awake = fleet.active_mut().filter(|state| state.is_awake());
+    for state in awake {
+        let ready = state.ready.min(state.max());
+        let kept = ready.saturating_sub(state.count).min(starting);
+        state.count = state.count.saturating_add(kept);
+        starting -= kept;
     }
 }
 

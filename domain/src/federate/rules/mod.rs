@@ -44,8 +44,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{
-    Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Policy, Reason,
-    Total,
+    Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Membership,
+    Policy, Reason, Total,
 };
 use crate::{ReplicaBounds, Replicas};
 use fleet::RuleContext;
@@ -166,7 +166,15 @@ pub fn participation(
 /// Why nothing can be assigned.
 fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     let bounds = fleet.policy.bounds;
-    let takes_part = |role: MemberRole| role == MemberRole::Active || role.is_pinned();
+    let is_excluded = |state: &MemberState<'_>| {
+        state.role == MemberRole::Draining && state.member.membership == Membership::Listed
+    };
+    let drains = fleet.members.iter().any(is_excluded);
+    let takes_part = |state: &MemberState<'_>| {
+        let is_missing = state.member.membership == Membership::Missing;
+        // Without a Secret it is not known whether it is selected still; nobody is drained for its sake.
+        state.role == MemberRole::Active || state.role.is_pinned() && !(is_missing && drains)
+    };
     if bounds.min > bounds.max {
         let message = format!(
             "minReplicas {} is above maxReplicas {}",
@@ -174,7 +182,7 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("InvalidBounds", message));
     }
-    if fleet.members.iter().any(|state| takes_part(state.role)) {
+    if fleet.members.iter().any(takes_part) {
         return None;
     }
     if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
