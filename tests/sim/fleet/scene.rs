@@ -200,7 +200,7 @@ impl Terms {
 /// Whether nothing of the hub fails in a seed.
 fn is_calm(seed: u64) -> bool {
     let alone = [Upset::SUSPENSION, Upset::SUCCESSION, Upset::UNLISTED];
-    seed / 6 % 2 == 0 || alone.contains(&(seed % Upset::KINDS))
+    (seed / 6).is_multiple_of(2) || alone.contains(&(seed % Upset::KINDS))
 }
 
 /// What users do to the fleet.
@@ -686,9 +686,9 @@ impl FleetScene {
                 .for_each(|host| cluster.network().strand(host, member)),
             (Trouble::Restart, true) => {
                 cluster.site(member).compact();
-                hosts
-                    .iter()
-                    .for_each(|host| cluster.network().reset(host, member));
+                for host in hosts {
+                    cluster.network().reset(&host, member);
+                }
             }
             (Trouble::NoSecret, true) => cluster.forget(member),
             (Trouble::BadToken, true) => cluster.rotate(member, "unknown"),
