@@ -151,12 +151,7 @@ const RULES: &[Rule] = &[
             "src/cli/recording/prometheus.rs",
         ],
         modules: &["adapters"],
-        text: &[
-            "kube::Client",
-            "kube::Api",
-            "kube::client",
-            "prometheus_http_query",
-        ],
+        text: &["kube::Client", "kube::Api", "kube::client"],
         reason: "only app names concrete adapters (and the commands that connect to clusters themselves)",
     },
     Rule {

@@ -100,6 +100,8 @@ pub(super) struct Conformance {
     disturbed: Option<Timestamp>,
     status: Value,
     compared: bool,
+    /// What the last sync found, unless this one shows that its pods were out of date.
+    disagreement: Option<String>,
 }
 
 // === impl Sync ===
@@ -161,7 +163,8 @@ impl Rules<'_> {
 // === impl Conformance ===
 
 impl Conformance {
-    /// Records one sync; returns whether the child agreed, if its result could be compared.
+    /// Records one sync; returns whether the child agreed, if its result could be compared. A disagreement is returned by
+    /// the sync after it.
     pub(super) fn watch(
         &mut self,
         sync: &Sync<'_>,
@@ -183,8 +186,12 @@ impl Conformance {
         }
         let reported = ReportedPass::of(child);
         let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        let disagreement = self.disagreement.take();
         if !undisturbed(&before, sync.pods, reported.as_ref()) {
             self.disturbed = Some(sync.at);
+        } else if let Some(message) = disagreement {
+            tracing::warn!(child = %self.child, "{message}");
+            return Some(false);
         }
         self.expect(sync, child, rules);
         let fresh = self.status != child.status;
@@ -201,7 +208,7 @@ impl Conformance {
             calm,
         };
         let verdict = self.judge(&pass, sync.at, rules);
-        self.compared |= verdict.is_some();
+        self.compared |= verdict.is_some() || self.disagreement.is_some();
         verdict
     }
 
@@ -279,9 +286,12 @@ impl Conformance {
         if explained || !calm {
             return None;
         }
-        let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
-        tracing::warn!(%child, ?reported, ?expected, "the child HPA disagrees with the expected recommendation");
-        Some(false)
+        let expected: Vec<_> = ranges().collect();
+        // The child may know of a pod what we hear only now.
+        self.disagreement = Some(format!(
+            "the child HPA disagrees with the expected recommendation: it reports {reported:?}, and {expected:?} was expected"
+        ));
+        None
     }
 
     /// The lowest and the highest result that the child may give: with every reading of ours in its log or only those
@@ -437,8 +447,18 @@ mod tests {
     }
 
     impl Watch {
-        /// A sync at `second` that sees `current` and an average of `average`, asking for `recommended`.
-        fn sync(
+        /// A sync at `second` that sees `current` and an average of `average`, asking for `recommended`; and one more if it
+        /// found a disagreement.
+        fn sync(&mut self, second: i64, seen: (u32, i64, u32), child: &HpaView) -> Option<bool> {
+            let verdict = self.sync_once(second, seen, child);
+            verdict.or_else(|| {
+                let is_doubted = self.conformance.disagreement.is_some();
+                let confirmed = is_doubted.then(|| self.sync_once(second, seen, child));
+                confirmed.flatten()
+            })
+        }
+
+        fn sync_once(
             &mut self,
             second: i64,
             (current, average, recommended): (u32, i64, u32),
@@ -605,6 +625,16 @@ mod tests {
         assert_eq!(watch.sync(401, (4, 10, 4), &late), None);
         assert_eq!(watch.sync(416, (4, 10, 4), &late), None, "it is not fresh");
         assert_eq!(watch.sync(431, (4, 10, 4), &child((4, 7), 10)), Some(false));
+    }
+
+    #[test]
+    fn pods_whose_change_is_heard_only_after_the_answer_excuse_it() {
+        let mut watch = Watch::settled();
+        let answer = child((4, 7), 10);
+        assert_eq!(watch.sync_once(400, (4, 10, 4), &answer), None);
+        watch.pods.pop();
+        assert_eq!(watch.sync_once(415, (4, 10, 4), &answer), None);
+        assert_eq!(watch.sync_once(430, (4, 10, 4), &answer), None);
     }
 
     #[test]
