@@ -14,7 +14,7 @@ use simkube::{
 };
 
 use crate::{
-    cluster::{Cluster, PER_POD, PROMETHEUS, START, TENANT},
+    cluster::{Cluster, PER_POD, PERIOD, PROMETHEUS, START, TENANT},
     laws::needed,
     seeds::{self, Scene},
     story::Dice,
@@ -275,7 +275,14 @@ impl Forecasts {
         }
         let is_in_trouble = (self.begins..Self::HEALED).contains(&self.second);
         if is_in_trouble && self.kind.is_blind() {
-            if forecast.is_some() && self.second > self.begins + LASTS {
+            // A status that is refused is written by the next sync.
+            let lasts = LASTS
+                + if self.is_calm {
+                    0
+                } else {
+                    2 * PERIOD.as_secs()
+                };
+            if forecast.is_some() && self.second > self.begins + lasts {
                 return Err(format!(
                     "expired: {app} has a forecast, and nothing is known since {} s",
                     self.begins
