@@ -42,7 +42,7 @@ const OUTAGE: (SignedDuration, SignedDuration) =
 /// When the first forecast is made.
 const FIRST: u64 = 45;
 /// A forecast lasts for three minutes after what is known; a sync notices.
-const LASTS: u64 = 180 + 60;
+const LASTS: u64 = 180 + 75;
 /// How many autoscalers of a tenant ask in vain, and how often in all of the trouble.
 const SERIES: usize = 20;
 const ATTEMPTS: usize = 45;
@@ -147,7 +147,7 @@ impl Scene for Forecasts {
     const COMPARED: u64 = 0;
     const SHARE: u64 = 6;
     const COVERS: u64 = 17;
-    const HEALED: u64 = 320;
+    const HEALED: u64 = 350;
     const ALIVE: u64 = Self::HEALED + 100;
     // Forecasts are published for ever.
     const SETTLED: u64 = Self::ALIVE;

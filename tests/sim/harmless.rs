@@ -200,8 +200,8 @@ impl Scene for Harmless {
     const COVERS: u64 = 26;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 50;
-    const SETTLED: u64 = 226;
-    const END: u64 = 240;
+    const SETTLED: u64 = 212;
+    const END: u64 = 244;
 
     fn rate(_seed: u64) -> u64 {
         0
@@ -213,7 +213,7 @@ impl Scene for Harmless {
         let mut needs: Vec<_> = (0..5)
             .map(|_change| {
                 let app = ["web", "own"][dice.index(2)];
-                (20 + dice.below(90), app, 1 + dice.below(10))
+                (20 + dice.below(60), app, 1 + dice.below(10))
             })
             .collect();
         // A decrease that waits when a clock is stepped.

@@ -338,8 +338,8 @@ impl Scene for FleetScene {
     const COMPARED: u64 = 5;
     const HEALED: u64 = 150;
     const ALIVE: u64 = 220;
-    const SETTLED: u64 = 345;
-    const END: u64 = 365;
+    const SETTLED: u64 = 372;
+    const END: u64 = 404;
 
     fn rate(seed: u64) -> u64 {
         if is_calm(seed) { 0 } else { 30 }
