@@ -108,6 +108,11 @@ impl SimKube {
         lock(&self.0.aggregated).insert(api.to_owned(), backend);
     }
 
+    /// Lets nothing answer for aggregated APIs any more.
+    pub(crate) fn end_aggregation(&self) {
+        lock(&self.0.aggregated).clear();
+    }
+
     /// Answers a request; the body of a watch ends with it.
     pub async fn answer(&self, request: Request<Vec<u8>>) -> Response<Body> {
         let call = Call::new(&request);
