@@ -192,7 +192,13 @@ async fn certificates_rotate_one_replica_is_enough_and_without_any_the_other_api
     decide(&world, "web", 3, cpu_forecast("0.9")).await;
     let rotating = rotation::start(&kubeconfig, &addresses[..2]);
     available(&client).await;
-    rotation::another_authority_signs_without_a_failed_request(&world, &addresses[..2], &old).await;
+    rotation::another_authority_signs_without_a_failed_request(
+        &world,
+        &kubeconfig,
+        &addresses[..2],
+        &old,
+    )
+    .await;
     let start = async |address| {
         let replica = Replica::start(&kubeconfig, address);
         ready(replica.probes).await;

@@ -1,7 +1,8 @@
 //! The authority and the certificates of two replicas change while requests go through the API server.
 //!
-//! They start with an authority in its last third, which is valid for days: what is late on a busy machine does not end
-//! anything. That no certificate is presented too early or too late, is proven where `adapters::certificates` decides it.
+//! They start with an authority in its last third, which is valid for days, and would keep it for an hour: what is late on a
+//! busy machine does not end anything. A third replica, which starts when requests go through, lets the next one sign. That
+//! no certificate is presented too early or too late, is proven where `adapters::certificates` decides it.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -20,14 +21,12 @@ use super::{
     outage::Load,
     security::{Direct, bundle},
 };
+use crate::metrics_access::free_address;
 
 const SECRET: &str = "foretide-adapter-certificates";
-/// The next authority signs when the registrations have had it for some seconds.
-const LIFETIMES: CertificateLifetimes = CertificateLifetimes {
-    overlap: SignedDuration::from_secs(10),
-    period: SignedDuration::from_secs(1),
-    ..CertificateLifetimes::PUBLISHED
-};
+/// Each replica lets the next authority sign when it has seen it in the registrations for so long.
+const PATIENT: SignedDuration = SignedDuration::from_hours(1);
+const HASTY: SignedDuration = SignedDuration::from_secs(10);
 
 fn secrets(client: &Client) -> Api<Secret> {
     Api::namespaced(client.clone(), SYSTEM)
@@ -56,13 +55,19 @@ pub(super) async fn store_an_old_authority(world: &World) -> String {
 
 /// Replicas at these addresses.
 pub(super) fn start(kubeconfig: &Path, addresses: &[SocketAddr]) -> Vec<RunningAdapter> {
-    let run = |listen: &SocketAddr| {
-        RunningAdapter::run(AdapterConfig {
-            lifetimes: LIFETIMES,
-            ..config(kubeconfig, *listen)
-        })
-    };
+    let run = |listen: &SocketAddr| replica(kubeconfig, *listen, PATIENT);
     addresses.iter().map(run).collect()
+}
+
+fn replica(kubeconfig: &Path, listen: SocketAddr, overlap: SignedDuration) -> RunningAdapter {
+    RunningAdapter::run(AdapterConfig {
+        lifetimes: CertificateLifetimes {
+            overlap,
+            period: SignedDuration::from_secs(1),
+            ..CertificateLifetimes::PUBLISHED
+        },
+        ..config(kubeconfig, listen)
+    })
 }
 
 /// What the replica at an address shows to a client that trusts these authorities; its answer is about the user.
@@ -75,6 +80,7 @@ async fn shown(address: SocketAddr, authorities: &str) -> Result<(), String> {
 
 pub(super) async fn another_authority_signs_without_a_failed_request(
     world: &World,
+    kubeconfig: &Path,
     replicas: &[SocketAddr],
     old: &str,
 ) {
@@ -85,6 +91,7 @@ pub(super) async fn another_authority_signs_without_a_failed_request(
     let load = Load::of(world).await;
     // A replica may still be reading its first lists.
     load.settles().await;
+    let _third = replica(kubeconfig, free_address(), HASTY);
     eventually(TIMEOUT, "another authority signs", || async {
         // New connections: each is verified by what the API server trusts at this time.
         let trusted = bundle(client).await;
