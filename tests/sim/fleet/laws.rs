@@ -12,6 +12,9 @@
 //! | marks | an HPA in a member shows from which hub it is |
 //! | connected | a member whose Secret is missing is read over the connection that there is |
 //! | no dip | the pods that are ready never become fewer than the load of the last minute needs |
+//! | prompt | an edit of a fleet is taken up at once, whoever is silent or slow |
+//! | retained | after a deletion with `Retain` no HPA is deleted |
+//! | left | when a fleet is gone, no HPA is managed in a member that answers |
 //! | rights | nothing is asked for in a member that its role forbids |
 
 use std::{
@@ -36,6 +39,10 @@ const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 
 /// A member that is cut off for so long is lost, and that was reported.
 const LOST: SignedDuration = SignedDuration::from_secs(50);
+/// How long it takes at most until an edit is taken up: two syncs, each of which waits for members that do not answer.
+const PROMPT: SignedDuration = SignedDuration::from_secs(5);
+/// When what is written because of a deletion has been written where members answer.
+const CLEAN: SignedDuration = SignedDuration::from_secs(100);
 /// For how long a lost member must answer before it has a share again.
 const COOLDOWN: SignedDuration = SignedDuration::from_secs(30);
 /// How long a deletion takes at most.
@@ -50,6 +57,9 @@ pub(super) struct FleetLaws {
     /// How many requests of each server were looked at, the hub's under its own name.
     seen: BTreeMap<String, usize>,
     writers: Writers,
+    /// The newest generation of the fleet, and since when it has been there; since when there is none that is not deleted.
+    edited: (u64, Timestamp),
+    deleted: Option<Timestamp>,
     /// The stored ledgers of the last seconds, the newest last, each with the generation of its object.
     ledgers: Vec<(Timestamp, Ledger)>,
     ready: u64,
@@ -163,15 +173,69 @@ impl FleetLaws {
                 return Err(format!("rights in {name}: {forbidden:?}"));
             }
         }
+        self.check_fleet(second)
+    }
+
+    /// What becomes of the object itself.
+    fn check_fleet(&mut self, second: &Second<'_>) -> Result<(), String> {
         let now = second.cluster.now();
-        let mut fleets = second.cluster.server.objects(FLEETS).into_iter();
-        let is_late = |fleet: Arc<Value>| {
-            let deleted = fleet["metadata"]["deletionTimestamp"].as_str();
-            let deleted: Option<Timestamp> = deleted.and_then(|at| at.parse().ok());
-            deleted.is_some_and(|at| now.duration_since(at) > RELEASE)
+        let fleet = second.cluster.server.objects(FLEETS).into_iter().next();
+        let deleted = fleet.as_ref().and_then(|fleet| {
+            fleet["metadata"]["deletionTimestamp"]
+                .as_str()?
+                .parse()
+                .ok()
+        });
+        let exists = fleet.is_some();
+        let Some(fleet) = fleet.filter(|_| deleted.is_none()) else {
+            let since = *self.deleted.get_or_insert(deleted.unwrap_or(now));
+            let age = now.duration_since(since);
+            if second.terms.is_calm && exists && age > RELEASE {
+                return Err("released: a deleted fleet is still there".to_owned());
+            }
+            return if exists || age <= CLEAN {
+                Ok(())
+            } else {
+                self.check_left(second)
+            };
         };
-        if second.terms.is_calm && fleets.any(is_late) {
-            return Err("released: a deleted fleet is still there".to_owned());
+        self.deleted = None;
+        let generation = fleet["metadata"]["generation"].as_u64().unwrap_or_default();
+        if generation != self.edited.0 {
+            self.edited = (generation, now);
+        }
+        // None before the first one has been taken up.
+        let known = Ledger::of(&fleet).map_or(0, |ledger| ledger.generation);
+        let is_due = known > 0 && now.duration_since(self.edited.1) > PROMPT;
+        if is_due && known != generation && self.is_up(second) {
+            return Err(format!(
+                "prompt: {known} is in force, and the fleet is {generation} since {}",
+                self.edited.1
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether one process runs that has never been stopped.
+    fn is_up(&self, second: &Second<'_>) -> bool {
+        let Terms {
+            is_calm,
+            is_suspended,
+            ..
+        } = *second.terms;
+        is_calm && !is_suspended && second.cluster.restarts() == 0
+    }
+
+    /// Nothing in a member that answers is left of a fleet that is gone.
+    fn check_left(&self, second: &Second<'_>) -> Result<(), String> {
+        let now = second.cluster.now();
+        for name in second.cluster.members.names() {
+            let troubled = self.troubled.get(&name);
+            let is_well = troubled.is_none_or(|last| now.duration_since(*last) > CLEAN);
+            let child = second.cluster.child(&name);
+            if self.is_up(second) && is_well && child.is_some_and(|child| is_managed(&child)) {
+                return Err(format!("left: {name} has a managed HPA"));
+            }
         }
         Ok(())
     }
@@ -249,6 +313,13 @@ impl FleetLaws {
                     return Err(format!("marks: an HPA in {member} does not show its hub"));
                 }
                 self.check_intent(member, written, entry.time)
+            }
+            (member, "horizontalpodautoscalers") => {
+                let is_gone = self.deleted.is_some_and(|at| entry.sent > at + LATEST);
+                if second.terms.retains && is_gone {
+                    return Err(format!("retained: an HPA in {member} is deleted"));
+                }
+                Ok(())
             }
             _ => Ok(()),
         }

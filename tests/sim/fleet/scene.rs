@@ -2,7 +2,7 @@
 //! are those of a seed.
 //!
 //! ```text
-//! loads, edits, full nodes    the same with faults and without
+//! loads, edits, full nodes    and members that leave: the same with faults and without
 //! upsets of hosts, requests   as in the scene of one cluster; none in half of the seeds
 //! upsets of members           cut off, flapping, slow, refusing, restarted; Secrets that are missing or bad; drift
 //! crashes                     of whoever makes the first write of a kind
@@ -59,6 +59,8 @@ pub(super) struct Terms {
     reassign: bool,
     sleeps: bool,
     placed: bool,
+    /// Whether a deletion leaves the HPAs in the members.
+    pub(super) retains: bool,
     /// Whether shares depend on nothing but the spec.
     pub(super) is_static: bool,
     /// Whether nothing of the hub fails.
@@ -73,6 +75,8 @@ enum Edit {
     Spec(Value),
     Delete,
     Create,
+    /// A member is to leave, or stays; one whose Secret was deleted joins again.
+    Leaves(&'static str, bool),
     /// The nodes of the first member have no more room, or have it again.
     Full(bool),
 }
@@ -85,8 +89,10 @@ pub(super) enum Upset {
     Member(&'static str, Trouble, bool),
     /// Whoever makes the first write of this kind is killed after it.
     Crash(&'static str),
-    /// The first host is suspended, or goes on.
-    Suspension(bool),
+    /// The first host is suspended with its machine, so that connections to these members are lost.
+    Suspension(Vec<&'static str>),
+    /// It goes on.
+    Resumption,
     /// All processes are killed.
     Succession,
     /// So are they, and then the Secrets of the members cannot be listed for ever.
@@ -159,7 +165,13 @@ impl Terms {
         let assignment = match policy {
             0 | 1 => with_preferences("StaticWeighted", "staticWeight", &weights),
             2 => plain("DynamicWeighted"),
-            3 => with_preferences("Prioritized", "priority", &priorities),
+            3 => {
+                let mut assignment = with_preferences("Prioritized", "priority", &priorities);
+                // Nodes are never added, and only pods that stay pending show it, which takes a while.
+                assignment["clusterAutoscalingPreference"][0]["elastic"] =
+                    json!(dice.below(2) == 0 && is_calm(seed));
+                assignment
+            }
             4 => plain("Aggregated"),
             _ => plain("Duplicated"),
         };
@@ -170,9 +182,10 @@ impl Terms {
             elects: dice.below(4) > 0 && !is_suspended,
             assignment,
             direct: dice.below(4) == 0,
-            reassign: dice.below(2) == 0,
+            reassign: dice.below(2) == 0 || is_suspended,
             sleeps,
             placed: dice.below(4) == 0,
+            retains: dice.below(3) == 0,
             is_static: policy < 2 || policy == 5,
             is_calm: is_calm(seed),
             is_suspended,
@@ -193,6 +206,9 @@ impl Terms {
         if self.placed {
             more["workloadSource"] = json!("Hub");
         }
+        if self.retains {
+            more["deletionPolicy"] = json!("Retain");
+        }
         world::fleet(SHOP, "", (3, 14), &more)
     }
 }
@@ -204,16 +220,25 @@ fn is_calm(seed: u64) -> bool {
 }
 
 /// What users do to the fleet.
-fn edits(seed: u64, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
+fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
+    let modes = if terms.direct {
+        ["Delegated", "Direct"]
+    } else {
+        ["Direct", "Delegated"]
+    };
     if seed % Upset::KINDS == Upset::UNLISTED {
         return vec![(10, Edit::Delete)];
+    }
+    // Nothing but the suspension has happened when it is over.
+    if terms.is_suspended {
+        return Vec::new();
     }
     let mut edits = Vec::new();
     for _edit in 0..2 {
         let at = 30 + dice.below(end - 70);
         let later = at + 10 + dice.below(end - 10 - at);
         let spec = |spec: Value| Edit::Spec(spec);
-        let (one, other) = match dice.below(6) {
+        let (one, other) = match dice.below(9) {
             0 => (
                 spec(json!({"maxReplicas": 10})),
                 spec(json!({"maxReplicas": 16})),
@@ -231,18 +256,58 @@ fn edits(seed: u64, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
                 spec(json!({"scaleStrategy": "Auto"})),
             ),
             4 => (Edit::Delete, Edit::Create),
+            5 => {
+                let [one, other] = modes.map(|mode| spec(json!({"mode": mode})));
+                (one, other)
+            }
+            6 => {
+                let member = MEMBERS[dice.index(MEMBERS.len())].0;
+                (Edit::Leaves(member, true), Edit::Leaves(member, false))
+            }
             _ => continue,
         };
         edits.extend([(at, one), (later, other)]);
     }
     if dice.below(3) == 0 {
-        let until = 60 + dice.below(2) * end;
+        // Before what was due is looked at, or after it.
+        let until = 60 + dice.below(2) * (end + 30);
         edits.extend([
             (20 + dice.below(20), Edit::Full(true)),
             (until, Edit::Full(false)),
         ]);
     }
     edits
+}
+
+/// What happens to members and processes.
+fn upsets(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Upset)> {
+    // Each kind is the first of some seeds.
+    let mut upsets = Upset::new(seed, dice, end);
+    let more = if terms.is_suspended { 1 } else { 4 };
+    for _more in 0..dice.below(more) {
+        let number = dice.below(Upset::SUSPENSION);
+        upsets.extend(Upset::new(number, dice, end));
+    }
+    if dice.below(6) == 0 && !terms.is_suspended {
+        // A member joins later than the fleet begins.
+        let (member, at) = (MEMBERS[dice.index(MEMBERS.len())].0, 20 + dice.below(60));
+        upsets.extend(
+            [(0, true), (at, false)]
+                .map(|(at, begins)| (at, Upset::Member(member, Trouble::NoSecret, begins))),
+        );
+    }
+    if !terms.is_calm {
+        // The last one is made only where workloads are placed.
+        let number = usize::try_from(seed + seed / 12).unwrap();
+        let kind = WRITES[if terms.placed {
+            2 + number % 4
+        } else {
+            number % 5
+        }];
+        let at = dice.below(2) * (10 + dice.below(end - 30));
+        upsets.push((at, Upset::Crash(kind)));
+    }
+    upsets
 }
 
 // === impl Upset ===
@@ -302,9 +367,11 @@ impl Upset {
             // For longer than a silence is tolerated.
             Self::SUSPENSION => {
                 let at = at.min(40);
+                let all = MEMBERS.map(|(name, _)| name).to_vec();
+                let stranded = vec![vec![member], all].swap_remove(dice.index(2));
                 vec![
-                    (at, Self::Suspension(true)),
-                    (at + 70, Self::Suspension(false)),
+                    (at, Self::Suspension(stranded)),
+                    (at + 80, Self::Resumption),
                 ]
             }
             Self::SUCCESSION => {
@@ -371,24 +438,8 @@ impl Scene for FleetScene {
             .collect();
         loads.sort_unstable();
         let is_shared = dice.below(3) > 0;
-        let edits = edits(seed, &mut dice, Self::HEALED);
-        // Each kind is the first of some seeds.
-        let mut upsets = Upset::new(seed, &mut dice, Self::HEALED);
-        for _more in 0..dice.below(4) {
-            let number = dice.below(Upset::SUSPENSION);
-            upsets.extend(Upset::new(number, &mut dice, Self::HEALED));
-        }
-        if !terms.is_calm {
-            // The last one is made only where workloads are placed.
-            let number = usize::try_from(seed + seed / 12).unwrap();
-            let kind = WRITES[if terms.placed {
-                2 + number % 4
-            } else {
-                number % 5
-            }];
-            let at = dice.below(2) * (10 + dice.below(Self::HEALED - 30));
-            upsets.push((at, Upset::Crash(kind)));
-        }
+        let edits = edits(seed, &terms, &mut dice, Self::HEALED);
+        let upsets = upsets(seed, &terms, &mut dice, Self::HEALED);
         for (host, ahead) in hosts.iter().zip(story.ahead.clone()) {
             cluster.start_ahead(host, ahead);
         }
@@ -454,7 +505,7 @@ impl Scene for FleetScene {
         let kind = match upset {
             Upset::Host(upset) => return upset.name(),
             Upset::Member(_, trouble, true) => *trouble as usize,
-            Upset::Suspension(true) => 11,
+            Upset::Suspension(_) => 11,
             Upset::Succession => 12,
             Upset::Unlisted => 13,
             _ => return None,
@@ -470,14 +521,13 @@ impl Scene for FleetScene {
                 upset.happen(cluster);
             }
             Upset::Crash(kind) => self.armed.push(kind),
-            Upset::Suspension(true) => {
+            Upset::Suspension(stranded) => {
                 cluster.pause(HOSTS[0]);
-                // As when its machine is suspended, nothing arrives there.
-                for (member, _) in MEMBERS {
+                for member in stranded {
                     cluster.network().strand(HOSTS[0], member);
                 }
             }
-            Upset::Suspension(false) => cluster.resume(HOSTS[0]),
+            Upset::Resumption => cluster.resume(HOSTS[0]),
             Upset::Succession => cluster.crash_all(),
             Upset::Unlisted => {
                 self.is_unlisted = true;
@@ -653,7 +703,18 @@ impl FleetScene {
                 self.is_wanted = false;
                 self.cluster.try_with_fleet("DELETE", &Value::Null);
             }
-            Edit::Create => self.is_wanted = true,
+            // What was retained is not managed by another one.
+            Edit::Create => self.is_wanted = !self.terms.retains,
+            Edit::Leaves(member, is_leaving) => {
+                if !is_leaving && self.second.is_multiple_of(2) {
+                    self.cluster.forget(member);
+                    self.cluster.join(member, &json!({}));
+                }
+                self.cluster.leave(member, *is_leaving);
+                // Shares move, as when one fails.
+                self.has_failed = true;
+                return;
+            }
             Edit::Full(is_full) => {
                 self.cluster.cordon(MEMBERS[0].0, *is_full);
                 self.is_full = *is_full;
@@ -676,9 +737,16 @@ impl FleetScene {
         let hosts = cluster.hosts();
         match (trouble, begins) {
             (Trouble::CutOff | Trouble::Flap, true) => cluster.block(member),
-            (Trouble::Refused, true) => cluster.reach_member(member, Way::Refused),
+            (Trouble::Refused, true) => {
+                cluster.reach_member(member, Way::Refused);
+                for host in hosts {
+                    cluster.network().reset(&host, member);
+                }
+            }
             (Trouble::Slow, true) => {
-                let latency = Duration::from_millis(second * 37 % 800);
+                // An answer is late, or too late for a decision.
+                let late = if second.is_multiple_of(2) { 800 } else { 4_500 };
+                let latency = Duration::from_millis(second * 977 % late);
                 cluster.reach_member(member, Way::Open(latency));
             }
             (Trouble::HalfOpen, true) => hosts

@@ -31,6 +31,8 @@ pub(crate) const SYSTEM: &str = "foretide-system";
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-hub";
 /// The label of the members' Secrets.
 const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
+/// The annotation by which a member leaves.
+const LEAVING: &str = "foretide.io/leaving";
 /// From a node to readiness.
 const START_UP: Duration = Duration::from_secs(8);
 /// A member that does not answer for so long is lost.
@@ -186,6 +188,14 @@ impl Cluster {
     pub(crate) fn forget(&self, member: &str) {
         self.server
             .ask("kubectl", "DELETE", &secret_path(member), &Value::Null);
+    }
+
+    /// Says in the Secret of a member that it is to leave; or no longer, or it joins again where that has removed it.
+    pub(crate) fn leave(&self, member: &str, leaves: bool) {
+        let leaving = if leaves { json!("true") } else { Value::Null };
+        let metadata = json!({"metadata": {"annotations": {LEAVING: leaving}}});
+        self.server
+            .ask("kubectl", "PATCH", &secret_path(member), &metadata);
     }
 
     /// Writes a kubeconfig with this token into the Secret of a member.
