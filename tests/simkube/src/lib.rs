@@ -161,6 +161,25 @@ impl SimKube {
         self.0.moved.notify_waiters();
     }
 
+    /// Keeps all objects as they are, for [`Self::restore`].
+    pub fn back_up(&self) {
+        let mut state = self.state();
+        state.backup = Some(state.store.backup());
+    }
+
+    /// Goes on from the objects as they were backed up, at that revision; returns whether they were. Its clients have to
+    /// connect again.
+    #[must_use]
+    pub fn restore(&self) -> bool {
+        let mut state = self.state();
+        let backup = state.backup.take();
+        let is_backed_up = backup.is_some();
+        if let Some(backup) = backup {
+            state.store.restore(backup);
+        }
+        is_backed_up
+    }
+
     /// Answers a request of a controller of the cluster itself, which may do everything: code and object. A patch is a
     /// merge patch; a body that is null is none.
     pub fn ask(&self, controller: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {

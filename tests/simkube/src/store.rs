@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 /// The first revision; a real server has written much before its first client.
 const FIRST: u64 = 100;
+/// How many revisions pass after a backup. A server that was restored from it is behind for long.
+const SINCE_BACKUP: u64 = 1 << 20;
 /// How many changes are kept unless they are compacted.
 const HISTORY: usize = 4_096;
 
@@ -52,6 +54,13 @@ pub(crate) struct Store {
     compacted: u64,
     objects: BTreeMap<String, Objects>,
     history: VecDeque<Change>,
+}
+
+/// All objects as they were at a revision.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    revision: u64,
+    objects: BTreeMap<String, Objects>,
 }
 
 impl Default for Store {
@@ -144,6 +153,23 @@ impl Store {
         }
     }
 
+    /// All objects as they are now.
+    pub(crate) fn backup(&mut self) -> Backup {
+        let (revision, objects) = (self.revision, self.objects.clone());
+        self.revision += SINCE_BACKUP;
+        Backup { revision, objects }
+    }
+
+    /// Goes on from a backup, without a history.
+    pub(crate) fn restore(&mut self, Backup { revision, objects }: Backup) {
+        *self = Self {
+            revision,
+            compacted: revision,
+            objects,
+            history: VecDeque::new(),
+        };
+    }
+
     /// Forgets the changes up to a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision.min(self.revision));
@@ -201,5 +227,19 @@ mod tests {
         }
         assert!(store.since(FIRST).is_err());
         assert_eq!(store.since(FIRST + 1).unwrap().count(), HISTORY);
+    }
+
+    #[test]
+    fn a_restored_store_is_behind_whoever_has_seen_it() {
+        let mut store = Store::default();
+        let object = store.put("pods", "ns/a", json!({"metadata": {}}));
+        let backup = store.backup();
+        store.put("pods", "ns/b", json!({"metadata": {}}));
+        let seen = store.revision();
+        store.restore(backup);
+        let all: Vec<_> = store.all("pods").collect();
+        assert_eq!(all, [(&"ns/a".to_owned(), &object)]);
+        store.put("pods", "ns/c", json!({"metadata": {}}));
+        assert_eq!(store.since(seen).unwrap().count(), 0);
     }
 }
