@@ -163,21 +163,14 @@ impl SimKube {
 
     /// Keeps all objects as they are, for [`Self::restore`].
     pub fn back_up(&self) {
-        let mut state = self.state();
-        state.backup = Some(state.store.backup());
+        self.state().store.back_up();
     }
 
     /// Goes on from the objects as they were backed up, at that revision; returns whether they were. Its clients have to
     /// connect again.
     #[must_use]
     pub fn restore(&self) -> bool {
-        let mut state = self.state();
-        let backup = state.backup.take();
-        let is_backed_up = backup.is_some();
-        if let Some(backup) = backup {
-            state.store.restore(backup);
-        }
-        is_backed_up
+        self.state().store.restore()
     }
 
     /// Answers a request of a controller of the cluster itself, which may do everything: code and object. A patch is a

@@ -452,7 +452,9 @@ impl Arrived {
             return;
         }
         let (what, sent) = (self.what(request), self.cable.sent());
-        let Some((since, until)) = waiting.remove(&what) else {
+        let waits = waiting.remove(&what);
+        drop(waiting);
+        let Some((since, until)) = waits else {
             return;
         };
         // Clocks of hosts are ahead of that of the server, and what was sent before does not know of the refusal.

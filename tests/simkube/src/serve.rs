@@ -20,7 +20,7 @@ use crate::{
     request::{Call, Place, Selection, User},
     rights::{self, Access},
     status::Status,
-    store::{Backup, Objects, Store},
+    store::{Objects, Store},
     target::{Target, remove, specification, validate},
 };
 
@@ -34,7 +34,6 @@ const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) store: Store,
-    pub(crate) backup: Option<Backup>,
     pub(crate) kinds: Kinds,
     /// What RBAC has forbidden: users and accesses.
     pub(crate) forbidden: BTreeSet<(String, Access)>,
@@ -54,7 +53,6 @@ impl State {
     pub(crate) fn new(id: u32, now: Timestamp) -> Self {
         let mut state = Self {
             store: Store::default(),
-            backup: None,
             kinds: Kinds::default(),
             forbidden: BTreeSet::new(),
             audit: Audit::default(),

@@ -54,13 +54,8 @@ pub(crate) struct Store {
     compacted: u64,
     objects: BTreeMap<String, Objects>,
     history: VecDeque<Change>,
-}
-
-/// All objects as they were at a revision.
-#[derive(Debug)]
-pub(crate) struct Backup {
-    revision: u64,
-    objects: BTreeMap<String, Objects>,
+    /// The revision of the last backup, and all objects as they were then.
+    backup: Option<(u64, BTreeMap<String, Objects>)>,
 }
 
 impl Default for Store {
@@ -70,6 +65,7 @@ impl Default for Store {
             compacted: FIRST,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
+            backup: None,
         }
     }
 }
@@ -153,21 +149,20 @@ impl Store {
         }
     }
 
-    /// All objects as they are now.
-    pub(crate) fn backup(&mut self) -> Backup {
-        let (revision, objects) = (self.revision, self.objects.clone());
+    /// Keeps all objects as they are.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some((self.revision, self.objects.clone()));
         self.revision += SINCE_BACKUP;
-        Backup { revision, objects }
     }
 
-    /// Goes on from a backup, without a history.
-    pub(crate) fn restore(&mut self, Backup { revision, objects }: Backup) {
-        *self = Self {
-            revision,
-            compacted: revision,
-            objects,
-            history: VecDeque::new(),
+    /// Goes on from the last backup, without a history; returns whether there was one.
+    pub(crate) fn restore(&mut self) -> bool {
+        let Some((revision, objects)) = self.backup.take() else {
+            return false;
         };
+        (self.revision, self.compacted, self.objects) = (revision, revision, objects);
+        self.history.clear();
+        true
     }
 
     /// Forgets the changes up to a revision.
@@ -233,10 +228,10 @@ mod tests {
     fn a_restored_store_is_behind_whoever_has_seen_it() {
         let mut store = Store::default();
         let object = store.put("pods", "ns/a", json!({"metadata": {}}));
-        let backup = store.backup();
+        store.back_up();
         store.put("pods", "ns/b", json!({"metadata": {}}));
         let seen = store.revision();
-        store.restore(backup);
+        assert!(store.restore());
         let all: Vec<_> = store.all("pods").collect();
         assert_eq!(all, [(&"ns/a".to_owned(), &object)]);
         store.put("pods", "ns/c", json!({"metadata": {}}));
