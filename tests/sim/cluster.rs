@@ -464,6 +464,12 @@ impl Cluster {
         }
     }
 
+    /// Whether a host has not read its clocks often enough yet.
+    pub(crate) fn will_stop(&self, host: &str) -> bool {
+        let replica = self.replicas.get(host);
+        replica.is_some_and(|replica| replica.interruption.lock().unwrap().is_some())
+    }
+
     /// Steps the wall clock of a host by so many seconds.
     pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
         let replica = self.replicas.get_mut(host).unwrap();
@@ -499,6 +505,24 @@ impl Cluster {
         for client in self.hosts_named(host) {
             self.network().reset(&client, HUB);
             self.laws.stale_since(&client, None);
+        }
+    }
+
+    /// Lets samples of the metrics of pods be so old, or new again.
+    pub(crate) fn age_metrics(&mut self, seconds: u64) {
+        let age = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
+        self.world.age_metrics(age);
+        let since = (!age.is_zero()).then(|| self.now());
+        self.laws.blind_since("", since);
+    }
+
+    /// Goes on from the last backup of the API server, if there is one.
+    pub(crate) fn restore(&mut self) {
+        if self.server.restore() {
+            self.laws.restored(self.now());
+            for host in self.hosts() {
+                self.network().reset(&host, HUB);
+            }
         }
     }
 
@@ -576,11 +600,27 @@ impl Cluster {
     }
 
     /// Deletes a Deployment, and creates it with two replicas.
-    pub(crate) fn recreate(&self, name: &str) {
+    pub(crate) fn recreate(&mut self, name: &str) {
+        self.replace(name, &deployment(SHOP, name, 2));
+        self.laws.blind_since(name, None);
+    }
+
+    /// The same with a second container, that requests nothing.
+    pub(crate) fn recreate_without_request(&mut self, name: &str) {
+        let mut deployment = deployment(SHOP, name, 2);
+        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array_mut();
+        containers
+            .unwrap()
+            .push(json!({"name": "sidecar", "image": "sidecar:1"}));
+        self.replace(name, &deployment);
+        self.laws.blind_since(name, Some(self.now()));
+    }
+
+    fn replace(&self, name: &str, deployment: &Value) {
         let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
         let (code, _) = self.server.ask("kubectl", "DELETE", &path, &Value::Null);
         assert_eq!(code, 200);
-        let (code, answer) = self.server.create(&deployment(SHOP, name, 2));
+        let (code, answer) = self.server.create(deployment);
         assert_eq!(code, 201, "{answer}");
     }
 
@@ -675,6 +715,11 @@ impl Cluster {
             self.seconds += 1;
         }
         self.laws.check(self.data_center.now())?;
+        if let Some((sent, what)) = self.network().impatient().first() {
+            return Err(format!(
+                "patience: {what} was refused, and is sent again at {sent}"
+            ));
+        }
         self.supervise()
     }
 

@@ -5,12 +5,14 @@
 //! | bounds | no count is set below `minReplicas` or above `maxReplicas` |
 //! | floor | a count that has reached the floor of an open window stays there until it ends |
 //! | no dip | a count never falls below what the load of the last minutes needs |
-//! | gate | nothing is sent by a process whose lease has run out, or that has given it back |
+//! | gate | nothing is sent by a process whose lease may run out before it arrives, or that has given it back |
 //! | one writer | what the holder of the lease has written, nobody else writes until the lease is his |
 //! | release | a process that ends in order leaves no lease behind because an own renewal came late |
 //! | stale | a process that has not seen the cluster as it is for long scales nothing |
 //! | preview | nothing is scaled by an autoscaler that only shows what it would do |
 //! | step | a count is at most doubled from what it is then, or 4, or what a window or `minReplicas` asks for |
+//! | patience | what was refused with a time to wait is not asked again before (see [`crate::cluster`]) |
+//! | blind | while a metric has no value, a count changes by floors and bounds only |
 //! | rights | nothing is asked for that the roles of `deploy/` forbid |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +27,12 @@ use crate::cluster::{Load, PER_POD};
 const STALE: SignedDuration = SignedDuration::from_secs(80);
 /// How long it takes until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
 const IN_FORCE: SignedDuration = SignedDuration::from_secs(40);
+/// How long after a restore everything has been listed again.
+const RELISTED: SignedDuration = SignedDuration::from_secs(60);
 /// How long a lease lasts after the request that has renewed it was sent.
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
+/// And how long its holder may write: a request takes up to five seconds.
+const WRITES: SignedDuration = SignedDuration::from_secs(10);
 /// How long the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 /// For how long the HPA algorithm leaves new pods out of a count. At a ratio of 0.75 it asks for 6 of 12 pods, of which 4
@@ -49,6 +55,10 @@ pub(crate) struct Laws {
     allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
     /// Since when hosts have no news.
     stale: BTreeMap<String, Timestamp>,
+    /// Since when the metrics of an app have no value; of all apps, if it has no name.
+    blind: BTreeMap<String, Timestamp>,
+    /// When the server went on from a backup.
+    restored: Timestamp,
     /// The Deployments that a user has scaled since the last look.
     by_hand: BTreeSet<String>,
     /// Who has written an object last, in which term of the lease.
@@ -90,6 +100,8 @@ impl Laws {
             risen: BTreeMap::new(),
             allowed: BTreeMap::new(),
             stale: BTreeMap::new(),
+            blind: BTreeMap::new(),
+            restored: Timestamp::MIN,
             by_hand: BTreeSet::new(),
             writers: BTreeMap::new(),
             term: Writer::default(),
@@ -153,17 +165,8 @@ impl Laws {
             .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
         let spec = specs
             .iter()
-            .find(|one| one["metadata"]["name"] == access.name)
-            .map(|one| &one["spec"]);
-        let windows = spec
-            .and_then(|spec| spec["crons"].as_array())
-            .into_iter()
-            .flatten();
-        let least = windows
-            .filter_map(|window| window["targetReplicas"].as_u64())
-            .max();
-        let least = least.max(spec.and_then(|spec| spec["minReplicas"].as_u64()));
-        if least.is_some_and(|least| count <= least) {
+            .find(|one| one["metadata"]["name"] == access.name);
+        if spec.is_some_and(|one| count <= highest_floor(&one["spec"])) {
             return Ok(());
         }
         Err(format!(
@@ -184,6 +187,10 @@ impl Laws {
         self.check_stale(entry)?;
         // Each event is an object of its own.
         if entry.access.resource == "events" {
+            return Ok(());
+        }
+        // The lease may be one of the past.
+        if entry.time <= self.restored + LEASE {
             return Ok(());
         }
         let is_status = entry.access.resource.ends_with("/status");
@@ -238,7 +245,7 @@ impl Laws {
             .and_then(|identity| identity.split('_').next())
             .unwrap_or_default();
         let until = if host == entry.client {
-            entry.sent + LEASE
+            entry.sent + WRITES
         } else {
             entry.sent
         };
@@ -258,6 +265,28 @@ impl Laws {
             Some(since) => self.stale.insert(host.to_owned(), since),
             None => self.stale.remove(host),
         };
+    }
+
+    /// From now on the metrics of an app, or of all, have no value, or have one again.
+    pub(crate) fn blind_since(&mut self, app: &str, since: Option<Timestamp>) {
+        match since {
+            Some(since) => self.blind.insert(app.to_owned(), since),
+            None => self.blind.remove(app),
+        };
+    }
+
+    fn is_blind(&self, app: &str, now: Timestamp) -> bool {
+        let since = [app, ""].map(|name| self.blind.get(name));
+        let mut since = since.into_iter().flatten();
+        since.any(|since| now.duration_since(*since) > IN_FORCE)
+    }
+
+    /// What was written before is not there any more.
+    pub(crate) fn restored(&mut self, now: Timestamp) {
+        self.restored = now;
+        self.counts.clear();
+        self.written.clear();
+        self.writers.clear();
     }
 
     fn check_stale(&self, entry: &Entry) -> Result<(), String> {
@@ -320,7 +349,8 @@ impl Laws {
             known.push((now, allowed));
         }
         // Who has no news does not know the edits since then.
-        if let Some(no_news) = self.stale.values().min() {
+        let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
+        if let Some(no_news) = self.stale.values().chain(restored).min() {
             let unknown = known.iter_mut().filter(|(since, _)| since >= no_news);
             unknown.for_each(|(since, _)| *since = now);
         }
@@ -352,11 +382,19 @@ impl Laws {
         if count < min.min(before) || count > max.max(before) {
             return Err(format!("bounds {min} to {max}"));
         }
+        let floors = acting.iter().map(|one| one.least);
+        let highest = floors.max().max(Some(highest_floor(spec)));
+        let most = acting.iter().map(|one| one.most).min();
+        let is_unforced = Some(count) > highest && Some(before) <= most;
+        // Others may act by what they know.
+        if spec["mode"] == "Direct" && self.is_blind(name, now) && is_unforced {
+            return Err("blind".to_owned());
+        }
         if count > before {
             return Ok(());
         }
         // The least of late: a decrease to a new bound is one.
-        let max = acting.iter().map(|one| one.most).min().unwrap_or_default();
+        let max = most.unwrap_or_default();
         let floor = floor(spec, now).min(max).min(before);
         if count < floor {
             return Err(format!("floor {floor}"));
@@ -381,6 +419,14 @@ pub(crate) const fn needed(milli: u64) -> u64 {
 pub(crate) const fn fits(count: u64, milli: u64) -> bool {
     let percent = 100 * milli / (count * PER_POD * 2);
     45 <= percent && percent <= 55
+}
+
+/// What the windows of a spec or `minReplicas` ask for at most.
+fn highest_floor(spec: &Value) -> u64 {
+    let windows = spec["crons"].as_array().into_iter().flatten();
+    let floors = windows.map(|window| &window["targetReplicas"]);
+    let floors = floors.chain([&spec["minReplicas"]]);
+    floors.filter_map(Value::as_u64).max().unwrap_or_default()
 }
 
 /// The floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at the

@@ -1,5 +1,6 @@
 //! The scene of one cluster: three apps, two replicas of the product, and loads, windows and upsets from the seed.
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::faults::Plan;
 
@@ -49,6 +50,9 @@ impl Scene for Single {
             cluster.autoscaler(app, 2, mode, &crons);
             cluster.needs(app, 2);
         }
+        if seed % 2 == 1 {
+            cluster.world.has_run_for(SignedDuration::from_hours(1));
+        }
         for (host, ahead) in HOSTS.iter().zip(story.ahead.clone()) {
             cluster.start_ahead(host, ahead);
         }
@@ -80,7 +84,7 @@ impl Scene for Single {
             self.cluster.needs(app, pods);
         }
         for (app, edit) in self.story.edits_at(second) {
-            edit.make(&self.cluster, app);
+            edit.make(&mut self.cluster, app);
         }
         self.cluster.second()
     }

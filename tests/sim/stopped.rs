@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! three times:  all loads change ─► stopped in the middle of a reading of its clocks, or between two polls,
-//!                                   for longer than its lease lasts; or asked to end while a renewal is late
+//!                                   for longer than its lease lasts, or for some seconds in which users scale or replace
+//!                                   what it is about to write; or asked to end while a renewal is late
 //! ```
 //!
 //! Two replicas, no other faults. Between the decision and the last byte of a write there are many places to be stopped in;
@@ -34,6 +35,8 @@ const READINGS: u64 = 400;
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     Reading(cluster::Stop),
+    /// The same for so short that it still leads, and users change all apps meanwhile.
+    WhileEdited(cluster::Stop),
     /// Asked to end, while a renewal takes so long.
     WhileRenewing(Duration),
     Terminate,
@@ -43,6 +46,10 @@ struct Stopped {
     cluster: Cluster,
     stops: Vec<(u64, Stop)>,
     leader: String,
+    /// Whether users wait for the leader to be stopped.
+    edits: bool,
+    /// How often they did.
+    edited: usize,
 }
 
 fn app(number: usize) -> String {
@@ -53,7 +60,12 @@ impl Scene for Stopped {
     type Upset = Stop;
     type Record = ();
 
-    const UPSETS: &'static [&'static str] = &["in a reading", "after a reading", "while renewing"];
+    const UPSETS: &'static [&'static str] = &[
+        "in a reading",
+        "after a reading",
+        "while renewing",
+        "while users edit",
+    ];
     const COMPARED: u64 = 0;
     const SHARE: u64 = 20;
     const HEALED: u64 = 105;
@@ -81,13 +93,16 @@ impl Scene for Stopped {
             let at = change + dice.below(8);
             let span = Duration::from_secs(16 + dice.below(6));
             let mut number = |bound| u32::try_from(dice.below(bound)).unwrap();
-            if seed % 3 < 2 {
-                let stop = cluster::Stop {
-                    readings: number(READINGS),
-                    is_inside: seed.is_multiple_of(3),
-                    span,
-                };
+            let stop = cluster::Stop {
+                readings: number(READINGS),
+                is_inside: seed.is_multiple_of(4),
+                span,
+            };
+            if seed % 4 < 2 {
                 stops.push((at, Stop::Reading(stop)));
+            } else if seed % 4 == 2 {
+                let span = Duration::from_secs(2 + u64::from(number(2)));
+                stops.push((at, Stop::WhileEdited(cluster::Stop { span, ..stop })));
             } else {
                 let late = Duration::from_millis(u64::from(number(4_000)));
                 stops.extend([(at, Stop::WhileRenewing(late)), (at + 3, Stop::Terminate)]);
@@ -97,6 +112,8 @@ impl Scene for Stopped {
             cluster,
             stops,
             leader: String::new(),
+            edits: false,
+            edited: 0,
         }
     }
 
@@ -115,6 +132,7 @@ impl Scene for Stopped {
             Stop::Reading(stop) if stop.is_inside => Some(Self::UPSETS[0]),
             Stop::Reading(_) => Some(Self::UPSETS[1]),
             Stop::WhileRenewing(_) => Some(Self::UPSETS[2]),
+            Stop::WhileEdited(_) => Some(Self::UPSETS[3]),
             Stop::Terminate => None,
         }
     }
@@ -127,6 +145,10 @@ impl Scene for Stopped {
         let leader = &*self.leader;
         match *stop {
             Stop::Reading(stop) => cluster.stop_reading(leader, stop),
+            Stop::WhileEdited(stop) => {
+                cluster.stop_reading(leader, stop);
+                self.edits = true;
+            }
             Stop::WhileRenewing(late) => cluster.network().begin(Trouble {
                 client: leader.to_owned(),
                 method: "PUT",
@@ -147,6 +169,18 @@ impl Scene for Stopped {
                 let pods = 2 + (second + number as u64) % 5;
                 self.cluster.needs(&app(number), pods);
             }
+        }
+        if self.edits && !self.cluster.will_stop(&self.leader) {
+            self.edits = false;
+            for number in 0..APPS {
+                // Each at most once: with who scales by hand again and again it is not fought.
+                if (number + self.edited).is_multiple_of(4) {
+                    self.cluster.scale_by_hand(&app(number), 1);
+                } else {
+                    self.cluster.recreate(&app(number));
+                }
+            }
+            self.edited += 1;
         }
         self.cluster.second()
     }

@@ -37,6 +37,11 @@ enum Kind {
     StoppedReading(u32),
     /// A tenant stores objects so large that no usual page has all of them.
     LargeObjects,
+    /// The metrics of pods are so many seconds old.
+    OldMetrics(u64),
+    /// The API server is backed up, and goes on from that.
+    BackUp,
+    Restore,
     Over(Ended),
 }
 
@@ -46,6 +51,7 @@ enum Ended {
     Pause,
     Way,
     Stale,
+    OldMetrics,
 }
 
 /// What a user does to an app.
@@ -57,11 +63,16 @@ pub(crate) enum Edit {
     Scale(u64),
     /// Its Deployment is made anew.
     Recreated,
+    /// The same with a container that has no request.
+    WithoutRequest,
 }
+
+/// Since when which app needs how many pods.
+type Needs = Vec<(u64, String, u64)>;
 
 /// Everything that a seed tells, in seconds from its start.
 pub(crate) struct Story {
-    needs: Vec<(u64, String, u64)>,
+    needs: Needs,
     edits: Vec<(u64, String, Edit)>,
     upsets: Vec<(u64, Upset)>,
     /// By how many seconds the clock of each host is ahead.
@@ -97,7 +108,7 @@ impl Dice {
 // === impl Upset ===
 
 impl Upset {
-    pub(crate) const NAMES: [&str; 12] = [
+    pub(crate) const NAMES: [&str; 14] = [
         "crash",
         "terminate",
         "pause",
@@ -110,6 +121,8 @@ impl Upset {
         "stale",
         "stopped while reading clocks",
         "large objects",
+        "old metrics",
+        "restored",
     ];
 
     /// Its kind; none of what only ends another one.
@@ -127,7 +140,9 @@ impl Upset {
             Kind::Stale => 9,
             Kind::StoppedReading(_) => 10,
             Kind::LargeObjects => 11,
-            Kind::Over(_) => return None,
+            Kind::OldMetrics(_) => 12,
+            Kind::Restore => 13,
+            Kind::BackUp | Kind::Over(_) => return None,
         };
         Some(Self::NAMES[kind])
     }
@@ -196,6 +211,10 @@ impl Upset {
                 (0..LARGE).for_each(|number| cluster.large_deployment(TENANT, number));
                 cluster.server.compact();
             }
+            Kind::OldMetrics(age) => cluster.age_metrics(age),
+            Kind::BackUp => cluster.server.back_up(),
+            Kind::Restore => cluster.restore(),
+            Kind::Over(Ended::OldMetrics) => cluster.age_metrics(0),
             Kind::Over(Ended::Stale) => cluster.release(host),
             Kind::Over(Ended::Pause) => cluster.resume(host),
             Kind::Over(Ended::Way) => cluster.reach(host, Way::Open(Duration::ZERO)),
@@ -208,6 +227,7 @@ impl Upset {
             Kind::Pause(_) => Kind::Over(Ended::Pause),
             Kind::CutOff | Kind::Refused | Kind::Slow(_) => Kind::Over(Ended::Way),
             Kind::Stale => Kind::Over(Ended::Stale),
+            Kind::OldMetrics(_) => Kind::Over(Ended::OldMetrics),
             _ => return None,
         };
         Some(Self {
@@ -221,9 +241,10 @@ impl Upset {
 
 impl Edit {
     fn any(dice: &mut Dice) -> Self {
-        match dice.below(8) {
+        match dice.below(9) {
             0 => Self::Scale(1 + dice.below(14)),
             1 => Self::Recreated,
+            8 => Self::WithoutRequest,
             2 => Self::Spec(json!({"scaleStrategy": "Preview"})),
             3 | 4 => Self::Spec(json!({"scaleStrategy": "Auto"})),
             5 => Self::Spec(json!({"maxReplicas": -1})),
@@ -234,11 +255,12 @@ impl Edit {
         }
     }
 
-    pub(crate) fn make(&self, cluster: &Cluster, app: &str) {
+    pub(crate) fn make(&self, cluster: &mut Cluster, app: &str) {
         match self {
             Self::Spec(spec) => cluster.edit_in(SHOP, app, spec),
             Self::Scale(count) => cluster.scale_by_hand(app, *count),
             Self::Recreated => cluster.recreate(app),
+            Self::WithoutRequest => cluster.recreate_without_request(app),
         }
     }
 }
@@ -264,24 +286,17 @@ impl Story {
             for app in apps {
                 let edit = Edit::Spec(regular.clone());
                 edits.push((seconds - 10, (*app).to_owned(), edit));
+                let lacks = |(_, of, edit): &(u64, String, Edit)| {
+                    of == app && matches!(edit, Edit::WithoutRequest)
+                };
+                if edits.iter().any(lacks) {
+                    edits.push((seconds - 10, (*app).to_owned(), Edit::Recreated));
+                }
             }
         }
-        if seed.is_multiple_of(4) {
-            let stale = Upset::stale(&mut dice, hosts, seconds);
-            upsets.push((5 + dice.below(10), stale.clone()));
-            upsets.extend(stale.over().map(|over| (seconds, over)));
-            // What only a replica that knows the cluster as it is may do.
-            needs.push((seconds - 25, "api".to_owned(), 1 + dice.below(14)));
-            needs.push((seconds - 15, "batch".to_owned(), 1 + dice.below(14)));
-        }
-        if seed % 16 == 3 {
-            let large = Upset {
-                host: String::new(),
-                kind: Kind::LargeObjects,
-                seconds: 0,
-            };
-            upsets.push((dice.below(60), large));
-        }
+        let (of_loads, of_cluster) = Self::of_cluster(seed, &mut dice, hosts, seconds);
+        needs.extend(of_loads);
+        upsets.extend(of_cluster);
         needs.sort();
         for _upset in 0..6 {
             let (at, upset) = (5 + dice.below(seconds - 10), Upset::any(&mut dice, hosts));
@@ -305,6 +320,46 @@ impl Story {
             upsets,
             ahead,
         }
+    }
+
+    /// What happens to the whole cluster, and the loads that show what a replica makes of it.
+    fn of_cluster(
+        seed: u64,
+        dice: &mut Dice,
+        hosts: &[&str],
+        seconds: u64,
+    ) -> (Needs, Vec<(u64, Upset)>) {
+        let of_all = |kind| Upset {
+            host: String::new(),
+            kind,
+            seconds,
+        };
+        let (shown, upsets) = match seed % 16 {
+            0 | 4 | 8 | 12 => {
+                let (at, stale) = (5 + dice.below(10), Upset::stale(dice, hosts, seconds));
+                (seconds - 25, vec![(at, stale)])
+            }
+            5 | 13 => {
+                let (at, old) = (10 + dice.below(40), 95 + dice.below(60));
+                (at + 30, vec![(at, of_all(Kind::OldMetrics(old)))])
+            }
+            6 | 14 => {
+                let at = 5 + dice.below(40);
+                let restored = at + 10 + dice.below(30);
+                let both = [(at, Kind::BackUp), (restored, Kind::Restore)];
+                let upsets = both.map(|(at, kind)| (at, of_all(kind)));
+                (restored + 20, upsets.into())
+            }
+            3 => (0, vec![(dice.below(60), of_all(Kind::LargeObjects))]),
+            _ => (0, Vec::new()),
+        };
+        let overs = upsets.iter().filter_map(|(_, upset)| upset.over());
+        let overs: Vec<_> = overs.map(|over| (seconds, over)).collect();
+        let apps = ["api", "batch"].iter().filter(|_| shown > 0);
+        let needs = apps.zip([shown, shown + 10]);
+        let needs = needs.map(|(app, at)| (at, (*app).to_owned(), 1 + dice.below(14)));
+        let needs = needs.collect();
+        (needs, [upsets, overs].concat())
     }
 
     /// Which apps need how many pods from this second on.

@@ -161,6 +161,18 @@ impl SimKube {
         self.0.moved.notify_waiters();
     }
 
+    /// Keeps all objects as they are, for [`Self::restore`].
+    pub fn back_up(&self) {
+        self.state().store.back_up();
+    }
+
+    /// Goes on from the objects as they were backed up, at that revision; returns whether they were. Its clients have to
+    /// connect again.
+    #[must_use]
+    pub fn restore(&self) -> bool {
+        self.state().store.restore()
+    }
+
     /// Answers a request of a controller of the cluster itself, which may do everything: code and object. A patch is a
     /// merge patch; a body that is null is none.
     pub fn ask(&self, controller: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {

@@ -24,7 +24,7 @@ use std::{
 
 use axum::body::{Body, Bytes, to_bytes};
 use futures::future::pending;
-use http::{Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
@@ -46,6 +46,8 @@ use crate::{
 const BUFFER: usize = 64 << 10;
 /// By how much clients run ahead of the servers, because one runs after the other.
 const AHEAD: Duration = Duration::from_millis(160);
+/// When a client that is refused with 429 may ask again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Larger requests are refused.
 const REQUEST_MAX: usize = 8 << 20;
 
@@ -106,6 +108,10 @@ struct Inner {
     troubles: Mutex<Vec<Trouble>>,
     /// Who was in trouble, and when.
     troubled: Mutex<Vec<(Timestamp, String)>>,
+    /// By client and path of a read: when it was asked to wait, and until when.
+    asked_to_wait: Mutex<BTreeMap<String, (Timestamp, Timestamp)>>,
+    /// Who has asked again before, and when.
+    impatient: Mutex<Vec<(Timestamp, String)>>,
     /// How often data was carried.
     carried: AtomicU64,
 }
@@ -161,6 +167,8 @@ impl Network {
             plan: Mutex::new(plan),
             troubles: Mutex::default(),
             troubled: Mutex::default(),
+            asked_to_wait: Mutex::default(),
+            impatient: Mutex::default(),
             carried: AtomicU64::new(0),
         }))
     }
@@ -218,6 +226,12 @@ impl Network {
     #[must_use]
     pub fn troubled(&self) -> Vec<(Timestamp, String)> {
         lock(&self.0.troubled).clone()
+    }
+
+    /// When reads that were refused were sent again, sooner than their client was asked to: with what by whom.
+    #[must_use]
+    pub fn impatient(&self) -> Vec<(Timestamp, String)> {
+        lock(&self.0.impatient).clone()
     }
 
     /// How often data was carried until now: what does not change while nothing is on its way.
@@ -369,10 +383,11 @@ impl Arrived {
             host: self.link.client().to_owned(),
             sent: Some(self.cable.sent()),
         });
+        self.note_patience(&request);
         match self.trouble(&request) {
             None => {}
             Some(Effect::Hang) => return pending().await,
-            Some(Effect::Refused(code)) => return refusal(code),
+            Some(Effect::Refused(code)) => return self.refuse(code, &request),
             Some(Effect::Silent) => return Response::new(silence()),
             Some(Effect::Late(time)) => tokio::time::sleep(time).await,
         }
@@ -387,7 +402,7 @@ impl Arrived {
             .fault((self.link.name.clone(), number), is_watch);
         match fault {
             None => {}
-            Some(Fault::Refused(code)) => return refusal(code),
+            Some(Fault::Refused(code)) => return self.refuse(code, &request),
             Some(Fault::Hang) => return pending().await,
             Some(Fault::Late(time)) => tokio::time::sleep(time).await,
             Some(Fault::Compaction) => self.server.compact(),
@@ -418,6 +433,40 @@ impl Arrived {
         self.server.answer(request).await
     }
 
+    fn refuse(&self, code: u16, request: &Request<Vec<u8>>) -> Response<Body> {
+        let response = refusal(code);
+        // What is written next at the same path may be something else.
+        let is_read = request.method() == Method::GET;
+        if is_read && response.headers().contains_key(header::RETRY_AFTER) {
+            let now = self.server.now();
+            let waits = (now, now + RETRY_AFTER);
+            lock(&self.network.0.asked_to_wait).insert(self.what(request), waits);
+        }
+        response
+    }
+
+    /// Notes a request that was refused and is sent again too soon.
+    fn note_patience(&self, request: &Request<Vec<u8>>) {
+        let mut waiting = lock(&self.network.0.asked_to_wait);
+        if waiting.is_empty() || request.method() != Method::GET {
+            return;
+        }
+        let (what, sent) = (self.what(request), self.cable.sent());
+        let waits = waiting.remove(&what);
+        drop(waiting);
+        let Some((since, until)) = waits else {
+            return;
+        };
+        // Clocks of hosts are ahead of that of the server, and what was sent before does not know of the refusal.
+        if sent > since + AHEAD && sent < until - AHEAD {
+            lock(&self.network.0.impatient).push((sent, what));
+        }
+    }
+
+    fn what(&self, request: &Request<Vec<u8>>) -> String {
+        format!("{} {}", self.link.client(), request.uri())
+    }
+
     /// The trouble that a request is in.
     fn trouble(&self, request: &Request<Vec<u8>>) -> Option<Effect> {
         let (client, path) = (self.link.client(), request.uri().to_string());
@@ -443,9 +492,8 @@ fn refusal(code: u16) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("refused with {code}")));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
     if code == 429 {
-        response
-            .headers_mut()
-            .insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        let seconds = header::HeaderValue::from(RETRY_AFTER.as_secs());
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
     response
 }

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 /// The first revision; a real server has written much before its first client.
 const FIRST: u64 = 100;
+/// How many revisions pass after a backup. A server that was restored from it is behind for long.
+const SINCE_BACKUP: u64 = 1 << 20;
 /// How many changes are kept unless they are compacted.
 const HISTORY: usize = 4_096;
 
@@ -52,6 +54,8 @@ pub(crate) struct Store {
     compacted: u64,
     objects: BTreeMap<String, Objects>,
     history: VecDeque<Change>,
+    /// The revision of the last backup, and all objects as they were then.
+    backup: Option<(u64, BTreeMap<String, Objects>)>,
 }
 
 impl Default for Store {
@@ -61,6 +65,7 @@ impl Default for Store {
             compacted: FIRST,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
+            backup: None,
         }
     }
 }
@@ -144,6 +149,22 @@ impl Store {
         }
     }
 
+    /// Keeps all objects as they are.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some((self.revision, self.objects.clone()));
+        self.revision += SINCE_BACKUP;
+    }
+
+    /// Goes on from the last backup, without a history; returns whether there was one.
+    pub(crate) fn restore(&mut self) -> bool {
+        let Some((revision, objects)) = self.backup.take() else {
+            return false;
+        };
+        (self.revision, self.compacted, self.objects) = (revision, revision, objects);
+        self.history.clear();
+        true
+    }
+
     /// Forgets the changes up to a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision.min(self.revision));
@@ -201,5 +222,19 @@ mod tests {
         }
         assert!(store.since(FIRST).is_err());
         assert_eq!(store.since(FIRST + 1).unwrap().count(), HISTORY);
+    }
+
+    #[test]
+    fn a_restored_store_is_behind_whoever_has_seen_it() {
+        let mut store = Store::default();
+        let object = store.put("pods", "ns/a", json!({"metadata": {}}));
+        store.back_up();
+        store.put("pods", "ns/b", json!({"metadata": {}}));
+        let seen = store.revision();
+        assert!(store.restore());
+        let all: Vec<_> = store.all("pods").collect();
+        assert_eq!(all, [(&"ns/a".to_owned(), &object)]);
+        store.put("pods", "ns/c", json!({"metadata": {}}));
+        assert_eq!(store.since(seen).unwrap().count(), 0);
     }
 }

@@ -16,14 +16,14 @@ mod scheduler;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use self::metrics::Silent;
+use self::metrics::Defects;
 use crate::{Now, SimKube};
 
 /// What all pods of an app use together, in thousandths of a cpu, at a time.
@@ -39,7 +39,7 @@ pub struct World {
     /// How long a pod takes from its node to readiness.
     start_up: Duration,
     demand: Demand,
-    silent: Silent,
+    defects: Arc<Mutex<Defects>>,
     created: u64,
 }
 
@@ -69,12 +69,12 @@ impl World {
                 &json!({"status": status}),
             );
         }
-        let silent = Silent::default();
+        let defects = Arc::<Mutex<Defects>>::default();
         metrics::serve(
             server,
             Arc::clone(&now),
             Arc::clone(&demand),
-            Arc::clone(&silent),
+            Arc::clone(&defects),
         );
         metrics::serve_external(server, Arc::clone(&now), Arc::clone(&demand));
         Self {
@@ -82,7 +82,7 @@ impl World {
             now,
             start_up,
             demand,
-            silent,
+            defects,
             created: 0,
         }
     }
@@ -95,16 +95,31 @@ impl World {
         self.run_pods();
     }
 
+    /// Lets what is there have run for so long: its pods exist, and became ready then.
+    pub fn has_run_for(&mut self, span: SignedDuration) {
+        self.step();
+        let since = (self.now)() - span;
+        for pod in self.server.objects("pods") {
+            self.report_pod(&pod, since, "True", since);
+        }
+    }
+
     /// From now on `metrics.k8s.io` answers nothing that is asked about a namespace.
     pub fn silence_metrics(&self, namespace: &str) {
-        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.insert(namespace.to_owned());
+        let mut defects = self.defects.lock().unwrap_or_else(PoisonError::into_inner);
+        defects.silent.insert(namespace.to_owned());
+    }
+
+    /// From now on `metrics.k8s.io` answers what was so long ago.
+    pub fn age_metrics(&self, age: SignedDuration) {
+        let mut defects = self.defects.lock().unwrap_or_else(PoisonError::into_inner);
+        defects.age = age;
     }
 
     /// What the pods of a namespace use, as the items that `metrics.k8s.io` lists.
     #[must_use]
     pub fn usage(&self, namespace: &str) -> Vec<Value> {
-        metrics::usage(&self.server, namespace, &self.now, &self.demand)
+        metrics::usage(&self.server, namespace, (self.now)(), &self.demand)
     }
 
     /// Merges a patch into an object, or its subresource.

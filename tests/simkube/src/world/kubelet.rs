@@ -34,7 +34,13 @@ impl World {
         SignedDuration::try_from(self.start_up).unwrap_or(SignedDuration::MAX)
     }
 
-    fn report_pod(&self, pod: &Value, started: Timestamp, ready: &str, since: Timestamp) {
+    pub(super) fn report_pod(
+        &self,
+        pod: &Value,
+        started: Timestamp,
+        ready: &str,
+        since: Timestamp,
+    ) {
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": since});
         let status = json!({"status": {
             "phase": "Running", "startTime": started,

@@ -9,6 +9,7 @@ use std::{
 use axum::body::Body;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Request, Response, header};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{APP, Demand, is_ready, requests};
@@ -17,23 +18,28 @@ use crate::{Now, SimKube};
 const API: &str = "metrics.k8s.io/v1beta1";
 const EXTERNAL: &str = "external.metrics.k8s.io/v1beta1";
 
-/// The namespaces about which it does not answer.
-pub(super) type Silent = Arc<Mutex<BTreeSet<String>>>;
+/// What is wrong with it.
+#[derive(Debug, Default)]
+pub(super) struct Defects {
+    /// The namespaces about which it does not answer.
+    pub(super) silent: BTreeSet<String>,
+    /// How old what it answers is.
+    pub(super) age: SignedDuration,
+}
 
 /// Registers the API, and answers it.
-pub(super) fn serve(server: &SimKube, now: Now, demand: Demand, silent: Silent) {
+pub(super) fn serve(server: &SimKube, now: Now, demand: Demand, defects: Arc<Mutex<Defects>>) {
     register(server, "metrics.k8s.io");
     let pods = server.clone();
     let backend = move |request: Request<Vec<u8>>| {
         let namespace = request.uri().path().split('/').nth(5).unwrap_or_default();
-        if silent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(namespace)
-        {
+        let defects = defects.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_silent, age) = (defects.silent.contains(namespace), defects.age);
+        drop(defects);
+        if is_silent {
             return futures::future::pending().boxed();
         }
-        let items = usage(&pods, namespace, &now, &demand);
+        let items = usage(&pods, namespace, now() - age, &demand);
         answer(
             &json!({"kind": "PodMetricsList", "apiVersion": API, "metadata": {}, "items": items}),
         )
@@ -76,8 +82,13 @@ fn answer(list: &Value) -> BoxFuture<'static, Response<Body>> {
     futures::future::ready(response).boxed()
 }
 
-pub(super) fn usage(server: &SimKube, namespace: &str, now: &Now, demand: &Demand) -> Vec<Value> {
-    let now = now();
+/// What the pods of a namespace used at a time. Those that exist now are taken to have existed then.
+pub(super) fn usage(
+    server: &SimKube,
+    namespace: &str,
+    at: Timestamp,
+    demand: &Demand,
+) -> Vec<Value> {
     let pods = server.objects("pods").into_iter();
     let ready: Vec<_> = pods
         .filter(|pod| pod["metadata"]["namespace"] == namespace && is_ready(pod))
@@ -94,7 +105,7 @@ pub(super) fn usage(server: &SimKube, namespace: &str, now: &Now, demand: &Deman
     }
     let item = |pod: &Arc<Value>| {
         let name = app(pod);
-        let share = demand(&name, now) / counts.get(&name).copied().unwrap_or(1);
+        let share = demand(&name, at) / counts.get(&name).copied().unwrap_or(1);
         let cpu = format!("{}m", share.min(4 * requests(pod)));
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let containers: Vec<_> = containers
@@ -102,7 +113,7 @@ pub(super) fn usage(server: &SimKube, namespace: &str, now: &Now, demand: &Deman
             .collect();
         json!({
             "metadata": {"name": pod["metadata"]["name"], "namespace": namespace, "labels": pod["metadata"]["labels"]},
-            "timestamp": now, "window": "15s", "containers": containers,
+            "timestamp": at, "window": "15s", "containers": containers,
         })
     };
     ready.iter().map(item).collect()
