@@ -150,6 +150,8 @@ struct FleetScene {
     restarted: (u64, u64),
     /// Whether a member was disturbed for longer than tolerated since the spec was changed last.
     has_failed: bool,
+    /// Whether a member has left, so that shares moved.
+    has_left: bool,
     /// The kinds of writes after which somebody is to be killed.
     armed: Vec<&'static str>,
     crashes: BTreeMap<&'static str, u64>,
@@ -169,7 +171,7 @@ impl Terms {
                 let mut assignment = with_preferences("Prioritized", "priority", &priorities);
                 // Nodes are never added, and only pods that stay pending show it, which takes a while.
                 assignment["clusterAutoscalingPreference"][0]["elastic"] =
-                    json!(dice.below(2) == 0 && is_calm(seed));
+                    json!(dice.below(2) == 0);
                 assignment
             }
             4 => plain("Aggregated"),
@@ -465,6 +467,7 @@ impl Scene for FleetScene {
             is_stale: false,
             restarted: (0, 0),
             has_failed: false,
+            has_left: false,
             armed: Vec::new(),
             crashes: WRITES.map(|kind| (kind, 0)).into(),
         }
@@ -639,7 +642,10 @@ impl Scene for FleetScene {
             .collect();
         let bounds = self.cluster.bounds();
         let maxima: BTreeMap<_, _> = bounds.iter().map(|(name, (_, max))| (name, max)).collect();
-        let shares = if self.terms.is_static {
+        let shares = if self.terms.retains && !self.is_wanted {
+            // As they were when it was deleted.
+            Value::Null
+        } else if self.terms.is_static {
             json!(maxima)
         } else {
             // What R9 takes has no other place (T8).
@@ -676,7 +682,10 @@ impl Scene for FleetScene {
 impl FleetScene {
     /// How many pods have room in other members than a full one; a budget that is static stays there.
     fn room(&self) -> u64 {
+        let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
         match (self.is_full, self.terms.is_static) {
+            // More moves only when it has been pending for a while.
+            _ if preferences[0]["elastic"] == true => MEMBERS[0].1,
             (false, _) => u64::MAX,
             (true, true) => 0,
             (true, false) => MEMBERS[1..].iter().map(|(_, pods)| pods).sum(),
@@ -711,16 +720,15 @@ impl FleetScene {
                     self.cluster.join(member, &json!({}));
                 }
                 self.cluster.leave(member, *is_leaving);
-                // Shares move, as when one fails.
-                self.has_failed = true;
-                return;
+                // Shares move, as when one fails, also after the next edit.
+                self.has_left = true;
             }
             Edit::Full(is_full) => {
                 self.cluster.cordon(MEMBERS[0].0, *is_full);
                 self.is_full = *is_full;
             }
         }
-        self.has_failed = false;
+        self.has_failed = self.has_left;
     }
 
     fn trouble(&mut self, member: &str, trouble: Trouble, begins: bool) {
