@@ -464,7 +464,7 @@ impl Arrived {
     }
 
     fn what(&self, request: &Request<Vec<u8>>) -> String {
-        format!("{} {}", self.link.client(), request.uri())
+        format!("{} {}", self.link.name, request.uri())
     }
 
     /// The trouble that a request is in.
