@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use axum::Router;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::Uri;
 use hyper_util::{
@@ -55,6 +56,9 @@ pub trait Dial: Send + Sync + 'static {
     /// # Errors
     /// The error that a socket would report.
     fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
+
+    /// Is told what would answer on the port of this host, which has none.
+    fn serve(&self, _router: Router) {}
 }
 
 /// A connection: bytes in both directions.
@@ -141,6 +145,13 @@ impl Machine {
         match &self.simulation {
             None => spawn_blocking(work),
             Some(_) => tokio::spawn(async move { work() }),
+        }
+    }
+
+    /// Lets a simulation ask what would answer on a port.
+    pub(crate) fn serve(&self, router: &Router) {
+        if let Some(simulation) = &self.simulation {
+            simulation.dial.serve(router.clone());
         }
     }
 

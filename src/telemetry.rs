@@ -29,7 +29,7 @@ use prometheus_client::{
 
 pub use self::budgets::BudgetGauges;
 pub use self::fleets::MemberGauges;
-pub use self::logging::{BadFilter, start_logging};
+pub use self::logging::{BadFilter, log_to, start_logging};
 pub use self::watches::WatchHealth;
 use self::{
     budgets::Budgets, conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers,

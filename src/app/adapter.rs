@@ -188,6 +188,7 @@ impl Adapter {
         server: &mut MetricServer,
     ) {
         let (router, configs) = (self.router(config), self.certificates.configs());
+        self.machine.serve(&router);
         server.serve(listener, |listener, stopped| {
             http::serve_tls(listener, configs, router, LIMITS, stopped)
         });

@@ -1,6 +1,17 @@
 //! The log: its filter, its form, and where it goes.
 
-use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
+use std::io::Write;
+
+use tracing::Dispatch;
+use tracing_subscriber::{
+    EnvFilter,
+    filter::ParseError,
+    fmt::{
+        self, SubscriberBuilder,
+        format::{DefaultFields, Format},
+        writer::BoxMakeWriter,
+    },
+};
 
 use crate::printable::RecordWriter;
 
@@ -19,15 +30,7 @@ pub struct BadFilter {
 /// # Errors
 /// [`BadFilter`], before anything is logged.
 pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
-    // The client library logs each failed request as an error without its object; Foretide logs it with the object.
-    let filter =
-        EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(|source| BadFilter {
-            filter: filter.to_owned(),
-            source,
-        })?;
-    let subscriber = fmt()
-        .with_env_filter(filter)
-        .with_writer(|| RecordWriter(std::io::stderr()));
+    let subscriber = records(filter, std::io::stderr)?;
     let started = if json {
         subscriber.json().try_init()
     } else {
@@ -37,6 +40,31 @@ pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
         tracing::debug!("logging was already started");
     }
     Ok(())
+}
+
+/// The same log, written to elsewhere, for a caller that decides whose it is.
+///
+/// # Errors
+/// As [`start_logging`].
+pub fn log_to<W: Write + 'static>(
+    filter: &str,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> Result<Dispatch, BadFilter> {
+    Ok(records(filter, writer)?.into())
+}
+
+fn records<W: Write + 'static>(
+    filter: &str,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> Result<SubscriberBuilder<DefaultFields, Format, EnvFilter, BoxMakeWriter>, BadFilter> {
+    // The client library logs each failed request as an error without its object; Foretide logs it with the object.
+    let filter =
+        EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(|source| BadFilter {
+            filter: filter.to_owned(),
+            source,
+        })?;
+    let writer = BoxMakeWriter::new(move || RecordWriter(writer()));
+    Ok(fmt::fmt().with_env_filter(filter).with_writer(writer))
 }
 
 #[cfg(test)]

@@ -3,11 +3,17 @@
 use std::{
     collections::BTreeMap,
     io,
+    mem::take,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock, Mutex, Weak},
     time::Duration,
 };
 
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::Request,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::{
     api::validation::{CostLimits, TargetRules},
@@ -19,7 +25,7 @@ use foretide::{
     },
     leadership::Timing,
     machine::{Dial, Machine, Stream},
-    ports::{CertificateLifetimes, HistoryServer},
+    ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer},
     telemetry::Telemetry,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
@@ -34,11 +40,13 @@ use simkube::{
     world::{Demand, World, prometheus::Prometheus},
 };
 use tokio::sync::oneshot;
+use tower::Service as _;
 
 use crate::{
     fleet::world::{LOST_AFTER, Members, SYSTEM},
     hpa::HpaController,
     laws::Laws,
+    log::{Log, SECRET},
 };
 
 /// A midnight.
@@ -65,6 +73,7 @@ const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
 const ADAPTER: &str = "system:serviceaccount:foretide-system:foretide-adapter";
+const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
 /// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
 /// page.
@@ -82,10 +91,14 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     /// The member clusters, if this is a hub.
     pub(crate) members: Members,
-    has_prometheus: bool,
+    prometheus: Option<HistoryServer>,
     data_center: DataCenter<Result<(), String>>,
     hpas: HpaController,
     laws: Laws,
+    log: Log,
+    /// What the metric adapter would answer with, and its answers.
+    adapter: Arc<Mutex<Option<Router>>>,
+    answers: Answers,
     seed: u64,
     /// By host: what stops its process as SIGTERM does, and by how much its clock is ahead, in seconds.
     replicas: BTreeMap<String, Replica>,
@@ -130,7 +143,12 @@ type Steps = Vec<(Timestamp, u64)>;
 struct Wire {
     host: String,
     network: Network,
+    /// Where to leave what would answer on its port.
+    adapter: Weak<Mutex<Option<Router>>>,
 }
+
+/// The codes and texts of what was asked.
+type Answers = Arc<Mutex<Vec<(u16, String)>>>;
 
 impl Dial for Wire {
     fn dial(&self, server: &str, _port: u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
@@ -140,6 +158,12 @@ impl Dial for Wire {
             Ok(socket)
         }
         .boxed()
+    }
+
+    fn serve(&self, router: Router) {
+        if let Some(adapter) = self.adapter.upgrade() {
+            *adapter.lock().unwrap() = Some(router);
+        }
     }
 }
 
@@ -191,7 +215,7 @@ impl Cluster {
         let data_center = DataCenter::new(start, plan);
         let server = SimKube::new(1, data_center.clock());
         data_center.network().add(HUB, server.clone());
-        server.add_token("token", ACCOUNT);
+        server.add_token(&token("controller"), ACCOUNT);
         for object in INSTALLATION.iter() {
             let (code, answer) = server.create(object);
             assert_eq!(code, 201, "{answer}");
@@ -207,12 +231,15 @@ impl Cluster {
         Self {
             hpas: HpaController::new(&server, settings()),
             laws: Laws::new(&server, &load),
+            log: Log::begin(),
+            adapter: Arc::default(),
+            answers: Answers::default(),
             server,
             load,
             elects: true,
             world,
             members: Members::default(),
-            has_prometheus: false,
+            prometheus: None,
             data_center,
             seed,
             replicas: BTreeMap::new(),
@@ -226,8 +253,21 @@ impl Cluster {
         let prometheus = Prometheus::new(self.clock(), since, self.load.demand());
         let network = self.network();
         network.add_other(PROMETHEUS, self.clock(), prometheus.backend());
-        self.has_prometheus = true;
+        let url = format!("http://{PROMETHEUS}:9090");
+        self.prometheus = Some(HistoryServer::at(&url).unwrap());
         prometheus
+    }
+
+    /// Configures a Prometheus that asks for a token, and is not there.
+    pub(crate) fn expect_prometheus(&mut self) {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-prometheus");
+        std::fs::write(&file, token("prometheus")).unwrap();
+        let credentials = CredentialFiles {
+            authorization: Some(Authorization::Bearer { token: file }),
+            ..CredentialFiles::default()
+        };
+        let url = format!("https://{PROMETHEUS}:9090");
+        self.prometheus = Some(HistoryServer::new(&url, credentials).unwrap());
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -315,12 +355,7 @@ impl Cluster {
             annotations["autoscaling.foretide.io/original-spec"] = json!(spec.to_string());
             spec["maxReplicas"] = json!(9);
         } else {
-            let path = format!(
-                "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
-            );
-            let adopt =
-                json!({"metadata": {"annotations": {"autoscaling.foretide.io/adopt": "true"}}});
-            assert_eq!(self.server.ask("kubectl", "PATCH", &path, &adopt).0, 200);
+            self.annotate_in(namespace, name, "autoscaling.foretide.io/adopt", "true");
         }
         let hpa = json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
@@ -328,6 +363,12 @@ impl Cluster {
         });
         let (code, answer) = self.server.create(&hpa);
         assert_eq!(code, 201, "{answer}");
+    }
+
+    /// Gives an autoscaler an annotation.
+    pub(crate) fn annotate_in(&self, namespace: &str, name: &str, key: &str, value: &str) {
+        let change = json!({"metadata": {"annotations": {key: value}}});
+        self.patch_in(namespace, name, &change);
     }
 
     /// From now on an app needs so many pods.
@@ -347,14 +388,12 @@ impl Cluster {
         let wire = Wire {
             host: host.to_owned(),
             network: self.network().clone(),
+            adapter: Arc::downgrade(&self.adapter),
         };
         let seed = self.seed ^ (restarts << 8) ^ u64::from(host.bytes().last().unwrap());
         let (stop, stopped) = oneshot::channel();
         let mut config = config(self.elects, !self.members.is_empty());
-        let url = format!("http://{PROMETHEUS}:9090");
-        config.prometheus = self
-            .has_prometheus
-            .then(|| HistoryServer::at(&url).unwrap());
+        config.prometheus = self.prometheus.clone();
         let interruption = Interruption::default();
         let armed = Arc::clone(&interruption);
         let telemetry = Arc::<Telemetry>::default();
@@ -384,7 +423,8 @@ impl Cluster {
 
     /// Installs the metric adapter for the custom metrics API, and starts a replica of it that the API server is far from.
     pub(crate) fn start_adapter(&mut self, host: &str) {
-        self.server.add_token("adapter", ADAPTER);
+        self.server.add_token(&token("adapter"), ADAPTER);
+        self.server.add_token(&token("hpa"), HPA_CONTROLLER);
         let reader = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"name": "extension-apiserver-authentication-reader", "namespace": "kube-system"},
@@ -393,12 +433,19 @@ impl Cluster {
                 "resourceNames": ["extension-apiserver-authentication"],
             }],
         });
-        let files =
-            ["rbac", "certificates", "custom"].map(|name| format!("deploy/adapter/{name}.yaml"));
+        let authorities = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+            "data": {"client-ca-file": certificate()},
+        });
+        let theirs = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";
+        self.server.ask("kubectl", "DELETE", theirs, &Value::Null);
+        let files = ["rbac", "certificates", "custom", "external"]
+            .map(|name| format!("deploy/adapter/{name}.yaml"));
         for object in files
             .iter()
             .flat_map(|file| manifests(file))
-            .chain([reader])
+            .chain([reader, authorities])
         {
             let (code, answer) = self.server.create(&object);
             assert_eq!(code, 201, "{answer}");
@@ -407,6 +454,7 @@ impl Cluster {
         let wire = Wire {
             host: host.to_owned(),
             network: self.network().clone(),
+            adapter: Arc::downgrade(&self.adapter),
         };
         let seed = self.seed;
         self.data_center.start(host, |now| {
@@ -417,6 +465,32 @@ impl Cluster {
                 (),
             )
         });
+    }
+
+    /// Asks the metric adapter on a host, as the HPA controller does.
+    pub(crate) fn ask_adapter(&self, host: &str, path: &str) {
+        let Some(mut adapter) = self.adapter.lock().unwrap().clone() else {
+            return;
+        };
+        let request =
+            Request::get(path).header("Authorization", format!("Bearer {}", token("hpa")));
+        let (request, answers) = (
+            request.body(Body::empty()).unwrap(),
+            Arc::clone(&self.answers),
+        );
+        let answer = async move {
+            let answer = adapter.call(request).await.unwrap();
+            let code = answer.status().as_u16();
+            let text = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            answers.lock().unwrap().push((code, text));
+        };
+        self.data_center.within(host, || drop(tokio::spawn(answer)));
+    }
+
+    /// The answers since the last look.
+    pub(crate) fn answers(&self) -> Vec<(u16, String)> {
+        take(&mut *self.answers.lock().unwrap())
     }
 
     /// The registrations of an API group.
@@ -638,12 +712,14 @@ impl Cluster {
     }
 
     pub(crate) fn edit_in(&self, namespace: &str, name: &str, spec: &Value) {
+        self.patch_in(namespace, name, &json!({"spec": spec}));
+    }
+
+    fn patch_in(&self, namespace: &str, name: &str, change: &Value) {
         let path = format!(
             "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
         );
-        let (code, answer) = self
-            .server
-            .ask("kubectl", "PATCH", &path, &json!({"spec": spec}));
+        let (code, answer) = self.server.ask("kubectl", "PATCH", &path, change);
         assert_eq!(code, 200, "{answer}");
     }
 
@@ -720,6 +796,7 @@ impl Cluster {
                 "patience: {what} was refused, and is sent again at {sent}"
             ));
         }
+        self.log.check()?;
         self.supervise()
     }
 
@@ -845,7 +922,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
         resource_matchers: None,
-        access: access("token"),
+        access: access("controller"),
         namespaces: Vec::new(),
         prometheus: None,
         promql_scope: ScopeArg::Namespace,
@@ -874,7 +951,7 @@ fn adapter_config() -> AdapterConfig {
         namespaces: Vec::new(),
         listen: "127.0.0.1:0".parse().unwrap(),
         probe_listen: "127.0.0.1:0".parse().unwrap(),
-        apis: vec![MetricApiArg::Custom],
+        apis: vec![MetricApiArg::External, MetricApiArg::Custom],
         service_name: "foretide-adapter".to_owned(),
         service_namespace: Some("foretide-system".to_owned()),
         certificate: None,
@@ -884,36 +961,43 @@ fn adapter_config() -> AdapterConfig {
     }
 }
 
-fn access(token: &str) -> KubeAccess {
+/// The credential of an account.
+fn token(account: &str) -> String {
+    format!("{SECRET}{account}")
+}
+
+fn access(account: &str) -> KubeAccess {
     KubeAccess::Kubeconfig {
-        path: Some(KUBECONFIGS[token].clone()),
+        path: Some(KUBECONFIGS[account].clone()),
         context: None,
     }
 }
 
 static KUBECONFIGS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(|| {
-    ["token", "adapter"]
-        .map(|token| (token, kubeconfig(token)))
+    ["controller", "adapter"]
+        .map(|account| (account, kubeconfig(account)))
         .into()
 });
 
-fn kubeconfig(token: &str) -> PathBuf {
-    let name = format!("simulated-hub-{token}.yaml");
+fn kubeconfig(account: &str) -> PathBuf {
+    let name = format!("simulated-hub-{account}.yaml");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Connections in memory need no CA. Without one, each process would read those of the system.
-    let unused = rcgen::generate_simple_self_signed([HUB.to_owned()])
-        .unwrap()
-        .cert
-        .pem();
-    let cluster = json!({"server": format!("http://{HUB}"), "certificate-authority-data": STANDARD.encode(unused)});
+    let unused = STANDARD.encode(certificate());
+    let cluster = json!({"server": format!("http://{HUB}"), "certificate-authority-data": unused});
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "hub",
         "clusters": [{"name": "hub", "cluster": cluster}],
-        "users": [{"name": "hub", "user": {"token": token}}],
+        "users": [{"name": "hub", "user": {"token": token(account)}}],
         "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
     });
     std::fs::write(&path, config.to_string()).unwrap();
     path
+}
+
+fn certificate() -> String {
+    let certified = rcgen::generate_simple_self_signed([HUB.to_owned()]);
+    certified.unwrap().cert.pem()
 }
 
 /// The definitions and rights that the product is installed with, and the namespaces of two users.

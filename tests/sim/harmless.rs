@@ -3,17 +3,18 @@
 //!
 //! One replica, no faults of requests. The kind of trouble follows from the seed, so a few seeds have all of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::{
     faults::Plan,
-    network::{Effect, Trouble},
+    network::{Effect, Trouble, Way},
+    world::prometheus::{Defects, Prometheus},
 };
 
 use crate::{
-    cluster::{Cluster, DENIED, MAX, TENANT, cpu},
+    cluster::{Cluster, DENIED, MAX, SHOP, START, TENANT, cpu},
     laws::needed,
     seeds::{self, Scene},
     story::Dice,
@@ -24,6 +25,8 @@ const ADAPTER: &str = "adapter-0";
 /// How long the registrations of the adapter change, and when its authority is in them.
 const CHANGES: u64 = BEGINS + 8;
 const PUBLISHED: u64 = BEGINS + 24;
+/// And when it answers.
+const ANSWERED: u64 = BEGINS + 40;
 /// When trouble begins, in seconds; that of metrics while a window opens, before the API counts as silent.
 const BEGINS: u64 = 45;
 const METRICS_BEGIN: u64 = WINDOW.0 - 4;
@@ -37,6 +40,22 @@ const DUE: u64 = 17;
 const EDIT: u64 = 7;
 const REPORTED: u64 = 2;
 const FLOOR: u64 = 4;
+/// What a user sets the least of `edited` to at first.
+const LEAST: u64 = 2;
+/// When a paused host goes on, so many seconds later an edit during the pause is carried out, and what is due then is done.
+const RESUMED: u64 = BEGINS + 20;
+const RESUMED_DUE: u64 = 6;
+const CAUGHT_UP: u64 = RESUMED + 15;
+/// When no request hangs any more: after a deadline, a penalty and a sync.
+const RECOVERED: u64 = Harmless::HEALED + 30;
+/// An annotation and its length, with which its object is longer than 256 KiB, as much as is kept.
+const NOTE: &str = "autoscaling.foretide.io/note";
+const LARGE: usize = (256 << 10) - 64;
+/// A query that is refused.
+const QUERY: &str =
+    r#"sum(rate(container_cpu_usage_seconds_total{namespace="tenant",pod=~"^own-[\\w]{99}"}[3m]))"#;
+/// Who asks the adapter for the count of a window that is always open.
+const CRON: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/crane_autoscaling_cron?labelSelector=targetKind%3DDeployment%2CtargetName%3Dcron%2CresourceIdentifier%3Dcron";
 /// The apps of the shop that have external metrics.
 const EXTERNAL: [&str; 6] = ["ext", "ext-1", "ext-2", "ext-3", "ext-4", "ext-5"];
 /// So many requests that hang are sent at most, in all of the trouble.
@@ -77,10 +96,20 @@ enum Kind {
     Registration,
     /// The clock of the host is stepped.
     Step,
+    /// The host is far from the API server, and paused while much is due and a user edits.
+    Pause,
+    /// An autoscaler of the tenant is larger than what is kept.
+    Large,
+    /// A Prometheus that asks for a credential is not there.
+    Prometheus,
+    /// A query of the tenant has a pattern that is large when it is compiled.
+    Query,
 }
 
 struct Harmless {
     cluster: Cluster,
+    /// It answers no query with the pattern.
+    prometheus: Option<Prometheus>,
     kind: Kind,
     /// By how many seconds a clock is stepped.
     step: i64,
@@ -99,7 +128,7 @@ struct Harmless {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 17] = [
         Self::Metrics,
         Self::Statuses,
         Self::Workloads,
@@ -113,9 +142,13 @@ impl Kind {
         Self::Orphan,
         Self::Registration,
         Self::Step,
+        Self::Pause,
+        Self::Large,
+        Self::Prometheus,
+        Self::Query,
     ];
     /// In the same order.
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 17] = [
         "metrics",
         "statuses",
         "workloads",
@@ -129,6 +162,10 @@ impl Kind {
         "orphan",
         "registration",
         "step",
+        "pause",
+        "large",
+        "prometheus",
+        "query",
     ];
 
     fn of(seed: u64) -> Self {
@@ -145,6 +182,7 @@ impl Kind {
 
     /// The requests in trouble.
     fn trouble(self) -> Option<Trouble> {
+        let mut client = String::new();
         let (method, parts, effect): (_, &[&str], _) = match self {
             Self::Metrics => ("", &["metrics.k8s.io", "/namespaces/tenant"], Effect::Hang),
             Self::Statuses => (
@@ -165,10 +203,15 @@ impl Kind {
                 &["/namespaces/tenant/horizontalpodautoscalers/forged"],
                 Effect::Refused(403),
             ),
+            Self::Registration => {
+                ADAPTER.clone_into(&mut client);
+                let late = Effect::Late(Duration::from_secs(4));
+                ("GET", &["/effectivehorizontalpodautoscalers"], late)
+            }
             _ => return None,
         };
         Some(Trouble {
-            client: String::new(),
+            client,
             method,
             parts,
             effect,
@@ -191,13 +234,19 @@ fn tenant(number: usize) -> String {
     format!("{TENANT}-{number}")
 }
 
+/// How many edits there were until a second.
+fn edits(second: u64) -> Option<u64> {
+    let is_edited = (BEGINS + 2..Harmless::HEALED).contains(&second);
+    is_edited.then(|| second / EDIT - (BEGINS + 2) / EDIT)
+}
+
 impl Scene for Harmless {
     type Upset = Kind;
     type Record = Vec<BTreeMap<&'static str, u64>>;
 
     const UPSETS: &'static [&'static str] = &Kind::NAMES;
     const SHARE: u64 = 10;
-    const COVERS: u64 = 26;
+    const COVERS: u64 = 32;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 50;
     const SETTLED: u64 = 212;
@@ -225,9 +274,10 @@ impl Scene for Harmless {
         let step = [-7_200, -600, -20, 20, 600, 7_200][dice.index(6)];
         let mut scene = Self {
             cluster: Cluster::new(seed, plan),
+            prometheus: None,
             kind,
             step,
-            is_one_space: seed % 2 == 1,
+            is_one_space: seed / Kind::ALL.len() as u64 % 2 == 0,
             needs,
             series: Vec::new(),
             orphans: 0,
@@ -267,6 +317,11 @@ impl Scene for Harmless {
             Kind::Registration => self.cluster.start_adapter(ADAPTER),
             Kind::Orphan => self.cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
             Kind::Step => self.cluster.step_clock(HOST, self.step),
+            Kind::Pause => {
+                self.cluster
+                    .reach(HOST, Way::Open(Duration::from_millis(200)));
+                self.cluster.pause(HOST);
+            }
             Kind::Mistake => self
                 .cluster
                 .edit_in(TENANT, "own", &json!({"maxReplicas": -1})),
@@ -294,23 +349,24 @@ impl Scene for Harmless {
         for (_, app, pods) in self.needs.iter().filter(|(at, _, _)| *at == second) {
             self.cluster.needs(app, *pods);
         }
-        let since_edit = second.saturating_sub(BEGINS + 2) % EDIT;
-        let is_edited = (BEGINS + 2..Self::HEALED).contains(&second);
-        if is_edited && since_edit == 0 {
-            let even = second / EDIT % 2;
-            self.cluster
-                .edit("web", &json!({"maxReplicas": MAX - even}));
-        }
+        self.edit(second);
         if self.has_writer && second < WRITER_ENDS {
             self.cluster.scale_by_hand_in(TENANT, "own", 3 + second % 2);
         }
-        self.cluster.second()?;
-        if is_edited && since_edit == REPORTED && !self.cluster.is_reported("web") {
-            return Err("due: the status of web is not of its edit".to_owned());
+        match second {
+            RESUMED => self.cluster.resume(HOST),
+            CAUGHT_UP => self.cluster.reach(HOST, Way::Open(Duration::ZERO)),
+            _ => {}
         }
+        self.cluster.second()?;
+        self.check_edits(second)?;
         match self.kind {
-            Kind::Registration => self.check_registrations(second)?,
+            Kind::Registration => {
+                self.check_registrations(second)?;
+                self.check_answers(second)?;
+            }
             Kind::Mistake if second == Self::HEALED - 1 => self.check_count("own")?,
+            Kind::Statuses if second == RECOVERED => self.check_statuses()?,
             _ => {}
         }
         let mut now = BTreeMap::new();
@@ -332,6 +388,8 @@ impl Scene for Harmless {
             Kind::Orphan => (attempts, 2),
             Kind::Writer if second < WRITER_ENDS + 10 => (self.cluster.scaled("own"), WRITES),
             Kind::Denied => (self.cluster.scaled("denied"), 0),
+            Kind::Large => (self.cluster.scaled("large"), 0),
+            Kind::Query => (self.unanswered(), 0),
             _ => (attempts, ATTEMPTS),
         };
         if attempts > most {
@@ -350,13 +408,14 @@ impl Scene for Harmless {
         self.series.clone()
     }
 
-    fn compare(
-        _seed: u64,
-        record: &Self::Record,
-        undisturbed: &Self::Record,
-    ) -> Result<(), String> {
+    fn compare(seed: u64, record: &Self::Record, undisturbed: &Self::Record) -> Result<(), String> {
+        // During a pause nothing is done.
+        let later = match Kind::of(seed) {
+            Kind::Pause => LATER + usize::try_from(CAUGHT_UP - BEGINS).unwrap(),
+            _ => LATER,
+        };
         for (second, now) in record.iter().enumerate() {
-            let from = second.saturating_sub(LATER);
+            let from = second.saturating_sub(later);
             let to = (second + EARLIER + 1).min(undisturbed.len());
             for (name, value) in now {
                 let others = undisturbed[from..to].iter().map(|other| other[name]);
@@ -375,16 +434,80 @@ impl Scene for Harmless {
 }
 
 impl Harmless {
+    /// Who edits again and again.
+    fn edit(&self, second: u64) {
+        let Some(edits) = edits(second).filter(|_| second.is_multiple_of(EDIT)) else {
+            return;
+        };
+        let most = json!({"maxReplicas": MAX - edits % 2});
+        self.cluster.edit("web", &most);
+        let least = json!({"minReplicas": LEAST + edits});
+        self.cluster.edit("edited", &least);
+        self.cluster.edit("unknown", &most);
+    }
+
+    /// An edit is carried out at once, whoever is in trouble.
+    fn check_edits(&self, second: u64) -> Result<(), String> {
+        let is_behind = self.kind == Kind::Pause && (BEGINS..CAUGHT_UP).contains(&second);
+        let is_due = if is_behind {
+            second == RESUMED + RESUMED_DUE
+        } else {
+            second % EDIT == REPORTED
+        };
+        let Some(edits) = edits(second.saturating_sub(REPORTED)).filter(|_| is_due) else {
+            return Ok(());
+        };
+        let count = self.cluster.replicas("edited");
+        if count < LEAST + edits {
+            return Err(format!("due: edited has {count} after edit {edits}"));
+        }
+        if is_behind {
+            return Ok(());
+        }
+        let mut edited = ["web", "edited", "unknown"].into_iter();
+        match edited.find(|app| !self.cluster.is_reported(app)) {
+            Some(app) => Err(format!("due: the status of {app} is not of its edit")),
+            None => Ok(()),
+        }
+    }
+
+    /// How often Prometheus was asked what is refused.
+    fn unanswered(&self) -> usize {
+        let asked = self.prometheus.as_ref();
+        asked.map_or(0, |prometheus| prometheus.unanswered(TENANT))
+    }
+
     /// The apps of the shop, and what the tenant has for its trouble.
     fn populate(&mut self) {
-        let (cluster, direct) = (&mut self.cluster, (1, "Direct"));
+        if self.kind == Kind::Prometheus {
+            self.cluster.expect_prometheus();
+        }
+        if self.kind == Kind::Query {
+            let prometheus = self.cluster.add_prometheus(START);
+            prometheus.set(Defects {
+                silent: Some("{99}".to_owned()),
+                ..Defects::default()
+            });
+            self.prometheus = Some(prometheus);
+        }
+        // Nobody else leads meanwhile.
+        self.cluster.elects = self.kind != Kind::Pause;
+        let cluster = &mut self.cluster;
+        let edited = match self.kind {
+            Kind::External | Kind::Pause => external("edited"),
+            _ => json!({}),
+        };
+        cluster.autoscaler("edited", 1, "Direct", &edited);
+        cluster.autoscaler_without_target(SHOP, "unknown", "shop.example/v1");
         cluster.autoscaler("web", 2, "Delegated", &json!({}));
         cluster.autoscaler("api", 6, "Direct", &json!({}));
-        let own = if self.kind == Kind::Metrics {
-            self.windows.push("own".to_owned());
-            json!({"crons": [window()]})
-        } else {
-            json!({})
+        let own = match self.kind {
+            Kind::Metrics => {
+                self.windows.push("own".to_owned());
+                json!({"crons": [window()]})
+            }
+            Kind::Prometheus | Kind::Query => json!({"prediction": {"leadTimeSeconds": 60}}),
+            _ => json!({}),
         };
         let mode = if self.kind == Kind::Garbled {
             "Delegated"
@@ -395,6 +518,11 @@ impl Harmless {
         for (app, pods) in [("web", 2), ("api", 6), ("own", 2)] {
             cluster.needs(app, pods);
         }
+        self.populate_trouble();
+    }
+
+    fn populate_trouble(&mut self) {
+        let (cluster, direct) = (&mut self.cluster, (1, "Direct"));
         match self.kind {
             Kind::Metrics | Kind::Workloads => {
                 for number in 0..10 {
@@ -421,6 +549,27 @@ impl Harmless {
                 cluster.needs("denied", 9);
             }
             Kind::Garbled => cluster.adopted_hpa(TENANT, "own", None),
+            Kind::Registration => {
+                let always = json!({"crons": [{
+                    "name": "all", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": FLOOR,
+                }]});
+                cluster.autoscaler("cron", 1, "Metric", &always);
+            }
+            Kind::Pause => {
+                for number in 0..60 {
+                    let name = format!("other-{number}");
+                    cluster.autoscaler(&name, 1, "Direct", &external(&name));
+                }
+            }
+            Kind::Query => {
+                let key = "metric-query.autoscaling.crane.io/resource.cpu";
+                cluster.annotate_in(TENANT, "own", key, QUERY);
+            }
+            Kind::Large => {
+                cluster.autoscaler_in(TENANT, "large", direct, &json!({}));
+                cluster.annotate_in(TENANT, "large", NOTE, &"x".repeat(LARGE));
+                cluster.needs("large", 9);
+            }
             _ => {}
         }
     }
@@ -446,6 +595,15 @@ impl Harmless {
                 }
                 cluster.autoscaler_in(&tenant(space), &name, (1, "Direct"), &rest);
             }
+        }
+    }
+
+    /// The tenant's statuses are of their edits.
+    fn check_statuses(&self) -> Result<(), String> {
+        let mut edited = (0..self.orphans).map(tenant);
+        match edited.find(|name| !self.cluster.is_reported(name)) {
+            Some(name) => Err(format!("alive: the status of {name} is not of its edit")),
+            None => Ok(()),
         }
     }
 
@@ -486,7 +644,7 @@ impl Harmless {
     /// No trouble of a tenant takes a metric away from others.
     fn check_metrics(&self, second: u64) -> Result<(), String> {
         let external = EXTERNAL.iter().filter(|_| self.kind == Kind::External);
-        let mut of_others = ["web", "api"].iter().chain(external);
+        let mut of_others = ["web", "api", "edited"].iter().chain(external);
         let lacking = of_others.find(|app| self.cluster.lacks_metrics(app));
         match lacking {
             Some(app) if second > BEGINS => Err(format!("same: {app} lacks a metric")),
@@ -512,6 +670,17 @@ impl Harmless {
             }
         }
         Ok(())
+    }
+
+    /// An HPA that asks the adapter hears of the window, or that it has to wait.
+    fn check_answers(&self, second: u64) -> Result<(), String> {
+        self.cluster.ask_adapter(ADAPTER, CRON);
+        let mut answers = self.cluster.answers().into_iter();
+        let is_wrong = |code: u16| code != 200 && (code != 503 || second > ANSWERED);
+        match answers.find(|(code, _)| is_wrong(*code)) {
+            Some(answer) => Err(format!("answer: the adapter says {answer:?}")),
+            None => Ok(()),
+        }
     }
 
     fn name_unknown_kind(&self, number: usize) {

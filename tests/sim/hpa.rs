@@ -159,12 +159,12 @@ fn rules(rules: &Value) -> ScalingRules {
 /// The one metric that the workloads here are scaled by: the utilization of cpu.
 fn metrics(spec: &Value) -> Vec<MetricSpec> {
     let metrics = spec["metrics"].as_array().into_iter().flatten();
-    let utilization = metrics.map(|metric| {
-        let percent = &metric["resource"]["target"]["averageUtilization"];
-        MetricSpec::Resource {
+    let utilization = metrics.filter_map(|metric| {
+        let percent = metric["resource"]["target"]["averageUtilization"].as_i64()?;
+        Some(MetricSpec::Resource {
             name: "cpu".into(),
-            target: Target::Utilization(i32::try_from(percent.as_i64().unwrap()).unwrap()),
-        }
+            target: Target::Utilization(i32::try_from(percent).unwrap()),
+        })
     });
     utilization.collect()
 }

@@ -4,6 +4,7 @@
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
 //! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
+//! log       what must not be in the log, whatever fails
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
 //! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
@@ -41,6 +42,8 @@ mod hpa_controller;
 mod isolation;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod log;
 #[cfg(test)]
 mod ownership;
 #[cfg(test)]

@@ -489,7 +489,9 @@ fn silence() -> Body {
 
 /// The answer of a server that is overloaded or fails.
 fn refusal(code: u16) -> Response<Body> {
-    let mut response = Response::new(Body::from(format!("refused with {code}")));
+    // Whoever refuses writes what it likes.
+    let text = format!("refused with {code}\n\u{1b}[2J\u{202e}");
+    let mut response = Response::new(Body::from(text));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
     if code == 429 {
         let seconds = header::HeaderValue::from(RETRY_AFTER.as_secs());

@@ -1,0 +1,65 @@
+//! The log of the processes of a cluster, whole: what must not be in it.
+
+use std::{
+    io::{self, Write},
+    mem::take,
+    sync::{Arc, Mutex},
+};
+
+use foretide::telemetry::log_to;
+use tracing::dispatcher::{DefaultGuard, set_default};
+
+/// What every credential contains that the processes are given.
+pub(crate) const SECRET: &str = "token-of-";
+
+/// The log of what runs on this thread.
+pub(crate) struct Log {
+    records: Records,
+    _guard: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Vec<Vec<u8>>>>);
+
+// === impl Log ===
+
+impl Log {
+    pub(crate) fn begin() -> Self {
+        let records = Records::default();
+        let written = records.clone();
+        let log = log_to("foretide=trace,warn", move || written.clone()).unwrap();
+        Self {
+            records,
+            _guard: set_default(&log),
+        }
+    }
+
+    /// A record is one line, which no terminal obeys and which shows no credential.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for record in take(&mut *self.records.0.lock().unwrap()) {
+            let text = String::from_utf8(record).unwrap();
+            let line = text.strip_suffix('\n').unwrap_or(&text);
+            let is_reversed = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if line.contains(char::is_control) || line.contains(is_reversed) {
+                return Err(format!("log: a record is not shown as it is: {line:?}"));
+            }
+            if line.contains(SECRET) {
+                return Err(format!("log: a credential is shown: {line}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Records ===
+
+impl Write for Records {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().push(record.to_vec());
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
