@@ -5,7 +5,10 @@ use std::{
     io,
     mem::take,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex, Weak},
+    sync::{
+        Arc, LazyLock, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -260,8 +263,7 @@ impl Cluster {
 
     /// Configures a Prometheus that asks for a token, and is not there.
     pub(crate) fn expect_prometheus(&mut self) {
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-prometheus");
-        std::fs::write(&file, token("prometheus")).unwrap();
+        let file = file("simulated-prometheus", &token("prometheus"));
         let credentials = CredentialFiles {
             authorization: Some(Authorization::Bearer { token: file }),
             ..CredentialFiles::default()
@@ -973,6 +975,8 @@ fn access(account: &str) -> KubeAccess {
     }
 }
 
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
 static KUBECONFIGS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(|| {
     ["controller", "adapter"]
         .map(|account| (account, kubeconfig(account)))
@@ -980,8 +984,6 @@ static KUBECONFIGS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(|| {
 });
 
 fn kubeconfig(account: &str) -> PathBuf {
-    let name = format!("simulated-hub-{account}.yaml");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Connections in memory need no CA. Without one, each process would read those of the system.
     let unused = STANDARD.encode(certificate());
     let cluster = json!({"server": format!("http://{HUB}"), "certificate-authority-data": unused});
@@ -991,7 +993,19 @@ fn kubeconfig(account: &str) -> PathBuf {
         "users": [{"name": "hub", "user": {"token": token(account)}}],
         "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "hub"}}],
     });
-    std::fs::write(&path, config.to_string()).unwrap();
+    file(
+        &format!("simulated-hub-{account}.yaml"),
+        &config.to_string(),
+    )
+}
+
+/// A file, whole also for another run of these tests that reads or writes it at the same time.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let own = path.with_extension(format!("{}-{number}", std::process::id()));
+    std::fs::write(&own, text).unwrap();
+    std::fs::rename(&own, &path).unwrap();
     path
 }
 
