@@ -338,7 +338,7 @@ fn forecast(cluster: &Cluster, app: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_seed_breaks_a_law_and_prometheus_has_every_trouble() {
+fn no_seed_breaks_a_law() {
     seeds::play::<Forecasts>();
 }
 

@@ -277,7 +277,7 @@ impl Scene for Harmless {
             prometheus: None,
             kind,
             step,
-            is_one_space: seed / Kind::ALL.len() as u64 % 2 == 0,
+            is_one_space: (seed / Kind::ALL.len() as u64).is_multiple_of(2),
             needs,
             series: Vec::new(),
             orphans: 0,

@@ -98,14 +98,16 @@ impl Scene for Stopped {
                 is_inside: seed.is_multiple_of(4),
                 span,
             };
-            if seed % 4 < 2 {
-                stops.push((at, Stop::Reading(stop)));
-            } else if seed % 4 == 2 {
-                let span = Duration::from_secs(2 + u64::from(number(2)));
-                stops.push((at, Stop::WhileEdited(cluster::Stop { span, ..stop })));
-            } else {
-                let late = Duration::from_millis(u64::from(number(4_000)));
-                stops.extend([(at, Stop::WhileRenewing(late)), (at + 3, Stop::Terminate)]);
+            match seed % 4 {
+                0 | 1 => stops.push((at, Stop::Reading(stop))),
+                2 => {
+                    let span = Duration::from_secs(2 + u64::from(number(2)));
+                    stops.push((at, Stop::WhileEdited(cluster::Stop { span, ..stop })));
+                }
+                _ => {
+                    let late = Duration::from_millis(u64::from(number(4_000)));
+                    stops.extend([(at, Stop::WhileRenewing(late)), (at + 3, Stop::Terminate)]);
+                }
             }
         }
         Self {

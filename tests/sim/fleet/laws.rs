@@ -207,7 +207,7 @@ impl FleetLaws {
         // None before the first one has been taken up.
         let known = Ledger::of(&fleet).map_or(0, |ledger| ledger.generation);
         let is_due = known > 0 && now.duration_since(self.edited.1) > PROMPT;
-        if is_due && known != generation && self.is_up(second) {
+        if is_due && known != generation && Self::is_up(second) {
             return Err(format!(
                 "prompt: {known} is in force, and the fleet is {generation} since {}",
                 self.edited.1
@@ -217,7 +217,7 @@ impl FleetLaws {
     }
 
     /// Whether one process runs that has never been stopped.
-    fn is_up(&self, second: &Second<'_>) -> bool {
+    fn is_up(second: &Second<'_>) -> bool {
         let Terms {
             is_calm,
             is_suspended,
@@ -233,7 +233,7 @@ impl FleetLaws {
             let troubled = self.troubled.get(&name);
             let is_well = troubled.is_none_or(|last| now.duration_since(*last) > CLEAN);
             let child = second.cluster.child(&name);
-            if self.is_up(second) && is_well && child.is_some_and(|child| is_managed(&child)) {
+            if Self::is_up(second) && is_well && child.is_some_and(|child| is_managed(&child)) {
                 return Err(format!("left: {name} has a managed HPA"));
             }
         }
