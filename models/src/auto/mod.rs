@@ -11,7 +11,7 @@
 //! ```
 //!
 //! # Source
-//! Features and constants are those of a study on 48 workload traces. `docs/forecasting-measured.md` shows the results
+//! Features and constants are those of a study on 48 workload traces. `replay/MEASURED.md` has the results
 //! of this code on the public ones among them, and how to reproduce them.
 
 mod buffer;
