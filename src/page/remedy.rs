@@ -398,7 +398,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, env, fs, iter, path::Path};
 
     use foretide_domain::{autoscale::Limit, federate, proposal};
 
@@ -458,9 +458,26 @@ mod tests {
         "Steady",
     ];
 
-    /// Every reason of the code's own sets, and every one in a table of conditions of the documentation.
+    const CONDITIONS: &str = "docs/conditions.md";
+
+    fn page(file: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        fs::read_to_string(path).unwrap()
+    }
+
+    /// The table as `docs/conditions.md` has it.
+    fn documented() -> String {
+        let rows = TABLE.iter().map(|(reasons, text, _)| {
+            let reasons = reasons.join("`, `");
+            format!("| `{reasons}` | {text} |\n")
+        });
+        let head = "| reason | do |\n|---|---|\n".to_owned();
+        iter::once(head).chain(rows).collect()
+    }
+
+    /// Every reason of the code's own sets, and every one that the documentation has for a condition or a missing forecast.
     fn reasons() -> BTreeSet<String> {
-        let docs = include_str!("../../docs/conditions.md");
+        let docs = page(CONDITIONS);
         let (conditions, _) = docs.split_once("### Reasons of a cluster").unwrap();
         let rows = conditions.lines().filter(|line| {
             ["| True | ", "| False | ", "| Unknown | "]
@@ -476,11 +493,36 @@ mod tests {
             let reasons = reasons.unwrap().split('`').skip(1).step_by(2);
             reasons.map(str::to_owned).collect::<Vec<_>>()
         });
+        let docs = page("docs/forecasting.md");
+        let (_, forecasts) = docs.split_once("\n## When there is no forecast\n").unwrap();
+        let (forecasts, _) = forecasts.split_once("\n## ").unwrap();
+        let rows = forecasts.lines().filter(|line| line.starts_with("| `"));
+        let missing = rows.flat_map(|row| {
+            let (reasons, _) = row.split_once(" | ").unwrap();
+            let reasons = reasons.split('`').skip(1).step_by(2);
+            reasons.map(str::to_owned).collect::<Vec<_>>()
+        });
         let proposals = proposal::Reason::ALL.iter().map(|reason| reason.as_str());
         let limits = Limit::ALL.iter().map(|limit| limit.as_str());
         let members = federate::Reason::ALL.iter().map(|reason| reason.as_str());
         let own = proposals.chain(limits).chain(members).map(str::to_owned);
-        written.chain(own).collect()
+        written.chain(missing).chain(own).collect()
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_is_this_one() {
+        let (text, table) = (page(CONDITIONS), documented());
+        let (before, rest) = text.split_once("| reason | do |\n").unwrap();
+        let (_, after) = rest.split_once("\n\n").unwrap();
+        let expected = format!("{before}{table}\n{after}");
+        if env::var_os("UPDATE").is_some_and(|value| value == "1") {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CONDITIONS);
+            fs::write(path, &expected).unwrap();
+        }
+        assert!(
+            page(CONDITIONS) == expected,
+            "{CONDITIONS} is stale; run UPDATE=1 cargo test --lib page::remedy"
+        );
     }
 
     #[test]

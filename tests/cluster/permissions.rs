@@ -127,8 +127,8 @@ fn custom(kind: &str, name: &str, replicas: i32) -> Value {
 
 /// The rule that the documentation gives for kinds of another group, filled in for this kind.
 fn documented_rule(group: &str, plural: &str) -> String {
-    let readme = include_str!("../../deploy/README.md");
-    let mut blocks = readme
+    let page = include_str!("../../docs/targets.md");
+    let mut blocks = page
         .split("```yaml")
         .filter_map(|rest| rest.split("```").next());
     let block = blocks
@@ -172,7 +172,7 @@ fn workload(kind: &str, name: &str, replicas: i32) -> Value {
     })
 }
 
-/// The role that `deploy/README.md` says to add, for this config map.
+/// The role that `docs/forecasting.md` says to add, for this config map.
 const RULES_READER: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role

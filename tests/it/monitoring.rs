@@ -1,5 +1,5 @@
-//! `deploy/monitoring` and its runbook, read as data: dashboards and rules are well formed, each alert and each reason
-//! of an unhealthy condition has an entry, and every metric that is named exists.
+//! `deploy/monitoring` and its runbook, read as data: dashboards and rules are well formed, each alert has an entry, and
+//! every metric that is named exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +19,6 @@ use serde_json::{Value, json};
 
 const RULES: &str = include_str!("../../deploy/monitoring/prometheusrule.yaml");
 const RUNBOOK: &str = include_str!("../../docs/operations.md");
-const CONDITIONS: &str = include_str!("../../docs/conditions.md");
-const FORECASTING: &str = include_str!("../../docs/forecasting.md");
 const METRICS: &str = include_str!("../../docs/metrics.md");
 const KUSTOMIZATION: &str = include_str!("../../deploy/monitoring/Kustomization");
 const KUSTOMIZE: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
@@ -320,80 +318,6 @@ fn every_alert_has_a_section_of_the_runbook_and_every_section_an_alert() {
     let linked = matches(r"\(#(foretide\w+)\)", RUNBOOK);
     let anchors = alerts.iter().map(|alert| alert.to_lowercase()).collect();
     assert!(linked.is_subset(&anchors), "{linked:?}");
-}
-
-/// The reasons of unhealthy conditions that `docs/conditions.md` lists: condition and reason.
-fn unhealthy() -> BTreeSet<(String, String)> {
-    let mut found = BTreeSet::new();
-    let mut condition = String::new();
-    for line in CONDITIONS.lines() {
-        if line.starts_with("### Reasons of a cluster") {
-            break;
-        }
-        if let Some(heading) = line.strip_prefix("### ") {
-            heading.clone_into(&mut condition);
-        }
-        let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        let Some(at) = cells
-            .iter()
-            .position(|cell| ["True", "False", "Unknown"].contains(cell))
-        else {
-            continue;
-        };
-        if let Some(named) = at
-            .checked_sub(1)
-            .map(|before| cells[before])
-            .filter(|cell| !cell.is_empty())
-        {
-            named.clone_into(&mut condition);
-        }
-        for kind in condition.split(", ") {
-            let good_if_false = ["ScalingLimited", "ReplicaConflict"].contains(&kind);
-            let is_healthy = cells[at] == if good_if_false { "False" } else { "True" };
-            if !is_healthy {
-                let reasons = matches(r"`(\w+)`", cells[at + 1]);
-                found.extend(reasons.into_iter().map(|reason| (kind.to_owned(), reason)));
-            }
-        }
-    }
-    found
-}
-
-#[test]
-fn every_reason_of_an_unhealthy_condition_has_an_entry_in_the_runbook() {
-    let mut expected = unhealthy();
-    let table = FORECASTING
-        .split("## When there is no forecast")
-        .nth(1)
-        .unwrap();
-    let table = table.split("\n## ").next().unwrap();
-    for row in table.lines().filter(|line| line.starts_with("| `")) {
-        let reasons = matches(r"`(\w+)`", row.split(" | ").next().unwrap());
-        expected.extend(
-            reasons
-                .into_iter()
-                .map(|reason| ("PredictionReady".to_owned(), reason)),
-        );
-    }
-    // The spec has a condition of its own for this.
-    expected.remove(&("PredictionReady".to_owned(), "InvalidSpec".to_owned()));
-    assert!(expected.len() > 50, "{expected:?}");
-    let table = RUNBOOK.split("\n## Conditions\n").nth(1).unwrap();
-    let mut listed = BTreeSet::new();
-    for row in table.lines().filter(|line| line.starts_with("| `")) {
-        let mut cells = row.trim_matches('|').split(" | ");
-        let mut words = || matches(r"`(\w+)`", cells.next().unwrap());
-        let (conditions, reasons) = (words(), words());
-        for condition in &conditions {
-            listed.extend(
-                reasons
-                    .iter()
-                    .map(|reason| (condition.clone(), reason.clone())),
-            );
-        }
-    }
-    let missing: Vec<_> = expected.difference(&listed).collect();
-    assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn every_reason_and_condition_of_a_fleet_is_explained() {
     let pages = [
         include_str!("../../docs/federation.md"),
         include_str!("../../docs/federation-reference.md"),
+        include_str!("../../docs/conditions.md"),
     ];
     let text = pages.concat();
     let words = Reason::ALL.iter().map(|reason| reason.as_str());

@@ -29,8 +29,16 @@ use crate::{
     world::{NAMESPACE, TIMEOUT, four_days, seconds},
 };
 
-/// What the test does not run: it needs a registry, a builder of images, or a second build of the program.
-const NOT_RUN: [&str; 3] = ["What you need", "The image", "The image"];
+/// What the test does not run: it needs a registry, a builder of images, a second build of the program, or a Prometheus in
+/// the cluster.
+const NOT_RUN: [&str; 6] = [
+    "What you need",
+    "The image",
+    "The image",
+    "The image",
+    "Who may scrape",
+    "Who may scrape",
+];
 
 /// A token that the proxy before Prometheus asks for.
 const TOKEN: &str = "of-the-page-0123456789";

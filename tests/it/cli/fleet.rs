@@ -1,7 +1,6 @@
 //! Fleets on the command line: divided, planned, validated, explained.
 
 use foretide_crds::FederatedHPA;
-use foretide_domain::federate::Reason;
 
 use super::*;
 
@@ -227,13 +226,4 @@ fn a_file_to_explain_holds_one_autoscaler() {
     let expected =
         "expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found Deployment";
     assert_eq!(message, expected);
-}
-
-#[test]
-fn every_reason_of_a_cluster_is_documented() {
-    let documented = std::fs::read_to_string("docs/conditions.md").unwrap();
-    for reason in Reason::ALL {
-        let word = format!("`{}`", reason.as_str());
-        assert!(documented.contains(&word), "{word}");
-    }
 }
