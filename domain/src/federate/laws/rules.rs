@@ -414,6 +414,31 @@ fn a_write_after_a_landing_has_the_reason_landed() {
 }
 
 #[test]
+fn a_landing_counts_on_the_minimum_of_a_member_that_does_not_answer() {
+    for (min, kept) in [(4, 2), (1, 4)] {
+        let mut hub = pair();
+        hub.members.push(Member {
+            health: Health::Unknown { since: at(-10) },
+            ..member("c", 4)
+        });
+        hub.ledger = ledger(&[("a", 1, 10), ("b", 1, 10), ("c", min, 10)]);
+        hub.policy = Policy {
+            generation: 2,
+            preferences: vec![Preference {
+                max: Some(n(2)),
+                ..prefer("b")
+            }],
+            ..hub.policy
+        };
+        hub.total.demand = Some(10.0);
+        let decision = hub.step();
+        let b = decision.member("b").expect("b");
+        // 4 of a, 2 of b, and 4 of c: if its autoscaler has not scaled it down since.
+        assert_eq!(b.max, n(kept), "{min}: {b:?}");
+    }
+}
+
+#[test]
 fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
     let mut hub = pair();
     hub.policy = Policy {

@@ -55,7 +55,7 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     );
     exclude_surplus(fleet, served);
     let goal = needed(fleet, served).min(sum(receivers(fleet).map(MemberState::max)));
-    let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
+    let ready = sum(receivers(fleet).map(serving));
     let unmeasured = fleet
         .active()
         .any(|state| is_displaced(state) && state.demand.is_none());
@@ -107,6 +107,17 @@ fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f Mem
         state.role == MemberRole::Active || state.role.is_pinned() && state.counted
     };
     fleet.members.iter().filter(takes_part)
+}
+
+/// How many pods of a member serve within its budget. Of one that does not answer only its minimum is certain: its
+/// autoscaler goes on, and may have scaled down since it was heard.
+fn serving(state: &MemberState<'_>) -> u32 {
+    let most = if state.role == MemberRole::Lost {
+        state.min()
+    } else {
+        state.max()
+    };
+    state.ready.min(most)
 }
 
 /// The part of the floor that members scaled by others have to meet; it is no part of the landing.
