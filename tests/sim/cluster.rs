@@ -793,7 +793,12 @@ impl Cluster {
             self.seconds += 1;
         }
         self.laws.check(self.data_center.now())?;
-        if let Some((sent, what)) = self.network().impatient().first() {
+        // An election asks in a period of its own.
+        let impatient = self.network().impatient();
+        let mut impatient = impatient
+            .iter()
+            .filter(|(_, what)| !what.contains("/leases/"));
+        if let Some((sent, what)) = impatient.next() {
             return Err(format!(
                 "patience: {what} was refused, and is sent again at {sent}"
             ));

@@ -287,6 +287,8 @@ impl Laws {
     /// What was written before is not there any more.
     pub(crate) fn restored(&mut self, now: Timestamp) {
         self.restored = now;
+        // Targets are those of the backup; metrics of all are what they were.
+        self.blind.retain(|app, _| app.is_empty());
         self.counts.clear();
         self.written.clear();
         self.writers.clear();

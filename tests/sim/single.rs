@@ -29,7 +29,7 @@ impl Scene for Single {
     const COMPARED: u64 = 5;
     const SHARE: u64 = 44;
     const HEALED: u64 = 120;
-    const ALIVE: u64 = Self::HEALED + 75;
+    const ALIVE: u64 = Self::HEALED + 100;
     const SETTLED: u64 = 245;
     const END: u64 = 275;
 

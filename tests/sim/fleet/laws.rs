@@ -63,6 +63,8 @@ pub(super) struct FleetLaws {
     /// The stored ledgers of the last seconds, the newest last, each with the generation of its object.
     ledgers: Vec<(Timestamp, Ledger)>,
     ready: u64,
+    /// When an HPA of somebody else was there last. Ours ends the pods beyond its maximum that it has added.
+    foreign: Option<Timestamp>,
     /// How many pods became ready of late.
     started: VecDeque<(Timestamp, u64)>,
     /// When something was wrong with each member last, since when it has been cut off, and when it was lost last.
@@ -266,7 +268,9 @@ impl FleetLaws {
     fn check_row(&self, row: &Value, now: Timestamp, second: &Second<'_>) -> Result<(), String> {
         let text = |field: &str| row[field].as_str().unwrap_or_default();
         let (name, reason) = (text("name"), text("reason"));
-        let is_unknown = reason.contains("Unknown") || reason.contains("Failed");
+        let is_unknown = ["Unknown", "Failed", "No answer since"]
+            .iter()
+            .any(|unknown| reason.contains(unknown));
         // What was seen of it before a suspension is old, and nothing is written by it.
         let is_old = ["has delivered nothing", "no member can be"]
             .iter()
@@ -429,6 +433,14 @@ impl FleetLaws {
     }
 
     /// The maximum of an HPA is one that the ledger gave it lately.
+    /// The hub goes on from a backup with this fleet, if it has one.
+    pub(super) fn restored(&mut self, now: Timestamp, fleet: Option<&Value>) {
+        match fleet.and_then(Ledger::of) {
+            Some(ledger) => self.ledgers.push((now, ledger)),
+            None => self.ledgers.clear(),
+        }
+    }
+
     fn check_intent(&self, member: &str, hpa: &Value, now: Timestamp) -> Result<(), String> {
         let most = hpa["spec"]["maxReplicas"].as_u64().unwrap_or_default();
         if !is_managed(hpa) || self.ledgers.is_empty() {
@@ -455,6 +467,12 @@ impl FleetLaws {
         let ready = cluster.serving();
         let before = std::mem::replace(&mut self.ready, ready);
         let needed = needed(cluster.load.least_between(SHOP, now - MEMORY, now)).min(second.most);
+        if cluster.has_foreign_hpa() {
+            self.foreign = Some(now);
+        }
+        let has_foreign = self
+            .foreign
+            .is_some_and(|at| now.duration_since(at) < MEMORY);
         self.started.push_back((now, ready.saturating_sub(before)));
         self.started
             .retain(|(at, _)| now.duration_since(*at) < MEMORY);
@@ -462,7 +480,7 @@ impl FleetLaws {
         // are kept for them, so what is measured is less than the load.
         let started = self.started.iter().filter(|_| second.terms.direct);
         let unmeasured: u64 = started.map(|(_, pods)| pods).sum();
-        if ready >= before || ready + unmeasured >= needed {
+        if ready >= before || ready + unmeasured >= needed || has_foreign {
             return Ok(());
         }
         Err(format!(

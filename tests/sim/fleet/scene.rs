@@ -522,6 +522,11 @@ impl Scene for FleetScene {
             Upset::Host(upset) => {
                 self.is_stale |= upset.name() == Some("stale");
                 upset.happen(cluster);
+                if upset.name() == Some("restored") {
+                    let fleets = cluster.server.objects(world::FLEETS);
+                    let fleet = fleets.first().map(|fleet| &**fleet);
+                    self.laws.restored(cluster.now(), fleet);
+                }
             }
             Upset::Crash(kind) => self.armed.push(kind),
             Upset::Suspension(stranded) => {
@@ -612,7 +617,8 @@ impl Scene for FleetScene {
         let needed = needed(self.cluster.load.at(SHOP, self.cluster.now()))
             .min(most)
             .min(self.room());
-        let has_fleet = most < u64::MAX;
+        // A hub that never gets its lists moves no share.
+        let has_fleet = most < u64::MAX && !self.is_unlisted;
         if has_fleet && ready < needed {
             return Err(format!(
                 "alive: {ready} ready and {needed} needed\n{}",

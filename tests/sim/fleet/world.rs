@@ -279,6 +279,16 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn has_foreign_hpa(&self) -> bool {
+        let mut members = self.members.all.values();
+        members.any(|member| {
+            let hpas = member
+                .server
+                .objects("horizontalpodautoscalers.autoscaling");
+            hpas.iter().any(|hpa| hpa["metadata"]["name"] == "by-hand")
+        })
+    }
+
     /// Changes the metadata of the Secret of a member.
     pub(crate) fn mark(&self, member: &str, metadata: &Value) {
         self.must(
