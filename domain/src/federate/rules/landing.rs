@@ -55,7 +55,8 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     );
     exclude_surplus(fleet, served);
     let goal = needed(fleet, served).min(sum(receivers(fleet).map(MemberState::max)));
-    let ready = sum(receivers(fleet).map(serving));
+    let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
+    let certain = sum(receivers(fleet).map(certainly_ready));
     let unmeasured = fleet
         .active()
         .any(|state| is_displaced(state) && state.demand.is_none());
@@ -74,7 +75,7 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     let floor = goal.saturating_add(kept_by_others(fleet));
     fleet.lands = floor > fleet.floor;
     fleet.floor = fleet.floor.max(floor);
-    if has_landed {
+    if has_landed && certain >= goal {
         return;
     }
     let all = fleet.policy.bounds.max;
@@ -109,9 +110,10 @@ fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f Mem
     fleet.members.iter().filter(takes_part)
 }
 
-/// How many pods of a member serve within its budget. Of one that does not answer only its minimum is certain: its
-/// autoscaler goes on, and may have scaled down since it was heard.
-fn serving(state: &MemberState<'_>) -> u32 {
+/// How many pods of a member are ready within its budget. Of one that does not answer only its minimum is certain: its
+/// autoscaler goes on, and may have scaled down since it was heard. No pods end for the others, and none are started
+/// instead.
+fn certainly_ready(state: &MemberState<'_>) -> u32 {
     let most = if state.role == MemberRole::Lost {
         state.min()
     } else {
