@@ -41,6 +41,8 @@ pub(super) struct Sync<'a> {
     pub(super) recommended: Option<Replicas>,
     /// The pods, sorted by name.
     pub(super) pods: &'a [Arc<Pod>],
+    /// How many samples of pods the metrics lack, all together.
+    pub(super) missing: u32,
     /// The changes of the scale so far.
     pub(super) changes: &'a Log,
 }
@@ -96,7 +98,9 @@ pub(super) struct Conformance {
     expected: VecDeque<Expectation>,
     reads: VecDeque<Read>,
     pods: Vec<Arc<Pod>>,
-    /// When a change of the pods was seen that the child did not make.
+    missing: u32,
+    /// When a change of the pods was seen that the child did not make, or samples of pods came or went. The average may be
+    /// the same with them, but not the count.
     disturbed: Option<Timestamp>,
     status: Value,
     compared: bool,
@@ -114,13 +118,15 @@ impl<'a> Sync<'a> {
         pods: &'a [Arc<Pod>],
         changes: &'a Log,
     ) -> Self {
-        let recommended = decision.observed.as_ref().and_then(|pass| pass.recommended);
+        let observed = decision.observed.as_ref();
+        let proposals = observed.into_iter().flat_map(|pass| &pass.proposals);
         Self {
             at: decision.at,
             current: decision.current,
             values,
-            recommended,
+            recommended: observed.and_then(|pass| pass.recommended),
             pods,
+            missing: proposals.flatten().map(|metric| metric.basis.missing).sum(),
             changes,
         }
     }
@@ -185,9 +191,10 @@ impl Conformance {
             self.wait_for_log(sync.at, rules);
         }
         let reported = ReportedPass::of(child);
-        let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        let pods = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        let missing = std::mem::replace(&mut self.missing, sync.missing);
         let disagreement = self.disagreement.take();
-        if !undisturbed(&before, sync.pods, reported.as_ref()) {
+        if missing != sync.missing || !undisturbed(&pods, sync.pods, reported.as_ref()) {
             self.disturbed = Some(sync.at);
         } else if let Some(message) = disagreement {
             tracing::warn!(child = %self.child, "{message}");
@@ -444,6 +451,7 @@ mod tests {
     struct Watch {
         conformance: Conformance,
         pods: Vec<Arc<Pod>>,
+        missing: u32,
     }
 
     impl Watch {
@@ -471,6 +479,7 @@ mod tests {
                 values: Some(&values),
                 recommended: Some(n(recommended)),
                 pods: &self.pods,
+                missing: self.missing,
                 changes: &changes,
             };
             self.conformance.watch(
@@ -635,6 +644,17 @@ mod tests {
         watch.pods.pop();
         assert_eq!(watch.sync_once(415, (4, 10, 4), &answer), None);
         assert_eq!(watch.sync_once(430, (4, 10, 4), &answer), None);
+    }
+
+    #[test]
+    fn samples_that_arrive_in_between_excuse_an_answer() {
+        let mut watch = Watch::settled();
+        watch.missing = 1;
+        watch.sync(400, (4, 15, 4), &child((4, 4), 10));
+        watch.sync(416, (4, 15, 4), &child((4, 4), 15));
+        // The child had the fourth sample already, which is like the others.
+        watch.missing = 0;
+        assert_eq!(watch.sync(431, (6, 15, 6), &child((4, 6), 15)), None);
     }
 
     #[test]
