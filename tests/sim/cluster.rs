@@ -234,7 +234,7 @@ impl Cluster {
         Self {
             hpas: HpaController::new(&server, settings()),
             laws: Laws::new(&server, &load),
-            log: Log::begin(),
+            log: Log::begin(seed),
             adapter: Arc::default(),
             answers: Answers::default(),
             server,

@@ -145,8 +145,8 @@ impl Scene for Forecasts {
 
     const UPSETS: &'static [&'static str] = &Kind::NAMES;
     const COMPARED: u64 = 0;
-    const SHARE: u64 = 6;
-    const COVERS: u64 = 17;
+    const SHARE: u64 = 4;
+    const COVERS: u64 = 12;
     const HEALED: u64 = 350;
     const ALIVE: u64 = Self::HEALED + 100;
     // Forecasts are published for ever.

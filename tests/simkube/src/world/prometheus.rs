@@ -8,7 +8,9 @@
 //! It answers one kind of query: the sum of the rates of `cpu` over the pods of a Deployment, in ranges of minutes.
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Write as _},
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -115,9 +117,11 @@ impl Prometheus {
             lock(&self.0.unanswered).push(query.namespace);
             return pending().await;
         }
+        let scrapes = self.scrapes(&query, &defects);
         let mut values = String::new();
         for at in (query.start..=query.end).step_by(usize::try_from(query.step).unwrap_or(1)) {
-            if let Some(value) = self.mean(&query, at, &defects) {
+            let range = scrapes.range(query.numbers_before(at));
+            if let Some(value) = mean(range.map(|(_number, cores)| *cores)) {
                 let comma = if values.is_empty() { "" } else { "," };
                 let _written = write!(values, r#"{comma}[{at},"{value}"]"#);
             }
@@ -139,23 +143,25 @@ impl Prometheus {
         )
     }
 
-    /// The mean of the scrapes in the range before a time, in cores. A rate needs two.
-    fn mean(&self, query: &Query, at: i64, defects: &Defects) -> Option<f64> {
+    /// What a query is about, in cores, by the number of the scrape.
+    fn scrapes(&self, query: &Query, defects: &Defects) -> BTreeMap<i64, f64> {
         let known = (self.0.now)() - defects.lag;
-        let (first, last) = (
-            (at - query.range).div_euclid(SCRAPE) + 1,
-            at.div_euclid(SCRAPE),
-        );
-        let scrapes = (first..=last).filter_map(|number| {
+        let numbers = *query.numbers_before(query.start).start()..=query.end.div_euclid(SCRAPE);
+        let scrape = |number: i64| {
             let at = Timestamp::from_second(number * SCRAPE).ok()?;
             let is_known = self.0.since <= at && at <= known;
-            let share = if is_known { defects.share(at) } else { None };
+            let share = if is_known { defects.share(at) } else { None }?;
             let milli = u32::try_from((self.0.demand)(&query.app, at)).ok()?;
-            Some(f64::from(milli) * share?)
-        });
-        let (sum, count) = scrapes.fold((0.0, 0), |(sum, count), one| (sum + one, count + 1));
-        (count > 1).then(|| sum / f64::from(count) / 1_000.0)
+            Some((number, f64::from(milli) * share / 1_000.0))
+        };
+        numbers.filter_map(scrape).collect()
     }
+}
+
+/// The mean of some scrapes. A rate needs two.
+fn mean(scrapes: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = scrapes.fold((0.0, 0), |(sum, count), one| (sum + one, count + 1));
+    (count > 1).then(|| sum / f64::from(count))
 }
 
 impl fmt::Debug for Prometheus {
@@ -182,6 +188,11 @@ impl Defects {
 // === impl Query ===
 
 impl Query {
+    /// The scrapes in its range before a time.
+    const fn numbers_before(&self, at: i64) -> RangeInclusive<i64> {
+        (at - self.range).div_euclid(SCRAPE) + 1..=at.div_euclid(SCRAPE)
+    }
+
     fn of(request: &Request<Vec<u8>>) -> Option<Self> {
         let fields: Vec<_> = url::form_urlencoded::parse(request.body()).collect();
         let field = |name: &str| {
