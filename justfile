@@ -18,9 +18,11 @@ ci:
 test:
     cargo test --workspace
 
-# So many seeds of faults in the simulated cluster, after so many others. A core plays some two in a second.
+# So many seeds of faults in the simulated cluster, after so many others. Some minutes of building, because the library is
+# optimized for it; then a core plays some two in a second.
 seeds count="500" after="0":
-    SEEDS={{ count }} AFTER={{ after }} cargo test --workspace --test sim no_seed_breaks_a_law -- --nocapture
+    SEEDS={{ count }} AFTER={{ after }} cargo test --workspace --config tests/sim/optimized.toml --test sim no_seed_breaks_a_law \
+        -- --nocapture
 
 # What takes long: ten thousand seeds that no night has played before, ten thousand fleets, thousands of large objects,
 # every clock change of every zone, a scrape and a day of forecasts of a real Prometheus, the page of the adapter, Helm 3,
