@@ -343,17 +343,16 @@ impl Laws {
 
     fn note_allowed(&mut self, name: &str, spec: &Value, now: Timestamp) {
         let bound = |field: &str| spec[field].as_u64();
-        // With an invalid spec the last valid one stays in force.
-        let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) else {
-            return;
-        };
-        let acts = spec["scaleStrategy"] != "Preview";
-        let allowed = Allowed { least, most, acts };
         let known = self.allowed.entry(name.to_owned()).or_default();
-        if known.last().is_none_or(|(_, last)| *last != allowed) {
-            known.push((now, allowed));
+        // With an invalid spec the last valid one stays in force.
+        if let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) {
+            let acts = spec["scaleStrategy"] != "Preview";
+            let allowed = Allowed { least, most, acts };
+            if known.last().is_none_or(|(_, last)| *last != allowed) {
+                known.push((now, allowed));
+            }
         }
-        // Who has no news does not know the edits since then.
+        // Who has no news does not know the edits since then, also if an invalid one has followed them.
         let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
         if let Some(no_news) = self.stale.values().chain(restored).min() {
             let unknown = known.iter_mut().filter(|(since, _)| since >= no_news);
