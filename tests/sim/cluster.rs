@@ -555,6 +555,13 @@ impl Cluster {
         self.data_center.within(host, step);
     }
 
+    /// Makes the connections of a host to the API server silent, though they stay open.
+    pub(crate) fn strand(&mut self, host: &str) {
+        self.network().strand(host, HUB);
+        let now = self.now();
+        self.laws.stranded(host, now);
+    }
+
     /// From now on watches of a host, or of all, are silent and lists are not complete.
     pub(crate) fn hold(&mut self, host: &str) {
         for client in self.hosts_named(host) {

@@ -55,6 +55,8 @@ pub(crate) struct Laws {
     allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
     /// Since when hosts have no news.
     stale: BTreeMap<String, Timestamp>,
+    /// When the connections of hosts became silent.
+    stranded: BTreeMap<String, Timestamp>,
     /// Since when the metrics of an app have no value; of all apps, if it has no name.
     blind: BTreeMap<String, Timestamp>,
     /// When the server went on from a backup.
@@ -100,6 +102,7 @@ impl Laws {
             risen: BTreeMap::new(),
             allowed: BTreeMap::new(),
             stale: BTreeMap::new(),
+            stranded: BTreeMap::new(),
             blind: BTreeMap::new(),
             restored: Timestamp::MIN,
             by_hand: BTreeSet::new(),
@@ -270,6 +273,11 @@ impl Laws {
         };
     }
 
+    /// The connections of a host are silent from now on; it opens new ones.
+    pub(crate) fn stranded(&mut self, host: &str, now: Timestamp) {
+        self.stranded.insert(host.to_owned(), now);
+    }
+
     /// From now on the metrics of an app, or of all, have no value, or have one again.
     pub(crate) fn blind_since(&mut self, app: &str, since: Option<Timestamp>) {
         match since {
@@ -343,17 +351,16 @@ impl Laws {
 
     fn note_allowed(&mut self, name: &str, spec: &Value, now: Timestamp) {
         let bound = |field: &str| spec[field].as_u64();
-        // With an invalid spec the last valid one stays in force.
-        let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) else {
-            return;
-        };
-        let acts = spec["scaleStrategy"] != "Preview";
-        let allowed = Allowed { least, most, acts };
         let known = self.allowed.entry(name.to_owned()).or_default();
-        if known.last().is_none_or(|(_, last)| *last != allowed) {
-            known.push((now, allowed));
+        // With an invalid spec the last valid one stays in force.
+        if let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) {
+            let acts = spec["scaleStrategy"] != "Preview";
+            let allowed = Allowed { least, most, acts };
+            if known.last().is_none_or(|(_, last)| *last != allowed) {
+                known.push((now, allowed));
+            }
         }
-        // Who has no news does not know the edits since then.
+        // Who has no news does not know the edits since then, also if an invalid one has followed them.
         let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
         if let Some(no_news) = self.stale.values().chain(restored).min() {
             let unknown = known.iter_mut().filter(|(since, _)| since >= no_news);
@@ -404,13 +411,26 @@ impl Laws {
         if count < floor {
             return Err(format!("floor {floor}"));
         }
-        let risen = self.risen.get(name);
-        let is_young = risen.is_some_and(|since| now.duration_since(*since) < YOUNG);
         let needed = needed(self.load.least_between(name, now - MEMORY, now)).min(max);
-        if count < needed && !is_young {
+        if count < needed && !self.has_new_pods(name, now) {
             return Err(format!("no dip below {needed}"));
         }
         Ok(())
+    }
+
+    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. With copies of its pods that are not
+    /// older than what is acted on, a host whose connections are silent takes those for new that were new then.
+    fn has_new_pods(&self, name: &str, now: Timestamp) -> bool {
+        let Some(risen) = self.risen.get(name) else {
+            return false;
+        };
+        let silent = self.stranded.values();
+        let silent = silent.filter(|since| now.duration_since(**since) < STALE);
+        let were_new = |known: &Timestamp| {
+            let age = known.duration_since(*risen);
+            !age.is_negative() && age < YOUNG
+        };
+        silent.chain([&now]).any(were_new)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use simkube::{faults::Plan, network::Way};
 
-use crate::cluster::{Cluster, HUB};
+use crate::cluster::Cluster;
 
 const OBJECTS: usize = 50;
 
@@ -46,7 +46,7 @@ fn what_was_due_while_the_api_server_was_silent_is_written_once() {
     assert!(all_were_scaled(&cluster, 1));
 
     // Connections that stay open and carry nothing, those of the watches too: the copies are read again.
-    cluster.network().strand("pod-0", HUB);
+    cluster.strand("pod-0");
     need(&cluster, 8);
     cluster.until(120, "all have 8", |cluster| all_have(cluster, 8));
     cluster.run_for(60);

@@ -195,7 +195,7 @@ impl Upset {
             Kind::CutOff => cluster.reach(host, Way::Blocked),
             Kind::Refused => cluster.reach(host, Way::Refused),
             Kind::Slow(latency) => cluster.reach(host, Way::Open(latency)),
-            Kind::HalfOpen => cluster.network().strand(host, HUB),
+            Kind::HalfOpen => cluster.strand(host),
             Kind::Reset => cluster.network().reset(host, HUB),
             Kind::Compaction => cluster.server.compact(),
             Kind::Stale => cluster.hold(host),
