@@ -289,7 +289,9 @@ impl FleetLaws {
             is_suspended,
             ..
         } = *second.terms;
-        let is_lost = since(&self.lost) < SignedDuration::from_secs(2);
+        // Only as long as it is cut off: where its Secret returns at the same time, a new connection is made at once.
+        let cut = self.cut.get(name).map(|since| now.duration_since(*since));
+        let is_lost = cut.is_some_and(|cut| cut > LOST);
         let is_well = since(&self.troubled) > MEMORY && second.cluster.restarts() == 0;
         if is_calm && (is_well && is_unknown && !is_old || is_lost && !is_unknown && !is_suspended)
         {
