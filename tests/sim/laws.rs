@@ -28,7 +28,7 @@ const STALE: SignedDuration = SignedDuration::from_secs(80);
 /// How long it takes until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
 const IN_FORCE: SignedDuration = SignedDuration::from_secs(40);
 /// How long after a restore everything has been listed again.
-const RELISTED: SignedDuration = SignedDuration::from_secs(60);
+pub(crate) const RELISTED: SignedDuration = SignedDuration::from_secs(60);
 /// How long a lease lasts after the request that has renewed it was sent.
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
 /// And how long its holder may write: a request takes up to five seconds.

@@ -1,13 +1,13 @@
 //! A member as the rules read it, and what a decision means for it: each member is an autoscaler of one cluster, with
 //! its share of the fleet's bounds and floor, and with the metrics that are its own.
 
-use std::sync::Arc;
+use std::{cell::LazyCell, sync::Arc};
 
 use foretide_domain::{
     ReplicaBounds, Replicas,
     autoscale::action::{self, HoldReason},
     demand::is_available,
-    federate::{Action, Entry, FleetDecision, Health, Member, MemberDecision, Pods},
+    federate::{Action, Entry, FleetDecision, Health, Ledger, Member, MemberDecision, Pods},
     hpa::{Behavior, PolicySelect},
     workload::{Mode, Workload},
 };
@@ -58,20 +58,26 @@ pub(super) struct MemberPlan {
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// Whether a member is to be written because the rules changed something there, so that the write follows the ledger.
+/// Whether a member is to be written by what the rules decided for it and the `stored` ledger does not have, so that the
+/// write follows `ledger`.
 ///
-/// Writes that no rule asks for do not count: a template that changed, or a child's minimum that leads it to a count.
-pub(super) fn any_writes_by_ledger(plans: &[MemberPlan], decision: &FleetDecision) -> bool {
-    // A member that keeps its pods for a while although its share is gone may get a smaller maximum.
-    let is_moved = |share: &MemberDecision| {
-        let before = share.before;
-        before.is_some_and(|before| before.max != share.max)
-    };
+/// Other writes do not count: a template that changed, or a child's minimum that leads it to a count.
+pub(super) fn any_writes_by_ledger(
+    plans: &[MemberPlan],
+    decision: &FleetDecision,
+    ledger: &Ledger,
+    stored: impl FnOnce() -> Option<Ledger>,
+) -> bool {
+    let stored = LazyCell::new(|| stored().unwrap_or_default());
+    let most = |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
+    // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while, and one
+    // that has a share again may still have the HPA of its former one.
     let is_decided = |plan: &MemberPlan| {
         let share = decision.member(&plan.name);
-        share.is_some_and(|share| share.action.writes() || is_moved(share))
+        share.is_some_and(|share| share.action.writes())
+            || most(ledger, &plan.name) != most(&stored, &plan.name)
     };
-    plans.iter().any(|plan| is_decided(plan) && plan.writes())
+    plans.iter().any(|plan| plan.writes() && is_decided(plan))
 }
 
 // === impl MemberPlan ===

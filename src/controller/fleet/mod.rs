@@ -63,6 +63,7 @@ use crate::{
     api::{
         autoscaler::Autoscaler,
         ownership::{Owner, OwnerKind},
+        status::stored_ledger,
         validation::{self, Invalid},
     },
     clock::Monotonic,
@@ -341,7 +342,9 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             template: template.map(|(template, _)| template),
         };
         let plans = planner.plan_all(&decision, &observed, fleet);
-        let is_written = member_plan::any_writes_by_ledger(&plans, &decision);
+        let stored = || state.report.ledger().as_deref().and_then(stored_ledger);
+        let is_written =
+            member_plan::any_writes_by_ledger(&plans, &decision, &fleet.ledger, stored);
         FleetDecided {
             intent: is_written
                 .then(|| state.report.intent(&fleet.ledger))

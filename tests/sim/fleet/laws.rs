@@ -30,7 +30,10 @@ use super::{
     scene::Terms,
     world::{FLEETS, Ledger},
 };
-use crate::cluster::{Cluster, PER_POD, SHOP};
+use crate::{
+    cluster::{Cluster, PER_POD, SHOP},
+    laws::RELISTED,
+};
 
 /// How late a write can arrive: one that the network delays, after one that the sender gave up.
 const LATEST: SignedDuration = SignedDuration::from_secs(15);
@@ -62,6 +65,8 @@ pub(super) struct FleetLaws {
     deleted: Option<Timestamp>,
     /// The stored ledgers of the last seconds, the newest last, each with the generation of its object.
     ledgers: Vec<(Timestamp, Ledger)>,
+    /// The ledger that was stored when the hub was restored from a backup, and when that was.
+    forgotten: Option<(Timestamp, Ledger)>,
     ready: u64,
     /// When an HPA of somebody else was there last. Ours ends the pods beyond its maximum that it has added.
     foreign: Option<Timestamp>,
@@ -284,7 +289,9 @@ impl FleetLaws {
             is_suspended,
             ..
         } = *second.terms;
-        let is_lost = since(&self.lost) < SignedDuration::from_secs(2);
+        // Only as long as it is cut off: where its Secret returns at the same time, a new connection is made at once.
+        let cut = self.cut.get(name).map(|since| now.duration_since(*since));
+        let is_lost = cut.is_some_and(|cut| cut > LOST);
         let is_well = since(&self.troubled) > MEMORY && second.cluster.restarts() == 0;
         if is_calm && (is_well && is_unknown && !is_old || is_lost && !is_unknown && !is_suspended)
         {
@@ -432,26 +439,32 @@ impl FleetLaws {
         Ok(())
     }
 
-    /// The maximum of an HPA is one that the ledger gave it lately.
     /// The hub goes on from a backup with this fleet, if it has one.
     pub(super) fn restored(&mut self, now: Timestamp, fleet: Option<&Value>) {
+        let last = self.ledgers.last();
+        self.forgotten = last.map(|(_, ledger)| (now, ledger.clone()));
         match fleet.and_then(Ledger::of) {
             Some(ledger) => self.ledgers.push((now, ledger)),
             None => self.ledgers.clear(),
         }
     }
 
+    /// The maximum of an HPA is one that the ledger gave it lately.
     fn check_intent(&self, member: &str, hpa: &Value, now: Timestamp) -> Result<(), String> {
         let most = hpa["spec"]["maxReplicas"].as_u64().unwrap_or_default();
         if !is_managed(hpa) || self.ledgers.is_empty() {
             return Ok(());
         }
         let (late, newest) = self.ledgers.split_at(self.ledgers.len() - 1);
-        let late = late
-            .iter()
-            .filter(|(time, _)| now.duration_since(*time) < LATEST);
+        let is_within = |(time, _): &&(Timestamp, Ledger), span| now.duration_since(*time) < span;
+        let late = late.iter().filter(|stored| is_within(stored, LATEST));
+        // A watch that waits for a version that a restored server does not have is silent at first: until the list is read
+        // again, the copy of the fleet, and with it its ledger, are those of before.
+        let forgotten = self.forgotten.iter();
+        let forgotten = forgotten.filter(|stored| is_within(stored, RELISTED));
         let given: BTreeSet<u64> = late
             .chain(newest)
+            .chain(forgotten)
             .filter_map(|(_, ledger)| ledger.members.get(member).map(|entry| entry.written.max(1)))
             .collect();
         if given.contains(&most) {

@@ -86,6 +86,41 @@ fn a_ledger_is_stored_before_a_member_without_a_share_gets_a_smaller_maximum() {
     assert_eq!(ledger.members["member1"].written, most(&cluster));
 }
 
+#[test]
+fn a_ledger_is_stored_before_a_member_that_has_a_share_again_gets_another_minimum() {
+    let mut cluster = settled();
+    let duplicated = json!({"federatedHPAAssignmentType": "Duplicated"});
+    cluster.edit_fleet(
+        &json!({"minReplicas": 3, "maxReplicas": 8, "federatedHPAAssignment": duplicated}),
+    );
+    cluster.evenly(18_000);
+    cluster.runs(60, "six each", &ROOMS.map(|(name, _)| (name, 6)));
+    let bounds = |cluster: &Cluster| cluster.bounds()["member1"];
+    assert_eq!(bounds(&cluster), (3, 8));
+    let stored = |cluster: &Cluster| {
+        let fleets = cluster.server.objects(FLEETS);
+        let ledger = Ledger::of(&fleets[0]).unwrap();
+        ledger.members.get("member1").map(|entry| entry.written)
+    };
+    assert_eq!(stored(&cluster), Some(8));
+    // The controller ends after it has stored that a member has no share, and before it deletes the HPA there.
+    cluster.block("member1");
+    cluster.edit_fleet(&json!({"clusterAffinity": {"exclude": ["member1"]}}));
+    cluster.until_just(5, "it has no share", |cluster| stored(cluster) == Some(0));
+    cluster.kill("pod-0");
+    cluster.unblock("member1");
+    cluster.edit_fleet(&json!({"clusterAffinity": null}));
+    // What is written to the hub after a member arrives later.
+    let slow = Way::Open(Duration::from_millis(300));
+    cluster.network().set("pod-0", HUB, slow);
+    cluster.start("pod-0");
+    // The new one does not know for how long fewer have been enough.
+    cluster.until_just(60, "it keeps its replicas", |cluster| {
+        bounds(cluster) == (6, 8)
+    });
+    assert_eq!(stored(&cluster), Some(8));
+}
+
 /// A policy that divides a maximum of 18: over all three, without the second, and over all three after the second was
 /// away and runs nothing.
 struct Case {
