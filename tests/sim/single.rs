@@ -27,7 +27,7 @@ impl Scene for Single {
 
     const UPSETS: &'static [&'static str] = &Upset::NAMES;
     const COMPARED: u64 = 5;
-    const SHARE: u64 = 46;
+    const SHARE: u64 = 44;
     const HEALED: u64 = 120;
     const ALIVE: u64 = Self::HEALED + 100;
     const SETTLED: u64 = 245;

@@ -67,7 +67,7 @@ impl Scene for Stopped {
         "while users edit",
     ];
     const COMPARED: u64 = 0;
-    const SHARE: u64 = 20;
+    const SHARE: u64 = 22;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
     /// Counts change until the end.
