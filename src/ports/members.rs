@@ -19,8 +19,9 @@ pub trait Member: Workloads {
     ///
     /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
-    /// The pods of a target, which has this selector, that are unschedulable or cannot be created: how many, and since
-    /// when the oldest has been waiting.
+    /// Of so many `replicas` of a target, which has this selector, those that are unschedulable or cannot be created: how
+    /// many, and since when the oldest has been waiting. As many unschedulable pods as there are beyond `replicas`, as
+    /// after a scale-down or in a rolling update, are not counted.
     ///
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.
@@ -28,6 +29,7 @@ pub trait Member: Workloads {
         &self,
         target: &ScaleTarget,
         selector: &str,
+        replicas: Replicas,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError>;
     /// The field manager that last wrote `spec.replicas` of a target, if it is neither the HPA controller nor Foretide.
     fn replicas_written_by(

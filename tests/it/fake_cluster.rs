@@ -804,6 +804,7 @@ impl Member for FakeCluster {
         &self,
         _: &ScaleTarget,
         _: &str,
+        _: Replicas,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
         let (count, since) = self.state().unschedulable;
         Ok((Replicas::new(count), since))

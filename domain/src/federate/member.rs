@@ -59,7 +59,7 @@ pub struct Pods {
     pub replicas: Replicas,
     /// Pods that are ready.
     pub ready: Replicas,
-    /// Pods that the scheduler reports unschedulable, and those that could not be created.
+    /// Of `replicas`, those that the scheduler reports unschedulable, and those that could not be created.
     pub unschedulable: Replicas,
     /// Since when the oldest of them is unschedulable.
     pub unschedulable_since: Option<Timestamp>,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use foretide_domain::{
     Replicas, ScaleTarget,
     federate::{Estimate, PodShape},
+    observation::{Phase, Pod},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -124,9 +125,16 @@ impl Member for KubeMember {
         &self,
         target: &ScaleTarget,
         selector: &str,
+        replicas: Replicas,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
         let pods = self.selected(&target.namespace, selector)?;
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
+        // A count is lowered before pods end, and pods without a node end first: the others are still placed.
+        let wanted = usize::try_from(replicas.get()).unwrap_or(usize::MAX);
+        let surplus = pods.iter().filter(|pod| is_kept(&pod.pod)).count();
+        let surplus = surplus.saturating_sub(wanted);
+        since.sort_unstable();
+        since.truncate(since.len().saturating_sub(surplus));
         let (missing, replica_failure) = self.missing(target, &pods);
         let count = u32::try_from(since.len()).unwrap_or(u32::MAX);
         since.extend(replica_failure);
@@ -166,6 +174,11 @@ impl Member for KubeMember {
         let deleted = writes::delete_at(&self.calls, &path, uid).await;
         deleted.map_err(|error| error.about(target))
     }
+}
+
+/// Whether a pod counts for its workload: one that has finished or is being deleted is replaced.
+const fn is_kept(pod: &Pod) -> bool {
+    !pod.deleting && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
 }
 
 /// The field manager that wrote `spec.replicas` last, unless it is one of [`AUTOSCALERS`].

@@ -516,7 +516,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         let unschedulable = if selector.is_empty() {
             Ok((Replicas::ZERO, None))
         } else {
-            cluster.unschedulable(target, selector)
+            cluster.unschedulable(target, selector, observed.scale.scale.spec)
         };
         let foreign = self.is_foreign(&observed).await;
         let ((unschedulable, unschedulable_since), foreign) = match (unschedulable, foreign) {

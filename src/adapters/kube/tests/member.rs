@@ -300,16 +300,18 @@ async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_w
     assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
 }
 
+/// A pod that waits for a node.
+fn waits(name: &str, since: &str) -> Value {
+    let mut pod = pod(name, "web", None, "1");
+    pod["status"]["conditions"] = json!([{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since,
+    }]);
+    pod
+}
+
 #[tokio::test]
 async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_the_oldest() {
     let (_, member) = member(|_, _| Reply::Hang);
-    let waits = |name: &str, since: &str| {
-        let mut pod = pod(name, "web", None, "1");
-        pod["status"]["conditions"] = json!([{
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since,
-        }]);
-        pod
-    };
     let mut gone = waits("d", "2025-01-01T00:00:00Z");
     gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let pods = [
@@ -321,7 +323,7 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
     let mut workload = deployment(&json!({}));
     fill(&member, &[], &pods, &workload);
     let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-    let found = member.unschedulable(&target(), "app=web");
+    let found = member.unschedulable(&target(), "app=web", Replicas::new(4));
     assert_eq!(
         found,
         Ok((Replicas::new(2), Some(at("2026-01-01T00:00:10Z"))))
@@ -336,14 +338,44 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
         };
         fill(&member, &[], &pods, &deployment(&json!({})));
         store.replace(None, entries(std::slice::from_ref(&workload)));
-        let found = member.unschedulable(&target, "app=web");
+        let found = member.unschedulable(&target, "app=web", Replicas::new(4));
         assert_eq!(
             found,
             Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
         );
     }
-    let error = member.unschedulable(&target(), "app in").unwrap_err();
+    let error = member
+        .unschedulable(&target(), "app in", Replicas::new(4))
+        .unwrap_err();
     assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn unschedulable_pods_that_a_workload_does_not_want_any_more_are_not_counted() {
+    let (_, member) = member(|_, _| Reply::Hang);
+    let mut failed = pod("f", "web", Some("n"), "1");
+    failed["status"]["phase"] = json!("Failed");
+    let pods = [
+        pod("a", "web", Some("n"), "1"),
+        waits("b", "2026-01-01T00:00:20Z"),
+        waits("c", "2026-01-01T00:00:10Z"),
+        failed,
+    ];
+    fill(&member, &[], &pods, &deployment(&json!({})));
+    let oldest: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+    for (replicas, found) in [
+        (3, (2, Some(oldest))),
+        (2, (1, Some(oldest))),
+        (1, (0, None)),
+        (0, (0, None)),
+    ] {
+        let (count, since) = found;
+        assert_eq!(
+            member.unschedulable(&target(), "app=web", Replicas::new(replicas)),
+            Ok((Replicas::new(count), since)),
+            "of {replicas}"
+        );
+    }
 }
 
 #[tokio::test]
