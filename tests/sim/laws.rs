@@ -68,8 +68,8 @@ pub(crate) struct Laws {
     term: Writer,
     /// Since when.
     term_since: Timestamp,
-    /// The code of the last request for the lease, by host.
-    lease_codes: BTreeMap<String, u16>,
+    /// By host: of the requests for the lease that have arrived, when the one that was sent last was, and its code.
+    lease_codes: BTreeMap<String, (Timestamp, u16)>,
     /// Until when the lease of a host lasts, by host.
     leases: BTreeMap<String, Timestamp>,
 }
@@ -124,7 +124,7 @@ impl Laws {
                 self.by_hand.insert(entry.access.name.clone());
             }
             if entry.access.resource == "leases" {
-                self.lease_codes.insert(entry.client.clone(), entry.code);
+                self.note_lease_code(entry);
             }
             if entry.written.is_some() {
                 self.check_step(entry)?;
@@ -138,9 +138,19 @@ impl Laws {
         }
     }
 
+    /// A renewal that was given up can arrive when later ones have, and is refused then: that says nothing about the
+    /// release, whose requests may not have arrived at all.
+    fn note_lease_code(&mut self, entry: &Entry) {
+        let (sent, code) = self.lease_codes.entry(entry.client.clone()).or_default();
+        if entry.sent >= *sent {
+            (*sent, *code) = (entry.sent, entry.code);
+        }
+    }
+
     /// The process of a host has ended in order: the last that it wanted of the lease was not refused.
     pub(crate) fn check_release(&self, host: &str) -> Result<(), String> {
-        let has_conflict = self.lease_codes.get(host) == Some(&409);
+        let code = self.lease_codes.get(host).map(|(_, code)| *code);
+        let has_conflict = code == Some(409);
         if has_conflict && self.term.host == host {
             return Err(format!(
                 "release: {host} has ended and still holds the lease"
