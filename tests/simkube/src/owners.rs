@@ -78,10 +78,7 @@ pub(crate) fn record_update(kind: &Kind, writer: Writer<'_>, before: &Value, aft
     if before["metadata"]["uid"].is_string() && !owners.iter().any(is_tracked) {
         return write_owners(after, &owners);
     }
-    let (old, mut new) = (
-        owned_fields(kind, writer, before),
-        owned_fields(kind, writer, after),
-    );
+    let (old, mut new) = differing_fields(kind, writer, before, after);
     if let Some(path) = count.filter(|path| find(after, path) == Some(&json!(0))) {
         // A scale omits a count of zero.
         new.remove(&path);
@@ -190,17 +187,71 @@ fn differ(kind: &Kind, one: &Value, other: &Value, path: &[String]) -> bool {
 fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
     let mut fields = Fields::new();
     collect(kind, object, &mut Path::new(), &mut fields);
-    let is_of_status = |path: &Path| path[0] == "f:status";
-    fields.retain(|path| match writer.subresource {
-        "status" => is_of_status(path),
-        "" if kind.has(Trait::Status) => !is_of_status(path),
-        _ => true,
-    });
+    fields.retain(|path| may_own(kind, writer, path));
     fields
 }
 
-fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
-    let is_unowned = match &path[..] {
+/// The same of two objects, without what is equal in both.
+fn differing_fields(
+    kind: &Kind,
+    writer: Writer<'_>,
+    one: &Value,
+    other: &Value,
+) -> (Fields, Fields) {
+    let mut fields = (Fields::new(), Fields::new());
+    collect_differing(kind, (one, other), &mut Path::new(), &mut fields);
+    fields.0.retain(|path| may_own(kind, writer, path));
+    fields.1.retain(|path| may_own(kind, writer, path));
+    fields
+}
+
+fn may_own(kind: &Kind, writer: Writer<'_>, path: &Path) -> bool {
+    let is_of_status = path[0] == "f:status";
+    match writer.subresource {
+        "status" => is_of_status,
+        "" if kind.has(Trait::Status) => !is_of_status,
+        _ => true,
+    }
+}
+
+fn collect_differing(
+    kind: &Kind,
+    (one, other): (&Value, &Value),
+    path: &mut Path,
+    fields: &mut (Fields, Fields),
+) {
+    match (one, other, merging(kind, path)) {
+        (Value::Object(one), Value::Object(other), Merging::ByField)
+            if !one.is_empty() && !other.is_empty() && !is_unowned(kind, path) =>
+        {
+            let added = other.keys().filter(|name| !one.contains_key(*name));
+            for name in one.keys().chain(added) {
+                let pair = (one.get(name), other.get(name));
+                if pair.0 == pair.1 {
+                    continue;
+                }
+                path.push(format!("f:{name}"));
+                match pair {
+                    (Some(one), Some(other)) => {
+                        collect_differing(kind, (one, other), path, fields);
+                    }
+                    (Some(one), None) => collect(kind, one, path, &mut fields.0),
+                    (None, Some(other)) => collect(kind, other, path, &mut fields.1),
+                    (None, None) => {}
+                }
+                path.pop();
+            }
+        }
+        _ => {
+            collect(kind, one, path, &mut fields.0);
+            collect(kind, other, path, &mut fields.1);
+        }
+    }
+}
+
+/// Whether nobody owns the value at a path.
+fn is_unowned(kind: &Kind, path: &[String]) -> bool {
+    match path {
         [field] => matches!(&**field, "f:apiVersion" | "f:kind" | "f:deprecatedSource"),
         // What the server itself sets: the finalizers of a namespace, and what admission adds to a pod.
         [spec, field] if spec == "f:spec" => match &*kind.kind {
@@ -213,8 +264,11 @@ fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
         },
         [metadata, field] => metadata == "f:metadata" && UNOWNED.contains(&&**field),
         _ => false,
-    };
-    if is_unowned {
+    }
+}
+
+fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
+    if is_unowned(kind, path) {
         return;
     }
     match (value, merging(kind, path)) {

@@ -7,7 +7,7 @@ use futures::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::{SimKube, kinds::Kind, request::Selection, store::Change};
+use crate::{SimKube, kinds::Kind, request::Selection, store::Change, text};
 
 /// How often a watch has a bookmark. A real server does not send one before the end of a shorter watch.
 const BOOKMARK: Duration = Duration::from_mins(1);
@@ -143,5 +143,6 @@ pub(crate) fn present() -> Instant {
 
 /// One event, in the order of upstream's fields: what follows a type is read without being kept.
 pub(crate) fn line(kind: &str, object: &Value) -> String {
+    let object = text(object);
     format!(r#"{{"type":"{kind}","object":{object}}}"#) + "\n"
 }
