@@ -102,21 +102,21 @@ const PROMETHEUS: GoModule = GoModule {
     ldflags: "-s -w",
 };
 
-/// `kubectl` is within one minor version of the control plane, which Kubernetes supports.
+/// Built from the module of the control plane, with which they have most packages in common.
 const CLIENTS: GoModule = GoModule {
     what: "kubectl and Helm 4",
-    folder: "go/clients",
+    folder: "go/control-plane",
     packages: &["./kubectl", "helm.sh/helm/v4/cmd/helm"],
     tags: "",
-    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 \
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
               -X k8s.io/component-base/version.gitMajor=1 \
-              -X k8s.io/component-base/version.gitMinor=37 \
-              -X helm.sh/helm/v4/internal/version.version=v4.3.1",
+              -X k8s.io/component-base/version.gitMinor=36 \
+              -X helm.sh/helm/v4/internal/version.version=v4.2.4",
 };
 
 const HELM_3: GoModule = GoModule {
     what: "Helm 3",
-    folder: "go/clients",
+    folder: "go/helm-3",
     packages: &["helm.sh/helm/v3/cmd/helm"],
     // As its own build does, so that it renders for the Kubernetes of its libraries.
     tags: "",
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn programs_name_the_versions_that_they_are_built_from() {
         let control_plane = include_str!("../go/control-plane/go.mod");
-        let clients = include_str!("../go/clients/go.mod");
+        let helm_3 = include_str!("../go/helm-3/go.mod");
         for (module, pins, flag, dependency) in [
             (
                 &CONTROL_PLANE,
@@ -270,16 +270,21 @@ mod tests {
                 "gitVersion=v1.",
                 "k8s.io/kubernetes v1.",
             ),
-            (&CLIENTS, clients, "gitVersion=v1.", "k8s.io/kubectl v0."),
             (
                 &CLIENTS,
-                clients,
+                control_plane,
+                "gitVersion=v1.",
+                "k8s.io/kubectl v0.",
+            ),
+            (
+                &CLIENTS,
+                control_plane,
                 "v4/internal/version.version=",
                 "helm.sh/helm/v4 ",
             ),
             (
                 &HELM_3,
-                clients,
+                helm_3,
                 "v3/internal/version.version=",
                 "helm.sh/helm/v3 ",
             ),

@@ -95,6 +95,8 @@ impl GoModule {
                 "-mod=readonly",
                 "-trimpath",
                 "-buildvcs=false",
+                // Nobody debugs these programs, and `-s -w` would only remove it again.
+                "-gcflags=all=-dwarf=false",
             ])
             .args(["-tags", self.tags, "-ldflags", self.ldflags, "-o"])
             .arg(&partial)

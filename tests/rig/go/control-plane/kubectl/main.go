@@ -1,4 +1,4 @@
-// The program kubectl, from the libraries of the release that Helm is built with.
+// The program kubectl, of the release of the control plane.
 package main
 
 import (
