@@ -28,7 +28,7 @@ seeds count="500" after="0":
 # every clock change of every zone, a scrape and a day of forecasts of a real Prometheus, the page of the adapter, Helm 3,
 # whether a test notices each safeguard that is removed and each expression of the day that is changed, and the images.
 # Two or three hours.
-nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants image image-arm64
+nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants mstl image image-arm64
     cargo test --workspace --lib -- --ignored
     cargo test -p foretide --test cluster -- --ignored helm_3 a_prometheus_scrapes the_page_of_the_adapter thousands_of_large \
         the_forecasts_of_a_day
@@ -63,8 +63,7 @@ mutants *areas:
 
 # The optional forecaster `mstl`: lints, and its tests.
 mstl:
-    cargo clippy -p foretide-models --all-targets --features augurs -- -D warnings
-    cargo test -p foretide-models --features augurs --lib --test laws -- mstl poison
+    .ci/mstl
 
 # Format, lints and documentation: what a reviewer runs before reading.
 check: format lint doc
