@@ -445,6 +445,8 @@ const fn since_boot() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -543,6 +545,18 @@ mod tests {
         // What passed of real time before it is not counted twice.
         assert!(passed > HOUR / 2, "{passed:?}");
         assert_eq!(before.since(clock.monotonic()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_stop_between_the_readings_of_two_clocks_shows() {
+        let passed = Cell::new(Duration::ZERO);
+        let total = || {
+            let read = passed.get();
+            passed.set(HOUR);
+            Monotonic(read)
+        };
+        let awake = || Monotonic(passed.get());
+        assert_eq!(later(total, awake), Monotonic(HOUR));
     }
 
     /// Clocks of some virtual systems differ by a little.

@@ -189,6 +189,23 @@ async fn without_the_secret_the_known_authority_signs_on_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_registration_that_was_modified_since_it_was_observed_is_written_in_the_next_round() {
+    let objects = Objects::new();
+    let clock = Clock::standing_at(start());
+    let replica = Replica::new(&objects, &clock, PUBLISHED);
+    let observed = replica.registrations.observe().await;
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";
+    let change = json!({"metadata": {"labels": {"a": "b"}}});
+    let (code, _) = objects.server.ask("kubectl", "PATCH", path, &change);
+    assert_eq!(code, 200);
+    assert!(!replica.registrations.publish(&observed, "a bundle").await);
+    assert_eq!(objects.published(), None);
+    let observed = replica.registrations.observe().await;
+    assert!(replica.registrations.publish(&observed, "a bundle").await);
+    assert_eq!(objects.published().as_deref(), Some("a bundle"));
+}
+
+#[tokio::test]
 async fn data_that_was_removed_or_damaged_makes_a_new_authority() {
     let objects = Objects::new();
     let clock = Clock::standing_at(start());
