@@ -25,6 +25,8 @@ struct FakeLease(Arc<Mutex<State>>);
 struct State {
     lease: Option<StoredLease>,
     version: u32,
+    /// A write that is under way: it arrives after the next read.
+    under_way: Option<LeaseRecord>,
 }
 
 impl FakeLease {
@@ -53,7 +55,12 @@ impl FakeLease {
 
 impl LeaseStore for FakeLease {
     async fn read(&self) -> Result<Option<StoredLease>, ClusterError> {
-        Ok(self.stored())
+        let found = self.stored();
+        let under_way = self.0.lock().unwrap().under_way.take();
+        if let Some(record) = under_way {
+            self.put(record);
+        }
+        Ok(found)
     }
 
     async fn create(&self, record: &LeaseRecord) -> Result<StoredLease, ClusterError> {
@@ -205,6 +212,21 @@ fn a_token_ends_by_the_monotonic_clock_whatever_the_wall_clock_does() {
 fn two_processes_of_one_host_have_different_identities() {
     let machine = Machine::system();
     assert_ne!(identity(&machine), identity(&machine));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_released_although_a_renewal_that_was_given_up_arrives_meanwhile() {
+    for (holder, left) in [("a", ""), ("b", "b")] {
+        let lease = FakeLease::default();
+        let leader = Running::start(&lease, "a");
+        pass(1).await;
+        let mut renewal = lease.stored().unwrap().record;
+        renewal.holder = holder.to_owned();
+        lease.0.lock().unwrap().under_way = Some(renewal);
+        leader.stop.send(()).unwrap();
+        assert_eq!(leader.task.await.unwrap(), Ended::Stopped);
+        assert_eq!(lease.holder(), left, "a write of {holder} arrives");
+    }
 }
 
 #[tokio::test(start_paused = true)]
