@@ -528,6 +528,13 @@ impl Cluster {
         self.data_center.pause(host);
     }
 
+    /// Suspends the machine of a host for some time, in which nothing else happens in the cluster.
+    pub(crate) fn sleep(&mut self, host: &str, span: Duration) {
+        self.pause(host);
+        self.data_center.run_for(span);
+        self.resume(host);
+    }
+
     /// Pauses a host in the middle of what it has to do now.
     pub(crate) fn stop_after(&mut self, host: &str, turns: u32) {
         self.data_center.stop_after(host, turns);

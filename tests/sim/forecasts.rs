@@ -43,6 +43,13 @@ const OUTAGE: (SignedDuration, SignedDuration) =
 const FIRST: u64 = 45;
 /// A forecast lasts for three minutes after what is known; a sync notices.
 const LASTS: u64 = 180 + 75;
+/// An app that needs more than it may have.
+const LIMITED: &str = "limited";
+/// How often its host sleeps, and for how long; how long it is awake in between. It is at its limits for more than a
+/// fifth of a day.
+const SLEEPS: u64 = 6;
+const SLEEP: Duration = Duration::from_hours(1);
+const AWAKE: u64 = 50;
 /// How many autoscalers of a tenant ask in vain, and how often in all of the trouble.
 const SERIES: usize = 20;
 const ATTEMPTS: usize = 45;
@@ -61,6 +68,8 @@ enum Kind {
     Outage,
     /// What it scrapes is known later.
     Lag,
+    /// Nothing; for hours an app needs more than it may have, and the host is awake for some of each hour.
+    AtLimits,
 }
 
 struct Forecasts {
@@ -76,22 +85,24 @@ struct Forecasts {
 // === impl Kind ===
 
 impl Kind {
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 7] = [
         "down",
         "silent",
         "silent about a tenant",
         "partial",
         "outage",
         "lag",
+        "at its limits",
     ];
 
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Down,
         Self::Silent,
         Self::SilentAboutTenant,
         Self::Partial,
         Self::Outage,
         Self::Lag,
+        Self::AtLimits,
     ];
 
     fn name(self) -> &'static str {
@@ -104,13 +115,13 @@ impl Kind {
 
     /// Whether the apps of the shop are without new history.
     fn is_blind(self) -> bool {
-        !matches!(self, Self::SilentAboutTenant | Self::Lag)
+        !matches!(self, Self::SilentAboutTenant | Self::Lag | Self::AtLimits)
     }
 
     fn defects(self) -> Defects {
         let none = Defects::default();
         match self {
-            Self::Down => none,
+            Self::Down | Self::AtLimits => none,
             Self::Silent => Defects {
                 silent: Some(String::new()),
                 ..none
@@ -154,15 +165,20 @@ impl Scene for Forecasts {
     const END: u64 = Self::ALIVE;
 
     fn rate(seed: u64) -> u64 {
-        40 * (seed / 6 % 2)
+        40 * (seed / Kind::ALL.len() as u64 % 2)
     }
 
     fn new(seed: u64, plan: Plan) -> Self {
         let mut dice = Dice::new(seed);
-        let kind = Kind::ALL[usize::try_from(seed % 6).unwrap()];
+        let kind = Kind::ALL[usize::try_from(seed).unwrap() % Kind::ALL.len()];
         let mut cluster = Cluster::new(seed, plan);
         cluster.elects = false;
         let prometheus = with_days(&mut cluster, true);
+        if kind == Kind::AtLimits {
+            load_days(&cluster, LIMITED, true);
+            let most = json!({"maxReplicas": 2, "prediction": {"leadTimeSeconds": LEAD_TIME}});
+            cluster.autoscaler(LIMITED, 2, "Direct", &most);
+        }
         let mut scene = Self {
             cluster,
             prometheus,
@@ -223,6 +239,12 @@ impl Scene for Forecasts {
     fn second(&mut self, second: u64) -> Result<(), String> {
         self.second = second;
         self.cluster.second()?;
+        if self.kind == Kind::AtLimits {
+            if second.is_multiple_of(AWAKE) && (1..=SLEEPS).contains(&(second / AWAKE)) {
+                self.cluster.sleep(HOST, SLEEP);
+            }
+            return Ok(());
+        }
         APPS.iter().try_for_each(|(app, _)| self.check(app))?;
         let asked = self.prometheus.unanswered(TENANT);
         if asked > ATTEMPTS {
@@ -246,6 +268,14 @@ impl Scene for Forecasts {
             if self.kind != Kind::Outage && forecast(&self.cluster, app).is_none() {
                 return Err(format!("alive: {app} has no forecast"));
             }
+        }
+        // Its forecast is made of what it could serve. With faults, nothing may be seen of it in the short time in which
+        // the host is awake.
+        let is_limited = self.kind == Kind::AtLimits && self.is_calm;
+        if is_limited && !self.cluster.status(LIMITED).contains("at its limits") {
+            return Err(format!(
+                "alive: the forecast of {LIMITED} does not say what it is made of"
+            ));
         }
         Ok(())
     }
@@ -311,17 +341,22 @@ fn predicted() -> Value {
 /// A Prometheus that knows days like this one, and apps that are forecast; their load comes today, or does not.
 fn with_days(cluster: &mut Cluster, comes: bool) -> Prometheus {
     for (app, mode) in APPS {
-        for day in -DAYS..=0 {
-            for (second, pods) in DAY {
-                let at = START + SignedDuration::from_secs(day * 86_400 + second);
-                if comes || at <= START {
-                    cluster.load.set(app, at, pods * PER_POD);
-                }
-            }
-        }
+        load_days(cluster, app, comes);
         cluster.autoscaler(app, 4, mode, &predicted());
     }
     cluster.add_prometheus(START - SignedDuration::from_hours(24 * DAYS))
+}
+
+/// The load of an app on each day.
+fn load_days(cluster: &Cluster, app: &str, comes: bool) {
+    for day in -DAYS..=0 {
+        for (second, pods) in DAY {
+            let at = START + SignedDuration::from_secs(day * 86_400 + second);
+            if comes || at <= START {
+                cluster.load.set(app, at, pods * PER_POD);
+            }
+        }
+    }
 }
 
 fn go_down(cluster: &Cluster) {

@@ -56,12 +56,14 @@ const QUERY: &str =
     r#"sum(rate(container_cpu_usage_seconds_total{namespace="tenant",pod=~"^own-[\\w]{99}"}[3m]))"#;
 /// Who asks the adapter for the count of a window that is always open.
 const CRON: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/crane_autoscaling_cron?labelSelector=targetKind%3DDeployment%2CtargetName%3Dcron%2CresourceIdentifier%3Dcron";
-/// The apps of the shop that have external metrics.
+/// The apps of the shop that may have external metrics.
 const EXTERNAL: [&str; 6] = ["ext", "ext-1", "ext-2", "ext-3", "ext-4", "ext-5"];
 /// So many requests that hang are sent at most, in all of the trouble.
 const ATTEMPTS: usize = 90;
+/// And of one tenant whose other requests are answered: penalties leave it few of its slots.
+const EDITED_ATTEMPTS: usize = 30;
 /// And so often a count is written that somebody else changes again.
-const WRITES: usize = 5;
+const WRITES: usize = 3;
 const WRITER_ENDS: u64 = 115;
 /// For how long a load must last until its count is there.
 const ASKED: SignedDuration = SignedDuration::from_secs(40);
@@ -78,7 +80,7 @@ enum Kind {
     Workloads,
     /// A kind that the tenant names hangs.
     Discovery,
-    /// External metrics of one tenant hang, or those of five.
+    /// External metrics of tenants hang ([`Hanging`]).
     External,
     /// One of two metrics cannot be read: the one that asks for more.
     Missing,
@@ -88,7 +90,7 @@ enum Kind {
     Mistake,
     /// An autoscaler is in a namespace in which nothing may be scaled.
     Denied,
-    /// Somebody else changes the count of the tenant's app each second.
+    /// Somebody else sets the count of the tenant's app each second, to less than it needs.
     Writer,
     /// An HPA that claims to be adopted cannot be restored.
     Orphan,
@@ -106,6 +108,17 @@ enum Kind {
     Query,
 }
 
+/// Whose external metrics hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hanging {
+    /// Those of one tenant; in the meantime nobody else's are read.
+    One,
+    /// Those of five, most of what they have.
+    Five,
+    /// Those of one, who edits all his autoscalers again and again, also one whose metric is answered.
+    Edited,
+}
+
 struct Harmless {
     cluster: Cluster,
     /// It answers no query with the pattern.
@@ -113,16 +126,16 @@ struct Harmless {
     kind: Kind,
     /// By how many seconds a clock is stepped.
     step: i64,
-    /// Whether the metrics that hang belong to one namespace.
-    is_one_space: bool,
+    hanging: Hanging,
     needs: Vec<(u64, &'static str, u64)>,
     /// What is to be the same, second by second.
     series: Vec<BTreeMap<&'static str, Count>>,
     orphans: usize,
     /// Whether somebody else changes a count.
     has_writer: bool,
-    /// The apps of the tenant that have a window.
+    /// The apps of the tenant that have a window, and of all tenants those that have external metrics.
     windows: Vec<String>,
+    external: Vec<String>,
 }
 
 /// The count of an app, and its load.
@@ -137,6 +150,36 @@ struct Count {
 impl Count {
     fn fits(self) -> bool {
         fits(self.replicas, self.load)
+    }
+}
+
+// === impl Hanging ===
+
+impl Hanging {
+    fn of(seed: u64) -> Self {
+        match seed / Kind::ALL.len() as u64 % 3 {
+            0 => Self::One,
+            1 => Self::Five,
+            _ => Self::Edited,
+        }
+    }
+
+    /// The apps of the shop that have external metrics.
+    fn of_shop(self) -> &'static [&'static str] {
+        match self {
+            Self::Five => &EXTERNAL,
+            Self::One | Self::Edited => &EXTERNAL[..1],
+        }
+    }
+
+    /// The namespaces of the tenants, and how many autoscalers each has.
+    const fn spaces(self) -> (&'static [usize], usize) {
+        match self {
+            // It is synced in the middle between two syncs of the shop.
+            Self::One => (&[8], 30),
+            Self::Five => (&[0, 1, 2, 3, 4], 8),
+            Self::Edited => (&[0], 9),
+        }
     }
 }
 
@@ -284,20 +327,24 @@ impl Scene for Harmless {
         needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
-        // What somebody else writes is all that happens to it.
-        needs.retain(|(_, app, _)| kind != Kind::Writer || *app != "own");
+        // Enough that a count is written whenever that is allowed.
+        if kind == Kind::Writer {
+            needs.retain(|(_, app, _)| *app != "own");
+            needs.push((BEGINS, "own", 5));
+        }
         let step = [-7_200, -600, -20, 20, 600, 7_200][dice.index(6)];
         let mut scene = Self {
             cluster: Cluster::new(seed, plan),
             prometheus: None,
             kind,
             step,
-            is_one_space: (seed / Kind::ALL.len() as u64).is_multiple_of(2),
+            hanging: Hanging::of(seed),
             needs,
             series: Vec::new(),
             orphans: 0,
             has_writer: false,
             windows: Vec::new(),
+            external: Vec::new(),
         };
         scene.populate();
         scene.cluster.start(HOST);
@@ -365,8 +412,9 @@ impl Scene for Harmless {
             self.cluster.needs(app, *pods);
         }
         self.edit(second);
+        self.edit_external(second);
         if self.has_writer && second < WRITER_ENDS {
-            self.cluster.scale_by_hand_in(TENANT, "own", 3 + second % 2);
+            self.cluster.scale_by_hand_in(TENANT, "own", 3);
         }
         match second {
             RESUMED => self.cluster.resume(HOST),
@@ -405,6 +453,7 @@ impl Scene for Harmless {
             Kind::Denied => (self.cluster.scaled("denied"), 0),
             Kind::Large => (self.cluster.scaled("large"), 0),
             Kind::Query => (self.unanswered(), 0),
+            Kind::External if self.hanging == Hanging::Edited => (attempts, EDITED_ATTEMPTS),
             _ => (attempts, ATTEMPTS),
         };
         if attempts > most {
@@ -416,7 +465,13 @@ impl Scene for Harmless {
     fn check_alive(&self) -> Result<(), String> {
         let own = (self.kind != Kind::Writer).then_some("own");
         let mut apps = ["web", "api"].into_iter().chain(own);
-        apps.try_for_each(|app| self.check_count(app))
+        apps.try_for_each(|app| self.check_count(app))?;
+        // What hung is read again.
+        let mut external = self.external.iter();
+        match external.find(|name| self.cluster.lacks_metrics(name)) {
+            Some(name) => Err(format!("alive: {name} lacks a metric")),
+            None => Ok(()),
+        }
     }
 
     fn record(&self) -> Self::Record {
@@ -524,6 +579,8 @@ impl Harmless {
         self.cluster.elects = self.kind != Kind::Pause;
         let cluster = &mut self.cluster;
         let edited = match self.kind {
+            // In the meantime nothing of the same API is read.
+            Kind::External if self.hanging == Hanging::One => json!({}),
             Kind::External | Kind::Pause => external("edited"),
             _ => json!({}),
         };
@@ -607,24 +664,44 @@ impl Harmless {
     fn populate_external(&mut self) {
         let cluster = &mut self.cluster;
         // Each is read at another time.
-        for name in EXTERNAL {
+        for name in self.hanging.of_shop() {
             cluster.autoscaler(name, 2, "Direct", &external(name));
         }
         cluster.needs("ext", 3);
-        let (spaces, each) = if self.is_one_space { (1, 30) } else { (5, 8) };
-        for space in 0..spaces {
-            cluster.namespace(&tenant(space));
+        let (spaces, each) = self.hanging.spaces();
+        for space in spaces {
+            cluster.namespace(&tenant(*space));
             for number in 0..each {
-                let is_fast = !self.is_one_space && number % 8 == 7;
+                let is_fast = self.hanging != Hanging::One && number % 8 == 7;
                 let kind = if is_fast { "fast" } else { "hang" };
                 let name = format!("{kind}-{space}-{number}");
                 let mut rest = external(&name);
-                if self.is_one_space {
+                if self.hanging == Hanging::One {
                     rest["crons"] = json!([window()]);
                     self.windows.push(name.clone());
                 }
-                cluster.autoscaler_in(&tenant(space), &name, (1, "Direct"), &rest);
+                cluster.autoscaler_in(&tenant(*space), &name, (1, "Direct"), &rest);
+                self.external.push(name);
             }
+        }
+    }
+
+    /// The tenant edits what is read at once, and one after the other what hangs.
+    fn edit_external(&self, second: u64) {
+        let is_edited = self.kind == Kind::External && self.hanging == Hanging::Edited;
+        if !is_edited || !(BEGINS..Self::HEALED).contains(&second) {
+            return;
+        }
+        let (fast, hang): (Vec<_>, Vec<_>) = self
+            .external
+            .iter()
+            .partition(|name| name.starts_with("fast"));
+        let all = hang.len() as u64;
+        let turn = usize::try_from(second % all).unwrap();
+        let fast = fast.into_iter().map(|name| (name, second));
+        for (name, edits) in fast.chain([(hang[turn], second / all)]) {
+            let most = json!({"maxReplicas": MAX - edits % 2});
+            self.cluster.edit_in(&tenant(0), name, &most);
         }
     }
 
@@ -673,7 +750,10 @@ impl Harmless {
 
     /// No trouble of a tenant takes a metric away from others.
     fn check_metrics(&self, second: u64) -> Result<(), String> {
-        let external = EXTERNAL.iter().filter(|_| self.kind == Kind::External);
+        let external = match self.kind {
+            Kind::External => self.hanging.of_shop(),
+            _ => &[],
+        };
         let mut of_others = ["web", "api", "edited"].iter().chain(external);
         let lacking = of_others.find(|app| self.cluster.lacks_metrics(app));
         match lacking {

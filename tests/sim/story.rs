@@ -9,6 +9,8 @@ use crate::cluster::{Cluster, HUB, MAX, SHOP, Stop, TENANT};
 
 /// How many large objects a tenant stores.
 const LARGE: usize = 40;
+/// When loads show whether a host acts that has no news, in seconds before it has them again.
+const SHOWN: u64 = 25;
 
 /// What happens to a host, for so many seconds.
 #[derive(Debug, Clone)]
@@ -314,12 +316,24 @@ impl Story {
             .iter()
             .map(|_| i64::try_from(dice.below(5)).unwrap() - 2)
             .collect();
-        Self {
+        let is_stale = |(_, upset): &(u64, Upset)| matches!(upset.kind, Kind::Stale);
+        let has_stale = upsets.iter().any(is_stale);
+        let mut story = Self {
             needs,
             edits,
             upsets,
             ahead,
+        };
+        if has_stale {
+            story.leave_alone("api", seconds - SHOWN);
         }
+        story
+    }
+
+    /// Until then nothing happens to an app: a write by an old copy of an object that has changed since is refused.
+    fn leave_alone(&mut self, app: &str, until: u64) {
+        self.needs.retain(|(at, of, _)| *at >= until || of != app);
+        self.edits.retain(|(at, of, _)| *at >= until || of != app);
     }
 
     /// What happens to the whole cluster, and the loads that show what a replica makes of it.
@@ -337,7 +351,7 @@ impl Story {
         let (shown, upsets) = match seed % 16 {
             0 | 4 | 8 | 12 => {
                 let (at, stale) = (5 + dice.below(10), Upset::stale(dice, hosts, seconds));
-                (seconds - 25, vec![(at, stale)])
+                (seconds - SHOWN, vec![(at, stale)])
             }
             5 | 13 => {
                 let (at, old) = (10 + dice.below(40), 95 + dice.below(60));

@@ -280,6 +280,10 @@ impl FleetLaws {
         let is_old = ["has delivered nothing", "no member can be"]
             .iter()
             .any(|old| reason.contains(old));
+        // Also beside what is said of the fleet as a whole.
+        let is_silent = ["answer since", "watch event since"]
+            .iter()
+            .any(|silent| reason.contains(silent));
         let since = |times: &BTreeMap<String, Timestamp>| {
             let last = times.get(name).map(|last| now.duration_since(*last));
             last.unwrap_or(SignedDuration::MAX)
@@ -293,8 +297,8 @@ impl FleetLaws {
         let cut = self.cut.get(name).map(|since| now.duration_since(*since));
         let is_lost = cut.is_some_and(|cut| cut > LOST);
         let is_well = since(&self.troubled) > MEMORY && second.cluster.restarts() == 0;
-        if is_calm && (is_well && is_unknown && !is_old || is_lost && !is_unknown && !is_suspended)
-        {
+        let is_missed = is_silent || is_unknown && !is_old;
+        if is_calm && (is_well && is_missed || is_lost && !is_unknown && !is_suspended) {
             return Err(format!("heard: {name} is {reason}"));
         }
         let is_connected = second.connected.contains(name);

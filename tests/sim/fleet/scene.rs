@@ -33,6 +33,8 @@ const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 const TOLERATED: u64 = 30;
 /// A member that was disturbed for so long may have failed: lost, tolerated, and some time for what failed before.
 const FAILED: u64 = 30 + TOLERATED - 20;
+/// When a suspension has begun and is not over, in seconds.
+const NOTED: u64 = 100;
 /// The list of the Secrets of members.
 const SECRETS: &[&str] = &["/namespaces/foretide-system/secrets"];
 /// The kinds of writes after which a process is killed.
@@ -73,6 +75,8 @@ pub(super) struct Terms {
 #[derive(Debug, Clone)]
 enum Edit {
     Spec(Value),
+    /// A note on the object, so that a watch has something to deliver.
+    Annotation,
     Delete,
     Create,
     /// A member is to leave, or stays; one whose Secret was deleted joins again.
@@ -231,9 +235,9 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
     if seed % Upset::KINDS == Upset::UNLISTED {
         return vec![(10, Edit::Delete)];
     }
-    // Nothing but the suspension has happened when it is over.
+    // Nothing but the suspension has happened when it is over; but the hub's own copies are up to date at once.
     if terms.is_suspended {
-        return Vec::new();
+        return vec![(NOTED, Edit::Annotation)];
     }
     let mut edits = Vec::new();
     for _edit in 0..2 {
@@ -368,7 +372,8 @@ impl Upset {
         match number % Self::KINDS {
             // For longer than a silence is tolerated.
             Self::SUSPENSION => {
-                let at = at.min(40);
+                // Of a fleet that has members, and over before everything is healed.
+                let at = at.clamp(30, 60);
                 let all = MEMBERS.map(|(name, _)| name).to_vec();
                 let stranded = vec![vec![member], all].swap_remove(dice.index(2));
                 vec![
@@ -713,6 +718,10 @@ impl FleetScene {
                 let fields = spec.as_object().unwrap().clone();
                 self.fleet["spec"].as_object_mut().unwrap().extend(fields);
                 self.cluster.try_with_fleet("PATCH", &json!({"spec": spec}));
+            }
+            Edit::Annotation => {
+                let note = json!({"metadata": {"annotations": {"note": "read"}}});
+                self.cluster.try_with_fleet("PATCH", &note);
             }
             Edit::Delete => {
                 self.is_wanted = false;
