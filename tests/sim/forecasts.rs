@@ -1,4 +1,4 @@
-//! The scene of forecasts: apps whose load is that of the days before, and a Prometheus that is in trouble.
+//! The scenario of forecasts: apps whose load is that of the days before, and a Prometheus that is in trouble.
 //!
 //! One replica. The kind of trouble follows from the seed, so a few seeds have all of them. A forecast asks for what comes
 //! before it comes; it says nothing of what it cannot know, and it never lasts.
@@ -16,8 +16,8 @@ use simkube::{
 use crate::{
     cluster::{Cluster, PER_POD, PERIOD, PROMETHEUS, START, TENANT},
     laws::needed,
-    seeds::{self, Scene},
-    story::Dice,
+    schedule::Dice,
+    seeds::{self, Scenario},
 };
 
 const HOST: &str = "pod-0";
@@ -150,11 +150,11 @@ impl Kind {
     }
 }
 
-impl Scene for Forecasts {
-    type Upset = Kind;
+impl Scenario for Forecasts {
+    type Disruption = Kind;
     type Record = ();
 
-    const UPSETS: &'static [&'static str] = &Kind::NAMES;
+    const DISRUPTIONS: &'static [&'static str] = &Kind::NAMES;
     const COMPARED: u64 = 0;
     const SHARE: u64 = 4;
     const COVERS: u64 = 12;
@@ -179,7 +179,7 @@ impl Scene for Forecasts {
             let most = json!({"maxReplicas": 2, "prediction": {"leadTimeSeconds": LEAD_TIME}});
             cluster.autoscaler(LIMITED, 2, "Direct", &most);
         }
-        let mut scene = Self {
+        let mut scenario = Self {
             cluster,
             prometheus,
             kind,
@@ -191,15 +191,15 @@ impl Scene for Forecasts {
             is_calm: Self::rate(seed) == 0,
             second: 0,
         };
-        scene.cluster.start(HOST);
-        scene
+        scenario.cluster.start(HOST);
+        scenario
     }
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Kind)> {
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Kind)> {
         if second == self.begins {
             vec![(0, self.kind)]
         } else {
@@ -207,8 +207,8 @@ impl Scene for Forecasts {
         }
     }
 
-    fn kind_of(upset: &Kind) -> Option<&'static str> {
-        Some(upset.name())
+    fn kind_of(disruption: &Kind) -> Option<&'static str> {
+        Some(disruption.name())
     }
 
     fn happen(&mut self, kind: &Kind) {

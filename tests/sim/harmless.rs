@@ -1,5 +1,5 @@
-//! The scene of what must not matter: a tenant or the clock of a host is in trouble, and what the others get is the same at
-//! the same time as without it.
+//! The scenario of what must not matter: a tenant or the clock of a host is in trouble, and what the others get is the same
+//! at the same time as without it.
 //!
 //! One replica, no faults of requests. The kind of trouble follows from the seed, so a few seeds have all of them.
 
@@ -16,8 +16,8 @@ use simkube::{
 use crate::{
     cluster::{Cluster, DENIED, MAX, SHOP, START, TENANT, cpu},
     laws::{fits, needed},
-    seeds::{self, Scene},
-    story::Dice,
+    schedule::Dice,
+    seeds::{self, Scenario},
 };
 
 const HOST: &str = "pod-0";
@@ -298,11 +298,11 @@ fn edits(second: u64) -> Option<u64> {
     is_edited.then(|| second / EDIT - (BEGINS + 2) / EDIT)
 }
 
-impl Scene for Harmless {
-    type Upset = Kind;
+impl Scenario for Harmless {
+    type Disruption = Kind;
     type Record = Vec<BTreeMap<&'static str, Count>>;
 
-    const UPSETS: &'static [&'static str] = &Kind::NAMES;
+    const DISRUPTIONS: &'static [&'static str] = &Kind::NAMES;
     const SHARE: u64 = 10;
     const COVERS: u64 = 32;
     const HEALED: u64 = 105;
@@ -333,7 +333,7 @@ impl Scene for Harmless {
             needs.push((BEGINS, "own", 5));
         }
         let step = [-7_200, -600, -20, 20, 600, 7_200][dice.index(6)];
-        let mut scene = Self {
+        let mut scenario = Self {
             cluster: Cluster::new(seed, plan),
             prometheus: None,
             kind,
@@ -346,16 +346,16 @@ impl Scene for Harmless {
             windows: Vec::new(),
             external: Vec::new(),
         };
-        scene.populate();
-        scene.cluster.start(HOST);
-        scene
+        scenario.populate();
+        scenario.cluster.start(HOST);
+        scenario
     }
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Kind)> {
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Kind)> {
         let begins = match self.kind {
             Kind::Metrics => METRICS_BEGIN,
             _ => BEGINS,
@@ -364,8 +364,8 @@ impl Scene for Harmless {
         now.then_some((0, self.kind)).into_iter().collect()
     }
 
-    fn kind_of(upset: &Kind) -> Option<&'static str> {
-        Some(Kind::NAMES[*upset as usize])
+    fn kind_of(disruption: &Kind) -> Option<&'static str> {
+        Some(Kind::NAMES[*disruption as usize])
     }
 
     fn happen(&mut self, kind: &Kind) {

@@ -1,4 +1,4 @@
-//! The product in simulated clusters and in virtual time: scenarios as short stories, and seeds of faults.
+//! The product in simulated clusters and in virtual time: scripted tests, and scenarios that seeds of faults play.
 //!
 //! ```text
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
@@ -6,13 +6,13 @@
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
 //! log       what must not be in the log, whatever fails
 //! laws      what must hold after every second, whatever fails
-//! seeds     scenes with random faults: played, compared with none, replayed, and shrunk
-//! harmless  the scene of what must not matter: one tenant in trouble, a clock that is stepped
+//! seeds     scenarios with random faults: played, compared with none, replayed, and shrunk
+//! harmless  the scenario of what must not matter: one tenant in trouble, a clock that is stepped
 //! crashes   a process that ends at each of its writes, compared with one that never does
 //! signals   what the metrics show of each trouble that an alert is about
-//! stopped   the scene of a leader that is stopped while it writes
-//! forecasts the scene of a Prometheus in trouble
-//! single    the scene of one cluster; story tells what happens in it
+//! stopped   the scenario of a leader that is stopped while it writes
+//! forecasts the scenario of a Prometheus in trouble
+//! single    the scenario of one cluster; schedule tells what happens in it
 //! ```
 
 #[cfg(test)]
@@ -47,6 +47,8 @@ mod log;
 #[cfg(test)]
 mod ownership;
 #[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod seeds;
 #[cfg(test)]
 mod signals;
@@ -56,7 +58,5 @@ mod silence;
 mod single;
 #[cfg(test)]
 mod stopped;
-#[cfg(test)]
-mod story;
 #[cfg(test)]
 mod succession;

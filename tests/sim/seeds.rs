@@ -1,13 +1,13 @@
-//! Seeds: each plays a scene in which much fails for a while, and then nothing does any more.
+//! Seeds: each plays a scenario in which much fails for a while, and then nothing does any more.
 //!
 //! ```text
 //! 0:00                     healed          alive            settled           end
 //! loads, windows, faults   faults end      what was due     at rest           as if nothing had failed
 //! ```
 //!
-//! `SEEDS=n` plays n of them instead of [`SEEDS`], of which each scene has its share; `AFTER=m` plays the n after the first
-//! m, and `SEED=n` only this one in each scene. A seed that breaks a law is played again without ever more of its faults,
-//! until each that is left is needed. What is printed of a clean run has a digest of all requests, their times and answers:
+//! `SEEDS=n` plays n of them instead of [`SEEDS`], of which each scenario has its share; `AFTER=m` plays the n after the
+//! first m, and `SEED=n` only this one in each scenario. A seed that breaks a law is played again without ever more of its
+//! faults, until each that is left is needed. What is printed of a clean run has a digest of all requests, their times and answers:
 //! two machines that play the same seeds print the same.
 
 use std::{
@@ -26,7 +26,7 @@ use simkube::{
 
 use crate::cluster::Cluster;
 
-/// How many seeds are played by all scenes together.
+/// How many seeds are played by all scenarios together.
 const SEEDS: u64 = 100;
 /// One of so many seeds is played twice, in the same way.
 const TWICE: u64 = 50;
@@ -34,17 +34,17 @@ const TWICE: u64 = 50;
 const SHRINKS: u64 = 120;
 
 /// What a seed plays: a cluster, what happens to it in which second, and what must hold.
-pub(crate) trait Scene: Sized {
+pub(crate) trait Scenario: Sized {
     /// What happens to it besides faults of requests.
-    type Upset: Clone + fmt::Debug + Send + 'static;
+    type Disruption: Clone + fmt::Debug + Send + 'static;
     /// What is compared with the same seed without faults.
     type Record: Send + 'static;
 
-    /// The kinds of upsets, each of which some seed must have.
-    const UPSETS: &'static [&'static str];
+    /// The kinds of disruptions, each of which some seed must have.
+    const DISRUPTIONS: &'static [&'static str];
     /// One of so many seeds is compared with its run without faults; none if it is zero.
     const COMPARED: u64 = 1;
-    /// How many of a hundred seeds are played in this scene.
+    /// How many of a hundred seeds are played in this scenario.
     const SHARE: u64;
     /// In so many seeds everything that is counted must happen.
     const COVERS: u64 = Self::SHARE * SEEDS / 100;
@@ -57,7 +57,7 @@ pub(crate) trait Scene: Sized {
     /// How many of a thousand requests have a fault.
     fn rate(seed: u64) -> u64;
 
-    /// Begins the scene of a seed with the faults of a plan.
+    /// Begins the scenario of a seed with the faults of a plan.
     fn new(seed: u64, plan: Plan) -> Self;
 
     /// The cluster of the product's processes.
@@ -69,14 +69,14 @@ pub(crate) trait Scene: Sized {
     }
 
     /// What happens in this second, each with a number of its own.
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Self::Upset)>;
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Self::Disruption)>;
 
-    /// The kind of an upset; none of what only ends another one.
-    fn kind_of(upset: &Self::Upset) -> Option<&'static str>;
+    /// The kind of a disruption; none of what only ends another one.
+    fn kind_of(disruption: &Self::Disruption) -> Option<&'static str>;
 
-    fn happen(&mut self, upset: &Self::Upset);
+    fn happen(&mut self, disruption: &Self::Disruption);
 
-    /// Ends all faults and upsets.
+    /// Ends all faults and disruptions.
     fn heal(&mut self);
 
     /// Lets a second pass.
@@ -105,11 +105,11 @@ pub(crate) trait Scene: Sized {
     fn compare(seed: u64, record: &Self::Record, undisturbed: &Self::Record) -> Result<(), String>;
 }
 
-/// A fault of a request, or an upset by its number.
+/// A fault of a request, or a disruption by its number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Request(RequestId),
-    Upset(usize),
+    Disruption(usize),
 }
 
 /// Which faults of a seed happen.
@@ -142,43 +142,43 @@ impl Faults {
         };
         let requests = without.iter().filter_map(|cause| match cause {
             Cause::Request(request) => Some(request.clone()),
-            Cause::Upset(_) => None,
+            Cause::Disruption(_) => None,
         });
         Plan::new(seed, rate).without(requests)
     }
 
-    fn has(&self, upset: usize) -> bool {
-        matches!(self, Self::AllBut(without) if !without.contains(&Cause::Upset(upset)))
+    fn has(&self, disruption: usize) -> bool {
+        matches!(self, Self::AllBut(without) if !without.contains(&Cause::Disruption(disruption)))
     }
 }
 
 /// Runs a seed on a thread of its own, because the order of some maps differs from thread to thread.
-fn run<S: Scene>(seed: u64, faults: &Faults) -> Outcome<S::Record> {
+fn run<S: Scenario>(seed: u64, faults: &Faults) -> Outcome<S::Record> {
     let faults = faults.clone();
     let run = move || Run::<S>::new(seed, faults).finish();
     thread::spawn(run).join().unwrap()
 }
 
 /// A run in progress.
-struct Run<S: Scene> {
-    scene: S,
+struct Run<S: Scenario> {
+    scenario: S,
     faults: Faults,
     /// Whether requests have faults.
     has_rate: bool,
     second: u64,
-    upsets: Vec<(usize, S::Upset)>,
+    disruptions: Vec<(usize, S::Disruption)>,
 }
 
 // === impl Run ===
 
-impl<S: Scene> Run<S> {
+impl<S: Scenario> Run<S> {
     fn new(seed: u64, faults: Faults) -> Self {
         Self {
-            scene: S::new(seed, faults.plan(seed, S::rate(seed))),
+            scenario: S::new(seed, faults.plan(seed, S::rate(seed))),
             faults,
             has_rate: S::rate(seed) > 0,
             second: 0,
-            upsets: Vec::new(),
+            disruptions: Vec::new(),
         }
     }
 
@@ -186,8 +186,8 @@ impl<S: Scene> Run<S> {
         let broken = self
             .live()
             .err()
-            .map(|law| format!("{law} ({})", self.scene.cluster().now()));
-        let plan = self.scene.cluster().network().plan();
+            .map(|law| format!("{law} ({})", self.scenario.cluster().now()));
+        let plan = self.scenario.cluster().network().plan();
         let (requests, mut counts) = (plan.happened().to_vec(), plan.counts());
         drop(plan);
         if !self.has_rate {
@@ -197,28 +197,28 @@ impl<S: Scene> Run<S> {
             .into_iter()
             .map(|(request, fault)| (Cause::Request(request), format!("{fault:?}")))
             .collect();
-        for name in S::UPSETS {
+        for name in S::DISRUPTIONS {
             counts.entry(name).or_default();
         }
-        for (number, upset) in &self.upsets {
-            if let Some(name) = S::kind_of(upset) {
+        for (number, disruption) in &self.disruptions {
+            if let Some(name) = S::kind_of(disruption) {
                 *counts.entry(name).or_default() += 1;
             }
-            causes.push((Cause::Upset(*number), format!("{upset:?}")));
+            causes.push((Cause::Disruption(*number), format!("{disruption:?}")));
         }
-        counts.extend(self.scene.counts());
+        counts.extend(self.scenario.counts());
         Outcome {
             broken,
             digest: self.digest(),
             causes,
             counts,
-            record: self.scene.record(),
+            record: self.scenario.record(),
         }
     }
 
     fn live(&mut self) -> Result<(), String> {
         self.live_until(S::ALIVE)?;
-        self.scene.check_alive()?;
+        self.scenario.check_alive()?;
         self.live_until(S::SETTLED)?;
         let settled = self.asked();
         self.live_until(S::END)?;
@@ -227,30 +227,30 @@ impl<S: Scene> Run<S> {
 
     fn live_until(&mut self, end: u64) -> Result<(), String> {
         while self.second < end {
-            for (number, upset) in self.scene.upsets_at(self.second) {
+            for (number, disruption) in self.scenario.disruptions_at(self.second) {
                 if self.faults.has(number) {
-                    self.scene.happen(&upset);
-                    self.upsets.push((number, upset));
+                    self.scenario.happen(&disruption);
+                    self.disruptions.push((number, disruption));
                 }
             }
             if self.second == S::HEALED {
-                self.scene.heal();
+                self.scenario.heal();
             }
             self.second += 1;
-            self.scene.second(self.second - 1)?;
+            self.scenario.second(self.second - 1)?;
         }
         Ok(())
     }
 
     /// How much was asked of each server until now.
     fn asked(&self) -> Vec<usize> {
-        let servers = self.scene.servers().into_iter();
+        let servers = self.scenario.servers().into_iter();
         servers.map(|server| server.audit().len()).collect()
     }
 
     /// At rest no object is written again and again but the lease. Once each may still follow what happened before.
     fn check_rest(&self, settled: &[usize]) -> Result<(), String> {
-        for (server, asked) in self.scene.servers().into_iter().zip(settled) {
+        for (server, asked) in self.scenario.servers().into_iter().zip(settled) {
             let mut written = BTreeSet::new();
             for entry in server.audit_since(*asked) {
                 let access = &entry.access;
@@ -274,7 +274,7 @@ impl<S: Scene> Run<S> {
     fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for entry in self
-            .scene
+            .scenario
             .servers()
             .iter()
             .flat_map(|server| server.audit())
@@ -287,7 +287,7 @@ impl<S: Scene> Run<S> {
 }
 
 /// Why a seed fails: a law, or what differs from the run without faults.
-fn fails<S: Scene>(
+fn fails<S: Scenario>(
     seed: u64,
     faults: &Faults,
     undisturbed: Option<&S::Record>,
@@ -333,7 +333,7 @@ impl fmt::Display for Failure {
 }
 
 /// Leaves out ever fewer causes at once, as long as the seed still fails.
-fn shrink<S: Scene>(mut failure: Failure, undisturbed: Option<&S::Record>) -> Failure {
+fn shrink<S: Scenario>(mut failure: Failure, undisturbed: Option<&S::Record>) -> Failure {
     let (seed, mut without, mut tries) = (failure.seed, BTreeSet::new(), 0);
     let most = number("SHRINKS").unwrap_or(SHRINKS);
     let mut size = failure.causes.len().div_ceil(2);
@@ -368,7 +368,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn seeds<S: Scene>() -> Range<u64> {
+fn seeds<S: Scenario>() -> Range<u64> {
     if let Some(seed) = number("SEED") {
         return seed..seed + 1;
     }
@@ -379,14 +379,14 @@ fn seeds<S: Scene>() -> Range<u64> {
 }
 
 /// No seed breaks a law, and every fault happens in some of them.
-pub(crate) fn play<S: Scene>() {
+pub(crate) fn play<S: Scenario>() {
     let (mut counts, mut failures, mut digest) = (BTreeMap::new(), Vec::new(), 0_u64);
     let seeds = seeds::<S>();
     let covers = seeds.end - seeds.start >= S::COVERS;
     for seed in seeds {
         if seed.is_multiple_of(100) {
-            let (scene, failed) = (type_name::<S>(), failures.len());
-            eprintln!("{scene}: at seed {seed}; {failed} have failed");
+            let (scenario, failed) = (type_name::<S>(), failures.len());
+            eprintln!("{scenario}: at seed {seed}; {failed} have failed");
         }
         let is_compared = S::COMPARED > 0 && seed.is_multiple_of(S::COMPARED);
         let undisturbed = is_compared.then(|| run::<S>(seed, &Faults::None));
@@ -423,7 +423,7 @@ pub(crate) fn play<S: Scene>() {
 }
 
 /// Equal seeds give equal runs.
-pub(crate) fn play_twice<S: Scene>() {
+pub(crate) fn play_twice<S: Scenario>() {
     for seed in seeds::<S>().take(3) {
         let (one, two) = (
             run::<S>(seed, &Faults::all()),

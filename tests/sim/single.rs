@@ -1,4 +1,4 @@
-//! The scene of one cluster: three apps, two replicas of the product, and loads, windows and upsets from the seed.
+//! The scenario of one cluster: three apps, two replicas of the product, and loads, windows and disruptions from the seed.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use simkube::faults::Plan;
 use crate::{
     cluster::{Cluster, MAX, SHOP},
     laws::{fits, needed},
-    seeds::{self, Scene},
-    story::{Story, Upset},
+    schedule::{Disruption, Schedule},
+    seeds::{self, Scenario},
 };
 
 const APPS: [(&str, &str); 3] = [("web", "Delegated"), ("api", "Direct"), ("batch", "Direct")];
@@ -16,16 +16,16 @@ const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 
 struct Single {
     cluster: Cluster,
-    story: Story,
+    schedule: Schedule,
 }
 
-impl Scene for Single {
-    type Upset = Upset;
+impl Scenario for Single {
+    type Disruption = Disruption;
     /// The counts and conditions of all apps at the end. Not the bounds of children: after a succession, `minReplicas` stays
     /// at a count that is needed anyway.
     type Record = Vec<Value>;
 
-    const UPSETS: &'static [&'static str] = &Upset::NAMES;
+    const DISRUPTIONS: &'static [&'static str] = &Disruption::NAMES;
     const COMPARED: u64 = 5;
     const SHARE: u64 = 44;
     const HEALED: u64 = 120;
@@ -39,7 +39,7 @@ impl Scene for Single {
 
     fn new(seed: u64, plan: Plan) -> Self {
         let mut cluster = Cluster::new(seed, plan);
-        let story = Story::new(seed, &APPS.map(|(app, _)| app), &HOSTS, Self::HEALED);
+        let schedule = Schedule::new(seed, &APPS.map(|(app, _)| app), &HOSTS, Self::HEALED);
         for (app, mode) in APPS {
             let window = json!({"name": "rush", "start": "1/4 * * * *", "end": "2/4 * * * *", "targetReplicas": 6});
             let crons = if app == "batch" {
@@ -54,26 +54,26 @@ impl Scene for Single {
         if seed % 4 != 2 {
             cluster.world.has_run_for(SignedDuration::from_hours(1));
         }
-        for (host, ahead) in HOSTS.iter().zip(story.ahead.clone()) {
+        for (host, ahead) in HOSTS.iter().zip(schedule.ahead.clone()) {
             cluster.start_ahead(host, ahead);
         }
-        Self { cluster, story }
+        Self { cluster, schedule }
     }
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Upset)> {
-        self.story.upsets_at(second)
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Disruption)> {
+        self.schedule.disruptions_at(second)
     }
 
-    fn kind_of(upset: &Upset) -> Option<&'static str> {
-        upset.name()
+    fn kind_of(disruption: &Disruption) -> Option<&'static str> {
+        disruption.name()
     }
 
-    fn happen(&mut self, upset: &Upset) {
-        upset.happen(&mut self.cluster);
+    fn happen(&mut self, disruption: &Disruption) {
+        disruption.happen(&mut self.cluster);
     }
 
     fn heal(&mut self) {
@@ -81,10 +81,10 @@ impl Scene for Single {
     }
 
     fn second(&mut self, second: u64) -> Result<(), String> {
-        for (app, pods) in self.story.needs_at(second) {
+        for (app, pods) in self.schedule.needs_at(second) {
             self.cluster.needs(app, pods);
         }
-        for (app, edit) in self.story.edits_at(second) {
+        for (app, edit) in self.schedule.edits_at(second) {
             edit.make(&mut self.cluster, app);
         }
         self.cluster.second()

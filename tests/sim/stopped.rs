@@ -1,4 +1,4 @@
-//! The scene of a leader that is stopped while it has much to write, or is asked to end while its lease is being renewed.
+//! The scenario of a leader that is stopped while it has much to write, or is asked to end while its lease is being renewed.
 //!
 //! ```text
 //! three times:  all loads change ─► stopped in the middle of a reading of its clocks, or between two polls,
@@ -20,8 +20,8 @@ use simkube::{
 use crate::{
     cluster::{self, Cluster, MAX},
     laws::needed,
-    seeds::{self, Scene},
-    story::Dice,
+    schedule::Dice,
+    seeds::{self, Scenario},
 };
 
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
@@ -56,11 +56,11 @@ fn app(number: usize) -> String {
     format!("app-{number}")
 }
 
-impl Scene for Stopped {
-    type Upset = Stop;
+impl Scenario for Stopped {
+    type Disruption = Stop;
     type Record = ();
 
-    const UPSETS: &'static [&'static str] = &[
+    const DISRUPTIONS: &'static [&'static str] = &[
         "in a reading",
         "after a reading",
         "while renewing",
@@ -123,7 +123,7 @@ impl Scene for Stopped {
         &self.cluster
     }
 
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Stop)> {
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Stop)> {
         let all = self.stops.iter().enumerate();
         let now = all.filter(|(_, (at, _))| *at == second);
         now.map(|(number, (_, stop))| (number, *stop)).collect()
@@ -131,10 +131,10 @@ impl Scene for Stopped {
 
     fn kind_of(stop: &Stop) -> Option<&'static str> {
         match stop {
-            Stop::Reading(stop) if stop.is_inside => Some(Self::UPSETS[0]),
-            Stop::Reading(_) => Some(Self::UPSETS[1]),
-            Stop::WhileRenewing(_) => Some(Self::UPSETS[2]),
-            Stop::WhileEdited(_) => Some(Self::UPSETS[3]),
+            Stop::Reading(stop) if stop.is_inside => Some(Self::DISRUPTIONS[0]),
+            Stop::Reading(_) => Some(Self::DISRUPTIONS[1]),
+            Stop::WhileRenewing(_) => Some(Self::DISRUPTIONS[2]),
+            Stop::WhileEdited(_) => Some(Self::DISRUPTIONS[3]),
             Stop::Terminate => None,
         }
     }

@@ -27,7 +27,7 @@ use serde_json::Value;
 use simkube::{Entry, network::Way};
 
 use super::{
-    scene::Terms,
+    scenario::Terms,
     world::{FLEETS, Ledger},
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::too_many_lines,
-    reason = "a story is one sequence of steps, and stops at the first failure"
+    reason = "a schedule is one sequence of steps, and stops at the first failure"
 )]
 
 mod assignment;
@@ -16,7 +16,7 @@ mod ownership;
 mod placement;
 mod saturated;
 mod scale_down;
-mod scene;
+mod scenario;
 mod succession;
 pub(crate) mod world;
 mod zero;

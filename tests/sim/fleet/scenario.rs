@@ -1,10 +1,10 @@
-//! The scene of a fleet: three members, one or two replicas of the product, and a fleet whose terms, load, edits and upsets
-//! are those of a seed.
+//! The scenario of a fleet: three members, one or two replicas of the product, and a fleet whose terms, load, edits and
+//! disruptions are those of a seed.
 //!
 //! ```text
 //! loads, edits, full nodes    and members that leave: the same with faults and without
-//! upsets of hosts, requests   as in the scene of one cluster; none in half of the seeds
-//! upsets of members           cut off, flapping, slow, refusing, restarted; Secrets that are missing or bad; drift
+//! disruptions of hosts, requests   as in the scenario of one cluster; none in half of the seeds
+//! disruptions of members           cut off, flapping, slow, refusing, restarted; Secrets that are missing or bad; drift
 //! crashes                     of whoever makes the first write of a kind
 //! ```
 
@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, HUB, PER_POD, SHOP},
-    seeds::{self, Scene},
-    story::{self, Dice, Story},
+    schedule::{self, Dice, Schedule},
+    seeds::{self, Scenario},
 };
 
 const MEMBERS: [(&str, u64); 3] = [("east", 8), ("north", 6), ("west", 8)];
@@ -87,8 +87,8 @@ enum Edit {
 
 /// What happens to a member, or to the leader.
 #[derive(Debug, Clone)]
-pub(super) enum Upset {
-    Host(story::Upset),
+pub(super) enum Disruption {
+    Host(schedule::Disruption),
     /// It begins, or is over.
     Member(&'static str, Trouble, bool),
     /// Whoever makes the first write of this kind is killed after it.
@@ -125,15 +125,15 @@ pub(super) enum Trouble {
     clippy::struct_excessive_bools,
     reason = "each is something of its own that has happened"
 )]
-struct FleetScene {
+struct FleetScenario {
     cluster: Cluster,
-    story: Story,
+    schedule: Schedule,
     terms: Terms,
     /// The load of each member, or their sum, which all share.
     loads: Vec<(u64, [u64; 3])>,
     is_shared: bool,
     edits: Vec<(u64, Edit)>,
-    upsets: Vec<(u64, Upset)>,
+    disruptions: Vec<(u64, Disruption)>,
     laws: FleetLaws,
     /// The fleet as its users want it.
     fleet: Value,
@@ -182,7 +182,7 @@ impl Terms {
             _ => plain("Duplicated"),
         };
         let sleeps = dice.below(3) == 0;
-        let is_suspended = seed % Upset::KINDS == Upset::SUSPENSION;
+        let is_suspended = seed % Disruption::KINDS == Disruption::SUSPENSION;
         Self {
             // One that is elected would end, and forget what it knows of members.
             elects: dice.below(4) > 0 && !is_suspended,
@@ -221,8 +221,12 @@ impl Terms {
 
 /// Whether nothing of the hub fails in a seed.
 fn is_calm(seed: u64) -> bool {
-    let alone = [Upset::SUSPENSION, Upset::SUCCESSION, Upset::UNLISTED];
-    (seed / 6).is_multiple_of(2) || alone.contains(&(seed % Upset::KINDS))
+    let alone = [
+        Disruption::SUSPENSION,
+        Disruption::SUCCESSION,
+        Disruption::UNLISTED,
+    ];
+    (seed / 6).is_multiple_of(2) || alone.contains(&(seed % Disruption::KINDS))
 }
 
 /// What users do to the fleet.
@@ -232,7 +236,7 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
     } else {
         ["Direct", "Delegated"]
     };
-    if seed % Upset::KINDS == Upset::UNLISTED {
+    if seed % Disruption::KINDS == Disruption::UNLISTED {
         return vec![(10, Edit::Delete)];
     }
     // Nothing but the suspension has happened when it is over; but the hub's own copies are up to date at once.
@@ -286,20 +290,20 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
 }
 
 /// What happens to members and processes.
-fn upsets(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Upset)> {
+fn disruptions(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Disruption)> {
     // Each kind is the first of some seeds.
-    let mut upsets = Upset::new(seed, dice, end);
+    let mut disruptions = Disruption::new(seed, dice, end);
     let more = if terms.is_suspended { 1 } else { 4 };
     for _more in 0..dice.below(more) {
-        let number = dice.below(Upset::SUSPENSION);
-        upsets.extend(Upset::new(number, dice, end));
+        let number = dice.below(Disruption::SUSPENSION);
+        disruptions.extend(Disruption::new(number, dice, end));
     }
     if dice.below(6) == 0 && !terms.is_suspended {
         // A member joins later than the fleet begins.
         let (member, at) = (MEMBERS[dice.index(MEMBERS.len())].0, 20 + dice.below(60));
-        upsets.extend(
+        disruptions.extend(
             [(0, true), (at, false)]
-                .map(|(at, begins)| (at, Upset::Member(member, Trouble::NoSecret, begins))),
+                .map(|(at, begins)| (at, Disruption::Member(member, Trouble::NoSecret, begins))),
         );
     }
     if !terms.is_calm {
@@ -311,14 +315,14 @@ fn upsets(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Upse
             number % 5
         }];
         let at = dice.below(2) * (10 + dice.below(end - 30));
-        upsets.push((at, Upset::Crash(kind)));
+        disruptions.push((at, Disruption::Crash(kind)));
     }
-    upsets
+    disruptions
 }
 
-// === impl Upset ===
+// === impl Disruption ===
 
-impl Upset {
+impl Disruption {
     const KINDS: u64 = 17;
     const SUSPENSION: u64 = 14;
     const SUCCESSION: u64 = 15;
@@ -357,7 +361,7 @@ impl Upset {
         "Secrets are not listed",
     ];
 
-    /// An upset by its number, and what ends it, in seconds from the start.
+    /// A disruption by its number, and what ends it, in seconds from the start.
     fn new(number: u64, dice: &mut Dice, end: u64) -> Vec<(u64, Self)> {
         let (at, member) = (
             5 + dice.below(end - 10),
@@ -383,9 +387,9 @@ impl Upset {
             }
             Self::SUCCESSION => {
                 let at = at.min(80);
-                let mut upsets = Vec::from(between(Trouble::CutOff, at, at + 65));
-                upsets.push((at + 20, Self::Succession));
-                upsets
+                let mut disruptions = Vec::from(between(Trouble::CutOff, at, at + 65));
+                disruptions.push((at + 20, Self::Succession));
+                disruptions
             }
             Self::UNLISTED => vec![(6, Self::Unlisted)],
             5 => {
@@ -400,13 +404,13 @@ impl Upset {
     }
 }
 
-// === impl Scene ===
+// === impl Scenario ===
 
-impl Scene for FleetScene {
-    type Upset = Upset;
+impl Scenario for FleetScenario {
+    type Disruption = Disruption;
     type Record = Value;
 
-    const UPSETS: &'static [&'static str] = &Upset::NAMES;
+    const DISRUPTIONS: &'static [&'static str] = &Disruption::NAMES;
     const SHARE: u64 = 20;
     const COVERS: u64 = 300;
     const COMPARED: u64 = 5;
@@ -427,14 +431,14 @@ impl Scene for FleetScene {
         if terms.placed {
             cluster.deploy(HUB, 0);
         }
-        let is_unlisted = seed % Upset::KINDS == Upset::UNLISTED;
+        let is_unlisted = seed % Disruption::KINDS == Disruption::UNLISTED;
         let deployed = if is_unlisted { 0 } else { dice.below(2) * 12 };
         let hosts = if terms.elects {
             &HOSTS[..]
         } else {
             &HOSTS[..1]
         };
-        let story = Story::new(seed, &[SHOP], hosts, Self::HEALED);
+        let schedule = Schedule::new(seed, &[SHOP], hosts, Self::HEALED);
         let mut loads: Vec<_> = (0..4)
             .map(|_| {
                 (
@@ -446,20 +450,20 @@ impl Scene for FleetScene {
         loads.sort_unstable();
         let is_shared = dice.below(3) > 0;
         let edits = edits(seed, &terms, &mut dice, Self::HEALED);
-        let upsets = upsets(seed, &terms, &mut dice, Self::HEALED);
-        for (host, ahead) in hosts.iter().zip(story.ahead.clone()) {
+        let disruptions = disruptions(seed, &terms, &mut dice, Self::HEALED);
+        for (host, ahead) in hosts.iter().zip(schedule.ahead.clone()) {
             cluster.start_ahead(host, ahead);
         }
         cluster.evenly(3_000);
         let fleet = terms.fleet();
         Self {
             cluster,
-            story,
+            schedule,
             terms,
             loads,
             is_shared,
             edits,
-            upsets,
+            disruptions,
             laws: FleetLaws::default(),
             fleet,
             is_wanted: true,
@@ -493,61 +497,62 @@ impl Scene for FleetScene {
             .collect()
     }
 
-    fn upsets_at(&self, second: u64) -> Vec<(usize, Upset)> {
-        let mut of_hosts = self.story.upsets_at(second);
+    fn disruptions_at(&self, second: u64) -> Vec<(usize, Disruption)> {
+        let mut of_hosts = self.schedule.disruptions_at(second);
         of_hosts.retain(|_| !self.terms.is_calm);
-        let mut upsets: Vec<_> = of_hosts
+        let mut disruptions: Vec<_> = of_hosts
             .into_iter()
-            .map(|(number, upset)| (number, Upset::Host(upset)))
+            .map(|(number, disruption)| (number, Disruption::Host(disruption)))
             .collect();
         let others = self
-            .upsets
+            .disruptions
             .iter()
             .enumerate()
             .filter(|(_, (at, _))| *at == second);
-        upsets.extend(others.map(|(number, (_, upset))| (1_000 + number, upset.clone())));
-        upsets
+        disruptions
+            .extend(others.map(|(number, (_, disruption))| (1_000 + number, disruption.clone())));
+        disruptions
     }
 
-    fn kind_of(upset: &Upset) -> Option<&'static str> {
-        let kind = match upset {
-            Upset::Host(upset) => return upset.name(),
-            Upset::Member(_, trouble, true) => *trouble as usize,
-            Upset::Suspension(_) => 11,
-            Upset::Succession => 12,
-            Upset::Unlisted => 13,
+    fn kind_of(disruption: &Disruption) -> Option<&'static str> {
+        let kind = match disruption {
+            Disruption::Host(disruption) => return disruption.name(),
+            Disruption::Member(_, trouble, true) => *trouble as usize,
+            Disruption::Suspension(_) => 11,
+            Disruption::Succession => 12,
+            Disruption::Unlisted => 13,
             _ => return None,
         };
-        Some(Upset::NAMES[kind])
+        Some(Disruption::NAMES[kind])
     }
 
-    fn happen(&mut self, upset: &Upset) {
+    fn happen(&mut self, disruption: &Disruption) {
         let cluster = &mut self.cluster;
-        match upset {
-            Upset::Host(upset) => {
-                self.is_stale |= upset.name() == Some("stale");
-                upset.happen(cluster);
-                if upset.name() == Some("restored") {
+        match disruption {
+            Disruption::Host(disruption) => {
+                self.is_stale |= disruption.name() == Some("stale");
+                disruption.happen(cluster);
+                if disruption.name() == Some("restored") {
                     let fleets = cluster.server.objects(world::FLEETS);
                     let fleet = fleets.first().map(|fleet| &**fleet);
                     self.laws.restored(cluster.now(), fleet);
                 }
             }
-            Upset::Crash(kind) => self.armed.push(kind),
-            Upset::Suspension(stranded) => {
+            Disruption::Crash(kind) => self.armed.push(kind),
+            Disruption::Suspension(stranded) => {
                 cluster.pause(HOSTS[0]);
                 for member in stranded {
                     cluster.network().strand(HOSTS[0], member);
                 }
             }
-            Upset::Resumption => cluster.resume(HOSTS[0]),
-            Upset::Succession => cluster.crash_all(),
-            Upset::Unlisted => {
+            Disruption::Resumption => cluster.resume(HOSTS[0]),
+            Disruption::Succession => cluster.crash_all(),
+            Disruption::Unlisted => {
                 self.is_unlisted = true;
                 cluster.crash_all();
                 cluster.network().begin(unlisted());
             }
-            Upset::Member(member, trouble, begins) => self.trouble(member, *trouble, *begins),
+            Disruption::Member(member, trouble, begins) => self.trouble(member, *trouble, *begins),
         }
     }
 
@@ -683,14 +688,14 @@ impl Scene for FleetScene {
 
     fn compare(seed: u64, record: &Value, undisturbed: &Value) -> Result<(), String> {
         // Where members are not known, what a deleted fleet has there is left behind.
-        if record == undisturbed || seed % Upset::KINDS == Upset::UNLISTED {
+        if record == undisturbed || seed % Disruption::KINDS == Disruption::UNLISTED {
             return Ok(());
         }
         Err(format!("end: {record}, and without faults {undisturbed}"))
     }
 }
 
-impl FleetScene {
+impl FleetScenario {
     /// How many pods have room in other members than a full one; a budget that is static stays there.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
@@ -862,10 +867,10 @@ fn sites(cluster: &Cluster) -> Vec<(String, SimKube)> {
 
 #[test]
 fn no_seed_breaks_a_law() {
-    seeds::play::<FleetScene>();
+    seeds::play::<FleetScenario>();
 }
 
 #[test]
 fn a_seed_of_a_fleet_runs_twice_in_the_same_way() {
-    seeds::play_twice::<FleetScene>();
+    seeds::play_twice::<FleetScenario>();
 }

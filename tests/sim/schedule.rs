@@ -1,4 +1,4 @@
-//! What a seed tells of one cluster: loads that change, users who edit, and upsets of the hosts.
+//! What a seed tells of one cluster: loads that change, users who edit, and disruptions of the hosts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const SHOWN: u64 = 25;
 
 /// What happens to a host, for so many seconds.
 #[derive(Debug, Clone)]
-pub(crate) struct Upset {
+pub(crate) struct Disruption {
     host: String,
     kind: Kind,
     seconds: u64,
@@ -73,10 +73,10 @@ pub(crate) enum Edit {
 type Needs = Vec<(u64, String, u64)>;
 
 /// Everything that a seed tells, in seconds from its start.
-pub(crate) struct Story {
+pub(crate) struct Schedule {
     needs: Needs,
     edits: Vec<(u64, String, Edit)>,
-    upsets: Vec<(u64, Upset)>,
+    disruptions: Vec<(u64, Disruption)>,
     /// By how many seconds the clock of each host is ahead.
     pub(crate) ahead: Vec<i64>,
 }
@@ -107,9 +107,9 @@ impl Dice {
     }
 }
 
-// === impl Upset ===
+// === impl Disruption ===
 
-impl Upset {
+impl Disruption {
     pub(crate) const NAMES: [&str; 14] = [
         "crash",
         "terminate",
@@ -267,13 +267,13 @@ impl Edit {
     }
 }
 
-// === impl Story ===
+// === impl Schedule ===
 
-impl Story {
-    /// The loads and upsets of so many seconds.
+impl Schedule {
+    /// The loads and disruptions of so many seconds.
     pub(crate) fn new(seed: u64, apps: &[&str], hosts: &[&str], seconds: u64) -> Self {
         let mut dice = Dice(seed);
-        let (mut needs, mut upsets) = (Vec::new(), Vec::new());
+        let (mut needs, mut disruptions) = (Vec::new(), Vec::new());
         for _change in 0..6 {
             let at = dice.below(seconds - 40);
             needs.push((at, dice.one_of(apps).to_owned(), 1 + dice.below(14)));
@@ -298,36 +298,39 @@ impl Story {
         }
         let (of_loads, of_cluster) = Self::of_cluster(seed, &mut dice, hosts, seconds);
         needs.extend(of_loads);
-        upsets.extend(of_cluster);
+        disruptions.extend(of_cluster);
         needs.sort();
-        for _upset in 0..6 {
-            let (at, upset) = (5 + dice.below(seconds - 10), Upset::any(&mut dice, hosts));
+        for _disruption in 0..6 {
+            let (at, disruption) = (
+                5 + dice.below(seconds - 10),
+                Disruption::any(&mut dice, hosts),
+            );
             // What was decided before a pause is sent after it.
-            if matches!(upset.kind, Kind::Pause(_) | Kind::Slow(_)) {
+            if matches!(disruption.kind, Kind::Pause(_) | Kind::Slow(_)) {
                 edits.push((at + 1, dice.one_of(apps).to_owned(), Edit::Recreated));
             }
-            let over = upset
+            let over = disruption
                 .over()
-                .map(|over| ((at + upset.seconds).min(seconds), over));
-            upsets.push((at, upset));
-            upsets.extend(over);
+                .map(|over| ((at + disruption.seconds).min(seconds), over));
+            disruptions.push((at, disruption));
+            disruptions.extend(over);
         }
         let ahead = hosts
             .iter()
             .map(|_| i64::try_from(dice.below(5)).unwrap() - 2)
             .collect();
-        let is_stale = |(_, upset): &(u64, Upset)| matches!(upset.kind, Kind::Stale);
-        let has_stale = upsets.iter().any(is_stale);
-        let mut story = Self {
+        let is_stale = |(_, disruption): &(u64, Disruption)| matches!(disruption.kind, Kind::Stale);
+        let has_stale = disruptions.iter().any(is_stale);
+        let mut schedule = Self {
             needs,
             edits,
-            upsets,
+            disruptions,
             ahead,
         };
         if has_stale {
-            story.leave_alone("api", seconds - SHOWN);
+            schedule.leave_alone("api", seconds - SHOWN);
         }
-        story
+        schedule
     }
 
     /// Until then nothing happens to an app: a write by an old copy of an object that has changed since is refused.
@@ -342,15 +345,15 @@ impl Story {
         dice: &mut Dice,
         hosts: &[&str],
         seconds: u64,
-    ) -> (Needs, Vec<(u64, Upset)>) {
-        let of_all = |kind| Upset {
+    ) -> (Needs, Vec<(u64, Disruption)>) {
+        let of_all = |kind| Disruption {
             host: String::new(),
             kind,
             seconds,
         };
-        let (shown, upsets) = match seed % 16 {
+        let (shown, disruptions) = match seed % 16 {
             0 | 4 | 8 | 12 => {
-                let (at, stale) = (5 + dice.below(10), Upset::stale(dice, hosts, seconds));
+                let (at, stale) = (5 + dice.below(10), Disruption::stale(dice, hosts, seconds));
                 (seconds - SHOWN, vec![(at, stale)])
             }
             5 | 13 => {
@@ -361,19 +364,21 @@ impl Story {
                 let at = 5 + dice.below(40);
                 let restored = at + 10 + dice.below(30);
                 let both = [(at, Kind::BackUp), (restored, Kind::Restore)];
-                let upsets = both.map(|(at, kind)| (at, of_all(kind)));
-                (restored + 20, upsets.into())
+                let disruptions = both.map(|(at, kind)| (at, of_all(kind)));
+                (restored + 20, disruptions.into())
             }
             3 => (0, vec![(dice.below(60), of_all(Kind::LargeObjects))]),
             _ => (0, Vec::new()),
         };
-        let overs = upsets.iter().filter_map(|(_, upset)| upset.over());
+        let overs = disruptions
+            .iter()
+            .filter_map(|(_, disruption)| disruption.over());
         let overs: Vec<_> = overs.map(|over| (seconds, over)).collect();
         let apps = ["api", "batch"].iter().filter(|_| shown > 0);
         let needs = apps.zip([shown, shown + 10]);
         let needs = needs.map(|(app, at)| (at, (*app).to_owned(), 1 + dice.below(14)));
         let needs = needs.collect();
-        (needs, [upsets, overs].concat())
+        (needs, [disruptions, overs].concat())
     }
 
     /// Which apps need how many pods from this second on.
@@ -389,10 +394,10 @@ impl Story {
     }
 
     /// What happens in this second, with its number.
-    pub(crate) fn upsets_at(&self, second: u64) -> Vec<(usize, Upset)> {
-        let all = self.upsets.iter().enumerate();
+    pub(crate) fn disruptions_at(&self, second: u64) -> Vec<(usize, Disruption)> {
+        let all = self.disruptions.iter().enumerate();
         let now = all.filter(|(_, (at, _))| *at == second);
-        now.map(|(number, (_, upset))| (number, upset.clone()))
+        now.map(|(number, (_, disruption))| (number, disruption.clone()))
             .collect()
     }
 }
