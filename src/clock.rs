@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_between_the_readings_of_two_clocks_shows() {
+    fn a_stop_after_the_time_since_boot_was_read_shows() {
         let passed = Cell::new(Duration::ZERO);
         let total = || {
             let read = passed.get();

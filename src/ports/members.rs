@@ -19,9 +19,10 @@ pub trait Member: Workloads {
     ///
     /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
-    /// Of so many `replicas` of a target, which has this selector, those that are unschedulable or cannot be created: how
-    /// many, and since when the oldest has been waiting. As many unschedulable pods as there are beyond `replicas`, as
-    /// after a scale-down or in a rolling update, are not counted.
+    /// Of so many `replicas` of a target, which has this selector, those that are unschedulable or cannot be created:
+    /// how many, and since when the oldest has been waiting. As many unschedulable pods as there are beyond `replicas`,
+    /// as after a scale-down or in a rolling update, are not counted; pods of another workload that the selector
+    /// matches are among them.
     ///
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.

@@ -240,6 +240,7 @@ impl Scenario for Forecasts {
         self.second = second;
         self.cluster.second()?;
         if self.kind == Kind::AtLimits {
+            // Nothing is asked of the apps of the shop: their loads go on while the host sleeps.
             if second.is_multiple_of(AWAKE) && (1..=SLEEPS).contains(&(second / AWAKE)) {
                 self.cluster.sleep(HOST, SLEEP);
             }

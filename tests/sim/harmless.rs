@@ -60,7 +60,7 @@ const CRON: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/crane_
 const EXTERNAL: [&str; 6] = ["ext", "ext-1", "ext-2", "ext-3", "ext-4", "ext-5"];
 /// So many requests that hang are sent at most, in all of the trouble.
 const ATTEMPTS: usize = 90;
-/// And of one tenant whose other requests are answered: penalties leave it few of its slots.
+/// And of one tenant beside others that have no trouble: a third of what five may.
 const EDITED_ATTEMPTS: usize = 30;
 /// And so often a count is written that somebody else changes again.
 const WRITES: usize = 3;

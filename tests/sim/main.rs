@@ -12,7 +12,7 @@
 //! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scenario of a leader that is stopped while it writes
 //! forecasts the scenario of a Prometheus in trouble
-//! single    the scenario of one cluster; schedule tells what happens in it
+//! single    the scenario of one cluster; schedule says what happens in it
 //! ```
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a seed tells of one cluster: loads that change, users who edit, and disruptions of the hosts.
+//! What happens in one cluster by a seed: loads that change, users who edit, and disruptions of the hosts.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(crate) enum Edit {
 /// Since when which app needs how many pods.
 type Needs = Vec<(u64, String, u64)>;
 
-/// Everything that a seed tells, in seconds from its start.
+/// Everything that a seed decides, in seconds from its start.
 pub(crate) struct Schedule {
     needs: Needs,
     edits: Vec<(u64, String, Edit)>,
@@ -280,21 +280,7 @@ impl Schedule {
         }
         let mut edits = Vec::new();
         if seed.is_multiple_of(2) {
-            for _edit in 0..4 {
-                let at = dice.below(seconds - 10);
-                edits.push((at, dice.one_of(apps).to_owned(), Edit::any(&mut dice)));
-            }
-            let regular = json!({"minReplicas": 1, "maxReplicas": MAX, "scaleStrategy": "Auto"});
-            for app in apps {
-                let edit = Edit::Spec(regular.clone());
-                edits.push((seconds - 10, (*app).to_owned(), edit));
-                let lacks = |(_, of, edit): &(u64, String, Edit)| {
-                    of == app && matches!(edit, Edit::WithoutRequest)
-                };
-                if edits.iter().any(lacks) {
-                    edits.push((seconds - 10, (*app).to_owned(), Edit::Recreated));
-                }
-            }
+            edits = Self::edits(&mut dice, apps, seconds);
         }
         let (of_loads, of_cluster) = Self::of_cluster(seed, &mut dice, hosts, seconds);
         needs.extend(of_loads);
@@ -331,6 +317,27 @@ impl Schedule {
             schedule.leave_alone("api", seconds - SHOWN);
         }
         schedule
+    }
+
+    /// Edits of a user, and what undoes them in the end.
+    fn edits(dice: &mut Dice, apps: &[&str], seconds: u64) -> Vec<(u64, String, Edit)> {
+        let mut edits = Vec::new();
+        for _edit in 0..4 {
+            let at = dice.below(seconds - 10);
+            edits.push((at, dice.one_of(apps).to_owned(), Edit::any(dice)));
+        }
+        let regular = json!({"minReplicas": 1, "maxReplicas": MAX, "scaleStrategy": "Auto"});
+        for app in apps {
+            let edit = Edit::Spec(regular.clone());
+            edits.push((seconds - 10, (*app).to_owned(), edit));
+            let lacks = |(_, of, edit): &(u64, String, Edit)| {
+                of == app && matches!(edit, Edit::WithoutRequest)
+            };
+            if edits.iter().any(lacks) {
+                edits.push((seconds - 10, (*app).to_owned(), Edit::Recreated));
+            }
+        }
+        edits
     }
 
     /// Until then nothing happens to an app: a write by an old copy of an object that has changed since is refused.

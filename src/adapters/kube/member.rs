@@ -85,17 +85,20 @@ impl KubeMember {
         Ok(object.metadata)
     }
 
-    /// How many pods of a workload cannot be created, because of a quota or admission, and since when. A `StatefulSet`
+    /// How many of a workload's pods cannot be created, because of a quota or admission, and since when. A `StatefulSet`
     /// has no condition for it, and of a kind that is not watched it is unknown.
-    fn missing(&self, target: &ScaleTarget, pods: &[Arc<StoredPod>]) -> (u32, Option<Timestamp>) {
+    fn missing(
+        &self,
+        target: &ScaleTarget,
+        replicas: Replicas,
+        existing: u32,
+    ) -> (u32, Option<Timestamp>) {
         let store = self.store_of(target);
         let workload = store.and_then(|store| store.get(&target.namespace, &target.name));
         let Some(workload) = workload.filter(|workload| workload.replica_failure.is_some()) else {
             return (0, None);
         };
-        let existing = pods.iter().filter(|pod| !pod.pod.deleting).count();
-        let existing = u32::try_from(existing).unwrap_or(u32::MAX);
-        match workload.view.scale.spec.get().saturating_sub(existing) {
+        match replicas.get().saturating_sub(existing) {
             0 => (0, None),
             missing => (missing, workload.replica_failure),
         }
@@ -129,13 +132,14 @@ impl Member for KubeMember {
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
         let pods = self.selected(&target.namespace, selector)?;
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
+        let existing = pods.iter().filter(|pod| is_kept(&pod.pod)).count();
+        let existing = u32::try_from(existing).unwrap_or(u32::MAX);
         // A count is lowered before pods end, and pods without a node end first: the others are still placed.
-        let wanted = usize::try_from(replicas.get()).unwrap_or(usize::MAX);
-        let surplus = pods.iter().filter(|pod| is_kept(&pod.pod)).count();
-        let surplus = surplus.saturating_sub(wanted);
+        let surplus = existing.saturating_sub(replicas.get());
+        let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         since.sort_unstable();
         since.truncate(since.len().saturating_sub(surplus));
-        let (missing, replica_failure) = self.missing(target, &pods);
+        let (missing, replica_failure) = self.missing(target, replicas, existing);
         let count = u32::try_from(since.len()).unwrap_or(u32::MAX);
         since.extend(replica_failure);
         // The server's clock shows these times, and the rules compare them with ours.

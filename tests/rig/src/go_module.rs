@@ -44,7 +44,7 @@ impl GoModule {
             return Ok(finished);
         }
         fs::create_dir_all(&bin).map_err(Error::file("create", &bin))?;
-        let lock = bin.join(format!("{name}.lock"));
+        let lock = finished.with_extension("lock");
         let lock_file = fs::File::create(&lock).map_err(Error::file("create", &lock))?;
         if lock_file.try_lock().is_err() {
             say(&format!(

@@ -12,8 +12,8 @@
 //! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes about 700 MB and starts
 //! in three to five seconds). Each part stops when its value is dropped, and when the process ends in any way. A
 //! cluster dropped by a panic leaves its objects and logs in [`failures`]; so a test should own its cluster and
-//! `unwrap`, not return errors. Two environment variables: `RIG_KEEP=1` keeps the folders of all runs,
-//! `KUBEBUILDER_ASSETS` names a folder of existing programs.
+//! `unwrap`, not return errors. Three environment variables: `RIG_KEEP=1` keeps the folders of all
+//! runs, `RIG_FOLDER` names the folder that has them, and `KUBEBUILDER_ASSETS` one of existing programs.
 //!
 //! These programs run in real time: a test waits for conditions with [`eventually`], never for a fixed time.
 //!

@@ -26,9 +26,12 @@ pub(crate) fn say(line: &str) {
     drop(std::io::stderr().write_all(format!("rig: {line}\n").as_bytes()));
 }
 
-/// `target/rig`: beside the running program when it lies in a cargo target folder, else that of
-/// this workspace.
+/// `$RIG_FOLDER`, or `target/rig`: beside the running program when it lies in a cargo target folder, else that of this
+/// workspace.
 pub(crate) fn root() -> PathBuf {
+    if let Some(folder) = environment("RIG_FOLDER") {
+        return PathBuf::from(folder);
+    }
     let beside_program = std::env::current_exe().ok().and_then(|program| {
         program
             .ancestors()

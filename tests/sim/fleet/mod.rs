@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::too_many_lines,
-    reason = "a schedule is one sequence of steps, and stops at the first failure"
+    reason = "a test is one sequence of steps, and stops at the first failure"
 )]
 
 mod assignment;

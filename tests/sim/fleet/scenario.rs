@@ -2,10 +2,10 @@
 //! disruptions are those of a seed.
 //!
 //! ```text
-//! loads, edits, full nodes    and members that leave: the same with faults and without
+//! loads, edits, full nodes         and members that leave: the same with faults and without
 //! disruptions of hosts, requests   as in the scenario of one cluster; none in half of the seeds
 //! disruptions of members           cut off, flapping, slow, refusing, restarted; Secrets that are missing or bad; drift
-//! crashes                     of whoever makes the first write of a kind
+//! crashes                          of whoever makes the first write of a kind
 //! ```
 
 use std::{collections::BTreeMap, time::Duration};
@@ -239,7 +239,8 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
     if seed % Disruption::KINDS == Disruption::UNLISTED {
         return vec![(10, Edit::Delete)];
     }
-    // Nothing but the suspension has happened when it is over; but the hub's own copies are up to date at once.
+    // Nothing but the suspension has happened when it is over. The annotation makes the hub's own watch deliver something
+    // at once, so that only members are silent.
     if terms.is_suspended {
         return vec![(NOTED, Edit::Annotation)];
     }

@@ -1,4 +1,4 @@
-//! Member clusters beside the hub, and fleets over them: what a schedule does to them, and what it sees.
+//! Member clusters beside the hub, and fleets over them: what a test does to them, and what it sees.
 //!
 //! A member is a cluster of its own, with nodes, metrics and an HPA controller, that the replicas of the product reach over
 //! the network by the kubeconfig in its Secret. The load of the shop is shared by the ready pods of all members, or that of

@@ -191,7 +191,7 @@ fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
     fields
 }
 
-/// The same of two objects, without what is equal in both.
+/// The same of two objects, without the fields of objects that are equal in both.
 fn differing_fields(
     kind: &Kind,
     writer: Writer<'_>,

@@ -314,16 +314,19 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
     let (_, member) = member(|_, _| Reply::Hang);
     let mut gone = waits("d", "2025-01-01T00:00:00Z");
     gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut evicted = pod("e", "web", Some("n"), "1");
+    evicted["status"]["phase"] = json!("Failed");
     let pods = [
         pod("a", "web", Some("n"), "1"),
         waits("b", "2026-01-01T00:00:20Z"),
         waits("c", "2026-01-01T00:00:10Z"),
         gone,
+        evicted,
     ];
     let mut workload = deployment(&json!({}));
     fill(&member, &[], &pods, &workload);
     let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-    let found = member.unschedulable(&target(), "app=web", Replicas::new(4));
+    let found = member.unschedulable(&target(), "app=web", Replicas::new(3));
     assert_eq!(
         found,
         Ok((Replicas::new(2), Some(at("2026-01-01T00:00:10Z"))))
@@ -353,13 +356,17 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
 #[tokio::test]
 async fn unschedulable_pods_that_a_workload_does_not_want_any_more_are_not_counted() {
     let (_, member) = member(|_, _| Reply::Hang);
-    let mut failed = pod("f", "web", Some("n"), "1");
-    failed["status"]["phase"] = json!("Failed");
+    let ended = |name: &str, phase: &str| {
+        let mut pod = pod(name, "web", Some("n"), "1");
+        pod["status"]["phase"] = json!(phase);
+        pod
+    };
     let pods = [
         pod("a", "web", Some("n"), "1"),
         waits("b", "2026-01-01T00:00:20Z"),
         waits("c", "2026-01-01T00:00:10Z"),
-        failed,
+        ended("d", "Failed"),
+        ended("e", "Succeeded"),
     ];
     fill(&member, &[], &pods, &deployment(&json!({})));
     let oldest: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
