@@ -3,8 +3,6 @@
 //! Reads its capacity, its unschedulable pods and the last writer of the replicas; writes the workload that the hub
 //! places.
 
-use std::sync::Arc;
-
 use foretide_domain::{
     Replicas, ScaleTarget,
     federate::{Estimate, PodShape},
@@ -15,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KubeCluster, MemberStores, Options, pods::StoredPod, watch::Watched, writes};
+use super::{KubeCluster, MemberStores, Options, watch::Watched, writes};
 use crate::{
     adapters::api_server::{CallError, Connection},
     api::ownership::FLEET_UID,
