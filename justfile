@@ -28,7 +28,7 @@ seeds count="500" after="0":
 # every clock change of every zone, a scrape and a day of forecasts of a real Prometheus, the page of the adapter, Helm 3,
 # whether a test notices each safeguard that is removed and each expression of the day that is changed, and the images.
 # Two or three hours.
-nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants mstl image image-arm64
+nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny mstl image image-arm64
     cargo test --workspace --lib -- --ignored
     cargo test -p foretide --test cluster -- --ignored helm_3 a_prometheus_scrapes the_page_of_the_adapter thousands_of_large \
         the_forecasts_of_a_day
@@ -97,10 +97,9 @@ msrv:
 spelling:
     typos
 
-# Licenses, sources and banned crates. Needs cargo-deny. `cargo deny check advisories` needs the advisory database.
+# Licenses, sources and banned crates.
 deny:
-    cargo fetch --locked
-    cargo deny --offline check --hide-inclusion-graph licenses bans sources
+    .ci/deny
 
 # Rewrites the manifests of the definitions from their types.
 generate:
