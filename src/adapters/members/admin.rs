@@ -35,6 +35,9 @@ use crate::{
 const MANAGER: &str = "foretide-members";
 /// How many times the token of a service account is read, half a second apart, until it exists.
 const TOKEN_ATTEMPTS: u32 = 20;
+/// How many times an object is applied until there is an answer: a second apply changes nothing, and a cluster that has
+/// just started may be slow.
+const APPLY_ATTEMPTS: u32 = 3;
 
 /// A client of one cluster, for the command line.
 pub struct AdminClient {
@@ -147,7 +150,7 @@ impl AdminClient {
     /// Server-side apply of an object of one of the kinds that joining a member needs.
     ///
     /// # Errors
-    /// The server rejects the request or does not answer.
+    /// The server rejects the request, or does not answer three times.
     pub async fn apply(&self, manifest: &Value) -> Result<(), ClusterError> {
         self.apply_as(MANAGER, manifest).await
     }
@@ -158,8 +161,14 @@ impl AdminClient {
         manager: &str,
         manifest: &Value,
     ) -> Result<(), ClusterError> {
-        self.patch(manifest, &[("fieldManager", manager), ("force", "true")])
-            .await
+        let parameters = [("fieldManager", manager), ("force", "true")];
+        for _attempt in 1..APPLY_ATTEMPTS {
+            match self.patch(manifest, &parameters).await {
+                Err(ClusterError::Unreachable { .. }) => {}
+                answered => return answered,
+            }
+        }
+        self.patch(manifest, &parameters).await
     }
 
     /// Server-side apply as a dry run.
@@ -402,6 +411,18 @@ mod tests {
         });
         let client = AdminClient::new(Connection::over(service));
         assert_eq!(client.token("ns", "t").await, Ok("token".to_owned()));
+        assert_eq!(server.lines().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_applied_again_when_there_was_no_answer() {
+        let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+        let (server, service) = FakeServer::new(|_, before| match before {
+            0 => Reply::Hang,
+            _ => Reply::Ok(json!({})),
+        });
+        let client = AdminClient::new(Connection::over(service));
+        assert_eq!(client.apply(&manifest).await, Ok(()));
         assert_eq!(server.lines().len(), 2);
     }
 

@@ -3,10 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,6 +20,7 @@ use kube::Api;
 use rig::eventually;
 use tokio::{
     process::{Child, Command},
+    sync::oneshot,
     task::JoinHandle,
 };
 
@@ -35,13 +37,16 @@ const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// A running pod of the controller, or of a server of metrics.
 pub(super) struct Pod {
-    process: Child,
+    /// Its processes, and the status of the last one.
+    running: JoinHandle<ExitStatus>,
+    stop: oneshot::Sender<()>,
     pub(super) listen: SocketAddr,
-    /// The peers of connections that it opened.
-    opened: Arc<Mutex<BTreeSet<SocketAddr>>>,
-    sampler: JoinHandle<()>,
+    opened: OpenedConnections,
     folder: PathBuf,
 }
+
+/// The peers of the connections that a pod opened.
+type OpenedConnections = Arc<Mutex<BTreeSet<SocketAddr>>>;
 
 impl Pod {
     /// Starts a pod of the controller, and returns when it is ready.
@@ -83,18 +88,13 @@ impl Pod {
             let value = if flag.ends_with('=') { SYSTEM } else { "" };
             command.arg(format!("--{flag}{value}"));
         }
-        let process = command.spawn().unwrap();
-        let opened = Arc::new(Mutex::new(BTreeSet::new()));
-        let sampler = tokio::spawn(sample_connections(
-            process.id().unwrap(),
-            listen,
-            Arc::clone(&opened),
-        ));
+        let opened = OpenedConnections::default();
+        let (stop, stopped) = oneshot::channel();
         let pod = Self {
-            process,
+            running: tokio::spawn(run(command, listen, Arc::clone(&opened), stopped)),
+            stop,
             listen,
             opened,
-            sampler,
             folder,
         };
         let has_probes = spec.containers[0].args.iter().flatten();
@@ -117,19 +117,44 @@ impl Pod {
     }
 
     /// Ends it as the kubelet does, and returns the peers of the connections that it opened.
-    pub(super) async fn stop(mut self) -> BTreeSet<SocketAddr> {
-        signal(&self.process, "-TERM").await;
-        let status = self.process.wait().await.unwrap();
-        assert!(status.success(), "{status}\n{}", self.log());
-        self.sampler.abort();
+    pub(super) async fn stop(self) -> BTreeSet<SocketAddr> {
+        self.stop.send(()).unwrap();
+        let status = self.running.await.unwrap();
+        let log = fs::read_to_string(self.folder.join("log")).unwrap();
+        assert!(status.success(), "{status}\n{log}");
         self.opened.lock().unwrap().clone()
     }
 }
 
-impl Drop for Pod {
-    fn drop(&mut self) {
-        self.sampler.abort();
+/// Runs a container until it is stopped. As the kubelet does, it starts one again that ends by itself: a controller does
+/// that when a busy machine delays the renewal of its lease.
+async fn run(
+    mut command: Command,
+    listen: SocketAddr,
+    opened: OpenedConnections,
+    mut stop: oneshot::Receiver<()>,
+) -> ExitStatus {
+    loop {
+        let mut process = command.spawn().unwrap();
+        let sampler = sample_connections(process.id().unwrap(), listen, &opened);
+        tokio::select! {
+            (status, is_stopped) = end(&mut process, &mut stop) => {
+                if is_stopped {
+                    return status;
+                }
+            }
+            never = sampler => match never {},
+        }
     }
+}
+
+/// Waits until a process ends; whether it was stopped. One whose pod was dropped is killed.
+async fn end(process: &mut Child, stop: &mut oneshot::Receiver<()>) -> (ExitStatus, bool) {
+    tokio::select! {
+        status = process.wait() => return (status.unwrap(), false),
+        asked = stop => signal(process, if asked.is_ok() { "-TERM" } else { "-KILL" }).await,
+    }
+    (process.wait().await.unwrap(), true)
 }
 
 fn pod_spec(deployment: Deployment) -> PodSpec {
@@ -197,8 +222,8 @@ async fn contents(site: &Site, volume: &Volume) -> BTreeMap<String, Vec<u8>> {
 async fn sample_connections(
     process: u32,
     listen: SocketAddr,
-    opened: Arc<Mutex<BTreeSet<SocketAddr>>>,
-) {
+    opened: &OpenedConnections,
+) -> Infallible {
     let mut beat = tokio::time::interval(SAMPLE_PERIOD);
     loop {
         beat.tick().await;
