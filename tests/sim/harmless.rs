@@ -306,7 +306,8 @@ impl Scenario for Harmless {
     const SHARE: u64 = 10;
     const COVERS: u64 = 32;
     const HEALED: u64 = 105;
-    const ALIVE: u64 = Self::HEALED + 50;
+    /// One period until it is read again, and three from one pod to ten: to four, to eight, and until those have samples.
+    const ALIVE: u64 = Self::HEALED + 65;
     const SETTLED: u64 = 212;
     const END: u64 = 244;
 
