@@ -1,8 +1,8 @@
 //! `FederatedHPA`: one part per member cluster.
 //!
 //! ```text
-//! observe (all members at once) -> participants -> decide (the whole) -> divide (domain::federate) -> member_plan
-//!     -> apply (in order) -> report
+//! observe (all members at once) -> member_reader -> participants -> decide (the whole) -> divide (domain::federate)
+//!     -> member_plan -> apply (in order) -> report
 //! ```
 //!
 //! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided
@@ -17,6 +17,7 @@ mod finalizer;
 mod item;
 pub(in crate::controller) mod last_move;
 mod member_plan;
+mod member_reader;
 mod merged_metrics;
 mod observe;
 mod participants;
@@ -46,7 +47,8 @@ use self::{
     decided::{FleetApplied, FleetDecided},
     finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
-    member_plan::{MemberPlan, MemberReader, Planner},
+    member_plan::{MemberPlan, Planner},
+    member_reader::MemberReader,
     observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
     participants::Participants,
     state::FleetState,
@@ -297,7 +299,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     ) -> FleetDecided<F::Member> {
         let forecasts = &*self.shared.forecasts;
         let fleet = &mut state.of_kind;
-        let spec = &item.spec.spec;
+        let spec = item.fleet_spec();
         let uid = item.autoscaler.uid();
         let reader = MemberReader {
             item: &item,
@@ -368,7 +370,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         applied: &FleetApplied<F::Member>,
         now: Timestamp,
     ) -> bool {
-        let behavior = applied.fleet.item.spec.spec.workload.behavior.as_ref();
+        let behavior = applied.fleet.item.fleet_spec().workload.behavior.as_ref();
         let fleet = &mut state.of_kind;
         let (mut before, mut after) = (Replicas::ZERO, Replicas::ZERO);
         let mut again = false;
