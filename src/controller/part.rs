@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foretide_domain::workload::Workload;
 
-use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
+use super::{child_hpa::ChildSpec, conflicts::TargetConflicts, decide::Permission};
 use crate::api::{autoscaler::Autoscaler, ownership::Owner};
 
 /// An autoscaler that is due, with what the spec in force means.
@@ -40,13 +40,14 @@ impl<O, S> Clone for WorkItem<O, S> {
 }
 
 impl<O, S> WorkItem<O, S> {
-    /// The part that carries out `workload`, with the child as the user wrote it.
+    /// The part that carries out `workload`, with the child as the user wrote it and everything permitted.
     pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {
         Part {
             autoscaler: self.autoscaler.clone(),
             owner: Arc::clone(&self.owner),
             child: Arc::clone(&self.child),
             workload: Arc::clone(workload),
+            permission: Permission::All,
             conflicts: self.conflicts.clone(),
             known_child: None,
         }
@@ -64,6 +65,8 @@ pub(super) struct Part {
     pub(super) child: Arc<ChildSpec>,
     /// The workload: its bounds, metrics, windows and predictions in this cluster.
     pub(super) workload: Arc<Workload>,
+    /// What may be written of its decisions.
+    pub(super) permission: Permission,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,
     /// UID of the child that was written last, where no owner reference identifies it.

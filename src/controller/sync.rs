@@ -84,15 +84,16 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
                 return Next::Regular;
             }
         };
-        let decided = {
+        let (decided, findings) = {
             let state = &mut due.state.lock();
             let context = DecideContext {
                 settings: &self.setup.settings,
-                telemetry: &self.shared.telemetry,
                 now: self.follow(state),
             };
             self.kind.decide(&context, state, item, observation)
         };
+        // Before the writes: they may take seconds and fail, and what was found is true whatever becomes of them.
+        findings.record(autoscaler.uid(), &self.shared);
         let applied = self.kind.apply(decided).await;
         self.record_and_report(&due.state, applied)
     }

@@ -13,7 +13,7 @@ pub(super) fn change<M>(
     applied: &[MemberApplied],
     desired: &mut Option<Replicas>,
 ) -> Option<String> {
-    let whole = &fleet.whole.decided.decision;
+    let whole = fleet.whole_decision();
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
     let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();

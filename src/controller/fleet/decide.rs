@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use foretide_domain::{
     Observation, ReplicaBounds, Replicas, Scale,
-    autoscale::action::{Action, HoldReason},
     autoscale::history::History,
     autoscale::{self, Decision},
     demand,
@@ -23,8 +22,9 @@ use super::{
 };
 use crate::{
     controller::{
-        decide::{DecideContext, Decided},
+        decide::{DecideContext, Decided, Permission},
         observe::TargetObservation,
+        part::Part,
         target::TargetState,
     },
     forecaster::forecasts::Forecasts,
@@ -79,20 +79,23 @@ impl<M> FleetWorkload<'_, M> {
         self.count_again(target, fleet, counted);
         self.record_change(target, fleet, observation.scale.scale.spec);
         let workload = undivided(self.item, clusters).into();
-        let part = self.item.part(&workload);
-        let mut decided = self.context.decide(target, part, observation, None);
+        let permission = if spec.hub_divides_counts() {
+            Permission::All
+        } else {
+            // The children write the counts.
+            Permission::Nothing
+        };
+        let part = Part {
+            permission,
+            ..self.item.part(&workload)
+        };
+        let decided = self.context.decide(target, part, observation, None);
         let demand = self.demand(&decided.observation);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
             floor: self.floor(fleet, &decided, clusters).max(pinned(self.item)),
             desired: desired(self.item, &decided.decision),
         };
-        if !spec.hub_divides_counts() {
-            // The children write the counts.
-            decided.decision.action = Action::Hold {
-                reason: HoldReason::AtDesired,
-            };
-        }
         WorkloadDecided { decided, total }
     }
 
@@ -128,7 +131,7 @@ impl<M> FleetWorkload<'_, M> {
         }
         // The count was that of the previous members.
         fleet.current = None;
-        let DecideContext { settings, now, .. } = *self.context;
+        let DecideContext { settings, now } = *self.context;
         let behavior = self.item.fleet_spec().workload.behavior.as_ref();
         let lost = History::lost(now, behavior, settings);
         target.history.log = lost.log;
@@ -168,7 +171,7 @@ impl<M> FleetWorkload<'_, M> {
             1
         };
         let (workload, seen) = of_fleet_metrics(self.item, &whole.observation, parts);
-        let DecideContext { settings, now, .. } = *self.context;
+        let DecideContext { settings, now } = *self.context;
         let (decision, history) =
             autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
         fleet.fleet_metrics = history;

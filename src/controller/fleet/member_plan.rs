@@ -3,6 +3,14 @@
 
 use std::{cell::LazyCell, sync::Arc};
 
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    autoscale::action,
+    federate::{Action, Entry, FleetDecision, Ledger, MemberDecision},
+    hpa::{Behavior, PolicySelect},
+    workload::{Mode, Workload},
+};
+
 use super::{
     item::FleetItem,
     observe::{FleetObservation, MemberObservation, ObservedMember, Present},
@@ -13,20 +21,12 @@ use super::{
 use crate::{
     controller::{
         child_hpa::ChildSpec,
-        decide::{DecideContext, Decided},
-        demand_sample,
+        decide::{DecideContext, Decided, Permission},
         observe::{ForecastSeries, TargetObservation},
         part::Part,
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::HpaView,
-};
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    autoscale::action::{self, HoldReason},
-    federate::{Action, Entry, FleetDecision, Ledger, MemberDecision},
-    hpa::{Behavior, PolicySelect},
-    workload::{Mode, Workload},
 };
 
 /// What is to be done in one member, in this order.
@@ -205,39 +205,38 @@ impl Planner<'_> {
         if decision.action == Action::Hold && may_act {
             return None;
         }
-        let bounds = share.bounds();
-        let part = self.member_part(decision, bounds);
+        let part = Part {
+            permission: self.permission(decision, may_act),
+            ..self.member_part(decision, share.bounds())
+        };
         let uid = SeriesKey::of_member(self.item.autoscaler.uid(), &decision.name);
         let observed = self.own_observation(&part.workload, &uid, present);
         let floor = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-        let mut decided = self
+        let decided = self
             .context
             .decide(&mut record.target, part, observed, floor);
-        let history = self.forecasts.demand_history();
-        demand_sample::record(history, &uid, &mut record.lead_times, &decided);
         // Used once: later counts are decided by the HPA.
         let start = record.start.take();
-        let decides_alone = self.decides_alone(decision);
-        let replicas = decision.replicas.or(start);
-        let mut replicas = replicas.filter(|_| may_act && !decides_alone);
-        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
-        if spec.is_previewed() {
-            replicas = replicas.filter(|_| spec.workload.specific_replicas.is_some());
-            decided.decision.action = NO_ACTION;
-        } else if !may_act || leaves {
-            // `apply` then releases the child.
-            decided.delegates = false;
-            decided.decision.action = NO_ACTION;
-        } else if spec.hub_writes_counts() {
-            decided.decision.action = NO_ACTION;
-        } else if let action::Action::Scale { .. } = decided.decision.action
-            && !decides_alone
-        {
-            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
-            let ReplicaBounds { min, max } = bounds;
-            decided.decision.action = action::Action::Child { min, max };
-        }
+        // In Preview nothing else is written.
+        let is_pinned = spec.workload.specific_replicas.is_some();
+        let is_written =
+            may_act && !self.decides_alone(decision) && (is_pinned || !spec.is_previewed());
+        let replicas = decision.replicas.or(start).filter(|_| is_written);
         Some((decided, replicas))
+    }
+
+    /// What the member's own decision may write, where the fleet may act in it or not.
+    fn permission(self, decision: &MemberDecision, may_act: bool) -> Permission {
+        let spec = self.item.fleet_spec();
+        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+        if !may_act || leaves || spec.is_previewed() || spec.hub_writes_counts() {
+            Permission::Nothing
+        } else if self.decides_alone(decision) {
+            Permission::All
+        } else {
+            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
+            Permission::Child
+        }
     }
 
     /// Whether the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
@@ -323,8 +322,3 @@ impl Share<'_> {
         ReplicaBounds::new(min, decision.max)
     }
 }
-
-/// Nothing is written by the member's own decision.
-const NO_ACTION: action::Action = action::Action::Hold {
-    reason: HoldReason::AtDesired,
-};

@@ -109,6 +109,12 @@ pub(super) struct Present {
 // === impl FleetObservation ===
 
 impl<M> FleetObservation<M> {
+    /// The workload that the hub places, if it does and it could be read.
+    pub(super) fn placed_template(&self) -> Option<&Template> {
+        let (template, _) = self.template.as_ref()?.as_ref().ok()?;
+        Some(template)
+    }
+
     /// The members that are not ready, for any fleet.
     pub(super) fn down(&self) -> BTreeSet<String> {
         let down = self.members.iter().filter(|(_, member)| member.is_down());
