@@ -18,7 +18,10 @@ use foretide_domain::{
 use jiff::Timestamp;
 
 use super::{
-    child_hpa, conformance, foreign_writes::ForeignWrites, observe::TargetObservation, part::Part,
+    child_hpa, conformance,
+    foreign_writes::ForeignWrites,
+    observe::TargetObservation,
+    part::{Part, Permission},
     target::TargetState,
 };
 use crate::ports::HpaView;
@@ -30,19 +33,6 @@ pub(super) struct DecideContext<'a> {
     pub(super) settings: &'a Settings,
     /// When it is decided.
     pub(super) now: Timestamp,
-}
-
-/// What may be written of a decision about one part, where we may act on its target at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Permission {
-    /// All of it.
-    All,
-    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it.
-    AllUnlessContested,
-    /// The bounds of the child. Whether a target at zero is scaled up is decided elsewhere.
-    Child,
-    /// Nothing; a child is released.
-    Nothing,
 }
 
 /// A decision that is to be carried out in one cluster.

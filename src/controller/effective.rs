@@ -10,12 +10,12 @@ use kube::ResourceExt as _;
 use super::{
     Setup, Shared,
     apply::{Applied, Writer},
-    decide::{DecideContext, Decided, Permission},
+    decide::{DecideContext, Decided},
     findings::Findings,
     kind::{Changed, ItemOf, Kind, Observed, StateCellOf, StateOf, StatesOf},
     observe::{ClusterReads, TargetObservation},
     orphans::{self, Orphans},
-    part::Part,
+    part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
 };
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foretide_domain::workload::Workload;
 
-use super::{child_hpa::ChildSpec, conflicts::TargetConflicts, decide::Permission};
+use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
 use crate::api::{autoscaler::Autoscaler, ownership::Owner};
 
 /// An autoscaler that is due, with what the spec in force means.
@@ -52,6 +52,19 @@ impl<O, S> WorkItem<O, S> {
             known_child: None,
         }
     }
+}
+
+/// What may be written of a decision about one part, where we may act on its target at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// All of it.
+    All,
+    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it.
+    AllUnlessContested,
+    /// The bounds of the child. Whether a target at zero is scaled up is decided elsewhere.
+    Child,
+    /// Nothing; a child is released.
+    Nothing,
 }
 
 /// A part of an autoscaler: its workload in one cluster.

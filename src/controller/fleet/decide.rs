@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     controller::{
-        decide::{DecideContext, Decided, Permission},
+        decide::{DecideContext, Decided},
         observe::TargetObservation,
-        part::Part,
+        part::{Part, Permission},
         target::TargetState,
     },
     forecaster::forecasts::Forecasts,

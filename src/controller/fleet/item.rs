@@ -5,11 +5,11 @@ use std::sync::Arc;
 use foretide_crds::FederatedHPA;
 use foretide_domain::workload::Workload;
 
-use super::observe::Present;
 use crate::{
     api::validation::FleetSpec,
     controller::{
         child_hpa,
+        observe::TargetObservation,
         part::{Part, WorkItem},
     },
     ports::{HpaView, Member, MemberView},
@@ -41,14 +41,13 @@ impl FleetItem {
     }
 
     /// Whether the workload in a member is ours to act on.
-    pub(super) fn may_act(&self, present: &Present) -> bool {
-        self.observed_part().may_act(&present.observed)
+    pub(super) fn may_act(&self, seen: &TargetObservation) -> bool {
+        self.observed_part().may_act(seen)
     }
 
     /// A foreign HPA that keeps us from acting in a member.
-    pub(super) fn foreign_hpa<'p>(&self, present: &'p Present) -> Option<&'p Arc<HpaView>> {
-        let foreign = present.observed.hpas.foreign.as_ref();
-        foreign.filter(|_| !self.may_act(present))
+    pub(super) fn foreign_hpa<'s>(&self, seen: &'s TargetObservation) -> Option<&'s Arc<HpaView>> {
+        seen.hpas.foreign.as_ref().filter(|_| !self.may_act(seen))
     }
 
     /// Whether a member has an HPA that the fleet created or adopted, as far as is known.

@@ -21,9 +21,9 @@ use super::{
 use crate::{
     controller::{
         child_hpa::ChildSpec,
-        decide::{DecideContext, Decided, Permission},
+        decide::{DecideContext, Decided},
         observe::{ForecastSeries, TargetObservation},
-        part::Part,
+        part::{Part, Permission},
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::HpaView,
@@ -188,7 +188,7 @@ impl Planner<'_> {
     /// does where a foreign HPA scales the target.
     fn may_place(self, present: Option<&Present>) -> bool {
         self.item.conflicts.older.is_none()
-            && present.is_none_or(|present| self.item.may_act(present))
+            && present.is_none_or(|present| self.item.may_act(&present.observed))
     }
 
     /// What is decided for the child and the replicas of a workload that is there.
@@ -200,7 +200,7 @@ impl Planner<'_> {
     ) -> Option<(Decided, Option<Replicas>)> {
         let decision = share.decision;
         let spec = self.item.fleet_spec();
-        let may_act = self.item.may_act(present);
+        let may_act = self.item.may_act(&present.observed);
         // Where we may not act, the decision continues, so that an HPA of ours is released.
         if decision.action == Action::Hold && may_act {
             return None;

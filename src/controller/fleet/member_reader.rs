@@ -131,7 +131,10 @@ impl MemberReader<'_> {
         let child = hpas.acting().map(|hpa| as_child(hpa));
         // Preview never writes, so it cannot conflict.
         let is_previewed = self.item.fleet_spec().is_previewed();
-        let foreign_hpa = self.item.foreign_hpa(present).filter(|_| !is_previewed);
+        let foreign_hpa = self
+            .item
+            .foreign_hpa(&present.observed)
+            .filter(|_| !is_previewed);
         Member {
             pods: Some(Pods {
                 replicas: scale.scale.spec,

@@ -129,7 +129,7 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     }
     let members = fleet.observed.members.iter();
     let foreign = members.filter_map(|(name, member)| {
-        let hpa = item.foreign_hpa(member.present()?)?;
+        let hpa = item.foreign_hpa(&member.present()?.observed)?;
         Some(format!("{} in member {name}", hpa.name))
     });
     let foreign: Vec<_> = foreign.collect();
