@@ -24,13 +24,13 @@ use crate::{
     adapters::{
         kube::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
         members::{MemberRegistry, MemberSettings, Timeouts},
-        prometheus::{MatchersError, RulesCache},
+        prometheus::{Endpoints, MatchersError, QueryRules, RulesCache},
     },
     api::validation::TargetRules,
     clock::Clock,
-    config::{Config, Election, KubeAccess, MetricsAuth},
+    config::{Config, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
-    forecaster::{Forecaster, ForecasterSetup, forecasts::Forecasts},
+    forecaster::{Forecaster, ForecasterSetup},
     http::{
         self, MetricsAccess,
         page::{PageAccess, PageSite},
@@ -102,75 +102,215 @@ pub async fn run_with(
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    let clock = machine.clock().clone();
     let listener = bind(config.listen, &machine).await?;
     let connection = connect(&config.access, &machine).await?;
-    let targets = Arc::new(target_rules(&config, &connection));
-    let adapter = adapter_rules(&config, &connection).await;
-    let election = config.election.as_ref();
-    let campaign = election.map(|election| candidate(election, &connection, &machine, &telemetry));
-    let access = metrics_access(&config.metrics_auth, &connection, &clock);
-    let clusters = clusters(
-        &config,
-        connection.clone(),
-        campaign.as_ref().map(Campaign::leadership),
-    );
-    let page = Arc::new(clusters.page(&config, &connection, &clock, &telemetry));
-    let site = page_site(Arc::clone(&page), &config, &connection, &clock);
-    let router = http::router(Arc::clone(&telemetry), clock.clone(), access).merge(site.router());
-    let campaign = campaign.map(|campaign| clusters.eligible_when_current(campaign));
-    let forecasts = Arc::new(Forecasts::default());
-    let forecaster = Forecaster::new(
-        Arc::clone(&clusters.hub),
-        history(&config, adapter.rules.clone(), &machine)?,
-        Arc::clone(&forecasts),
-        forecaster_setup(&config, &machine, &targets, &telemetry),
-    )
-    .led_by(clusters.leadership.clone());
-    if !config.object_metrics {
-        telemetry.hide_objects();
-    }
-    let port = listener.as_ref().map(TcpListener::local_addr);
-    let listen = port.and_then(Result::ok).unwrap_or(config.listen);
-    let shared = Shared {
-        forecasts,
-        telemetry: Arc::clone(&telemetry),
-        page: Arc::clone(page.log()),
+    let process = Process {
+        targets: Arc::new(target_rules(&config, &connection)),
+        config,
+        machine,
+        connection,
+        telemetry,
     };
-    let mut parts = Parts::new();
-    let setup = setup(config, targets);
-    let mut stop = spawn_controllers(&mut parts, &clusters, &clock, setup, shared);
-    parts.spawn(forecaster.run().map(|()| "forecaster"));
-    parts.spawn(
-        adapter
-            .reload_periodically(clock.clone())
-            .map(|()| "prometheus-adapter rules"),
-    );
-    parts.spawn(page::compare(page, machine).map(|()| "comparison with a plain HPA"));
-    spawn_watches(&mut parts, clusters, &telemetry, &clock);
-    if let Some(listener) = listener {
-        parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
-    }
-    tracing::info!(%listen, "controller started");
-    if let Some(campaign) = campaign {
-        let stopped = stop.election(campaign.leadership().clone());
-        parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
-    }
-    stop.until(shutdown, parts).await
+    process.run(listener, shutdown).await
 }
 
-fn forecaster_setup(
-    config: &Config,
-    machine: &Machine,
-    targets: &Arc<TargetRules>,
-    telemetry: &Arc<Telemetry>,
-) -> ForecasterSetup {
-    ForecasterSetup {
-        machine: machine.clone(),
-        local_zone: config.local_zone.clone(),
-        targets: Arc::clone(targets),
-        cost_limits: config.cost_limits.clone(),
-        telemetry: Arc::clone(telemetry),
+/// What the parts of a controller are built from.
+struct Process {
+    config: Config,
+    machine: Machine,
+    connection: Connection,
+    targets: Arc<TargetRules>,
+    telemetry: Arc<Telemetry>,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Builds the parts, and runs them until `shutdown` completes.
+    async fn run(
+        self,
+        listener: Option<TcpListener>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        let clock = self.machine.clock().clone();
+        let adapter = adapter_rules(&self.config, &self.connection).await;
+        let campaign = self.campaign();
+        let clusters = self.clusters(campaign.as_ref().map(Campaign::leadership));
+        let page = Arc::new(self.page(&clusters));
+        let site = self.page_site(Arc::clone(&page));
+        let metrics = http::router(
+            Arc::clone(&self.telemetry),
+            clock.clone(),
+            self.metrics_access(),
+        );
+        let router = metrics.merge(site.router());
+        let shared = self.shared(&page);
+        let forecaster = self.forecaster(&clusters, &shared, adapter.rules.clone())?;
+        if !self.config.object_metrics {
+            self.telemetry.hide_objects();
+        }
+        let campaign = campaign.map(|campaign| clusters.eligible_when_current(campaign));
+        let mut parts = Parts::new();
+        let mut stop = self.spawn_controllers(&mut parts, &clusters, shared);
+        parts.spawn(forecaster.run().map(|()| "forecaster"));
+        let reloads = adapter.reload_periodically(clock.clone());
+        parts.spawn(reloads.map(|()| "prometheus-adapter rules"));
+        let comparison = page::compare(page, self.machine);
+        parts.spawn(comparison.map(|()| "comparison with a plain HPA"));
+        spawn_watches(&mut parts, clusters, &self.telemetry, &clock);
+        let port = listener.as_ref().map(TcpListener::local_addr);
+        let listen = port.and_then(Result::ok).unwrap_or(self.config.listen);
+        if let Some(listener) = listener {
+            parts.spawn(http::serve(listener, router).map(|()| "HTTP server"));
+        }
+        tracing::info!(%listen, "controller started");
+        if let Some(campaign) = campaign {
+            let stopped = stop.election(campaign.leadership().clone());
+            parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
+        }
+        stop.until(shutdown, parts).await
+    }
+
+    /// This process as a candidate of the election, if there is one.
+    fn campaign(&self) -> Option<Campaign<KubeLease>> {
+        let election = self.config.election.as_ref()?;
+        let (timing, connection) = (election.timing, &self.connection);
+        let namespace = election.namespace.as_deref();
+        let namespace = namespace.unwrap_or_else(|| connection.namespace());
+        let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
+        let identity = leadership::identity(&self.machine);
+        tracing::info!(%identity, %namespace, lease = LEASE, "taking part in the leader election");
+        Some(Campaign::new(
+            lease,
+            identity,
+            timing,
+            self.machine.clock().clone(),
+            Arc::clone(&self.telemetry),
+        ))
+    }
+
+    /// The clusters; all writes to them pass one gate.
+    fn clusters(&self, leadership: Option<&Leadership>) -> Clusters {
+        let leadership = leadership.cloned().unwrap_or_default();
+        let gate = WriteGate::of(leadership.clone());
+        let connection = self.connection.clone();
+        let hub = KubeCluster::new(connection, &self.config.namespaces, gate.clone());
+        Clusters {
+            hub: Arc::new(hub),
+            members: Arc::new(Fleets {
+                members: self.members(gate),
+            }),
+            leadership,
+        }
+    }
+
+    /// The members, if it is known where their Secrets are.
+    fn members(&self, gate: WriteGate) -> Option<MemberRegistry> {
+        let asked = &self.config.members;
+        let own = || own_namespace(&self.config, &self.connection);
+        let settings = MemberSettings {
+            namespace: asked.namespace.clone().or_else(own)?,
+            label: asked.secret_label.clone(),
+            key: asked.secret_key.clone(),
+            allow_loopback: asked.allow_loopback,
+            namespaces: self.config.namespaces.clone(),
+            timeouts: Timeouts::new(asked.lost_after),
+        };
+        Some(MemberRegistry::new(self.connection.clone(), settings, gate))
+    }
+
+    /// The page of what is decided about autoscalers.
+    fn page(&self, clusters: &Clusters) -> Page {
+        let host = PageHost {
+            clock: self.machine.clock().clone(),
+            telemetry: Arc::clone(&self.telemetry),
+            leadership: clusters.leadership.clone(),
+            hub: Arc::clone(&clusters.hub),
+            members: Arc::clone(&clusters.members),
+            started: self.connection.clock().contact(),
+            namespace: own_namespace(&self.config, &self.connection),
+        };
+        let log = DecisionLog::new(self.config.page_memory);
+        Page::new(Arc::new(log), Arc::new(host))
+    }
+
+    /// Who may read the metrics; absent if no token is needed. No leadership is asked for: a standby is scraped too.
+    fn metrics_access(&self) -> Option<MetricsAccess<KubeAccessReviewer>> {
+        match &self.config.metrics_auth {
+            MetricsAuth::Open => None,
+            MetricsAuth::Token { audience } => {
+                let reviewer = KubeAccessReviewer::new(&self.connection, audience.as_deref());
+                Some(MetricsAccess::new(reviewer, self.machine.clock().clone()))
+            }
+        }
+    }
+
+    /// The page, open to everyone if only this machine reaches it; else each reader sees what its rights allow.
+    fn page_site(&self, page: Arc<Page>) -> PageSite {
+        let site = PageSite::open(page);
+        let is_open = self.config.metrics_auth == MetricsAuth::Open;
+        if is_open && self.config.listen.ip().is_loopback() {
+            return site;
+        }
+        // People have tokens for the API server, whatever the audience of scrapers is.
+        let reviewer = KubeAccessReviewer::new(&self.connection, None);
+        site.guarded(PageAccess::new(reviewer, self.machine.clock().clone()))
+    }
+
+    /// What the controllers share with each other and with the forecaster.
+    fn shared(&self, page: &Page) -> Shared {
+        Shared {
+            forecasts: Arc::default(),
+            telemetry: Arc::clone(&self.telemetry),
+            page: Arc::clone(page.log()),
+        }
+    }
+
+    /// The forecaster of everything in the hub.
+    fn forecaster(
+        &self,
+        clusters: &Clusters,
+        shared: &Shared,
+        rules: RulesCache,
+    ) -> Result<Forecaster<KubeCluster, Endpoints, QueryRules>, AppError> {
+        let setup = ForecasterSetup {
+            machine: self.machine.clone(),
+            local_zone: self.config.local_zone.clone(),
+            targets: Arc::clone(&self.targets),
+            cost_limits: self.config.cost_limits.clone(),
+            telemetry: Arc::clone(&self.telemetry),
+        };
+        let source = history(&self.config, rules, &self.machine)?;
+        let (hub, forecasts) = (Arc::clone(&clusters.hub), Arc::clone(&shared.forecasts));
+        let forecaster = Forecaster::new(hub, source, forecasts, setup);
+        Ok(forecaster.led_by(clusters.leadership.clone()))
+    }
+
+    /// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other.
+    fn spawn_controllers(&self, parts: &mut Parts, clusters: &Clusters, shared: Shared) -> Stop {
+        let setup = Setup {
+            targets: Arc::clone(&self.targets),
+            sync_period: self.config.sync_period,
+            local_zone: self.config.local_zone.clone(),
+            settings: self.config.settings.clone(),
+            read_deadline: Setup::READ_DEADLINE,
+            member_deadline: Setup::MEMBER_DEADLINE,
+        };
+        let clock = self.machine.clock();
+        let mut stop = Stop::default();
+        let (hub, fleet) = (Arc::clone(&clusters.hub), Arc::clone(&clusters.members));
+        let effective = EffectiveController::new(
+            Arc::clone(&hub),
+            clock.clone(),
+            setup.clone(),
+            shared.clone(),
+        );
+        let effective = effective.led_by(clusters.leadership.clone());
+        let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared);
+        let fleets = fleets.led_by(clusters.leadership.clone());
+        parts.spawn(effective.run(stop.controller()).map(|()| CONTROLLER));
+        parts.spawn(fleets.run(stop.controller()).map(|()| FLEETS));
+        stop
     }
 }
 
@@ -183,63 +323,6 @@ async fn adapter_rules(config: &Config, connection: &Connection) -> AdapterRules
     };
     adapter.reload().await;
     adapter
-}
-
-fn setup(config: Config, targets: Arc<TargetRules>) -> Setup {
-    Setup {
-        targets,
-        sync_period: config.sync_period,
-        local_zone: config.local_zone,
-        settings: config.settings,
-        read_deadline: Setup::READ_DEADLINE,
-        member_deadline: Setup::MEMBER_DEADLINE,
-    }
-}
-
-/// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other.
-fn spawn_controllers(
-    parts: &mut Parts,
-    clusters: &Clusters,
-    clock: &Clock,
-    setup: Setup,
-    shared: Shared,
-) -> Stop {
-    let mut stop = Stop::default();
-    let (hub, fleet) = (Arc::clone(&clusters.hub), Arc::clone(&clusters.members));
-    let effective = EffectiveController::new(
-        Arc::clone(&hub),
-        clock.clone(),
-        setup.clone(),
-        shared.clone(),
-    );
-    let effective = effective.led_by(clusters.leadership.clone());
-    let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared);
-    let fleets = fleets.led_by(clusters.leadership.clone());
-    parts.spawn(effective.run(stop.controller()).map(|()| CONTROLLER));
-    parts.spawn(fleets.run(stop.controller()).map(|()| FLEETS));
-    stop
-}
-
-/// This process as a candidate of the election.
-fn candidate(
-    election: &Election,
-    connection: &Connection,
-    machine: &Machine,
-    telemetry: &Arc<Telemetry>,
-) -> Campaign<KubeLease> {
-    let timing = election.timing;
-    let namespace = election.namespace.as_deref();
-    let namespace = namespace.unwrap_or_else(|| connection.namespace());
-    let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
-    let identity = leadership::identity(machine);
-    tracing::info!(%identity, %namespace, lease = LEASE, "taking part in the leader election");
-    Campaign::new(
-        lease,
-        identity,
-        timing,
-        machine.clock().clone(),
-        Arc::clone(telemetry),
-    )
 }
 
 /// The clusters that the controllers act on, and whether they may.
@@ -255,44 +338,10 @@ struct Clusters {
 // === impl Clusters ===
 
 impl Clusters {
-    /// The page of what is decided about their autoscalers.
-    fn page(
-        &self,
-        config: &Config,
-        connection: &Connection,
-        clock: &Clock,
-        telemetry: &Arc<Telemetry>,
-    ) -> Page {
-        let host = PageHost {
-            clock: clock.clone(),
-            telemetry: Arc::clone(telemetry),
-            leadership: self.leadership.clone(),
-            hub: Arc::clone(&self.hub),
-            members: Arc::clone(&self.members),
-            started: connection.clock().contact(),
-            namespace: own_namespace(config, connection),
-        };
-        let log = DecisionLog::new(config.page_memory);
-        Page::new(Arc::new(log), Arc::new(host))
-    }
-
     /// A candidate that leaves the lease to others while it knows the hub only as it was.
     fn eligible_when_current(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
         let hub = Arc::clone(&self.hub);
         campaign.eligible_when(move || hub.is_current())
-    }
-}
-
-/// The clusters; all writes to them pass one gate.
-fn clusters(config: &Config, connection: Connection, leadership: Option<&Leadership>) -> Clusters {
-    let leadership = leadership.cloned().unwrap_or_default();
-    let gate = WriteGate::of(leadership.clone());
-    let hub = KubeCluster::new(connection.clone(), &config.namespaces, gate.clone());
-    let members = members(config, connection, gate);
-    Clusters {
-        hub: Arc::new(hub),
-        members: Arc::new(Fleets { members }),
-        leadership,
     }
 }
 
@@ -311,32 +360,6 @@ fn spawn_watches(
     parts.spawn(report.map(|()| "member report"));
     let report = report_watches(hub, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "watch report"));
-}
-
-/// Who may read the metrics; absent if no token is needed. No leadership is asked for: a standby is scraped too.
-fn metrics_access(
-    auth: &MetricsAuth,
-    connection: &Connection,
-    clock: &Clock,
-) -> Option<MetricsAccess<KubeAccessReviewer>> {
-    match auth {
-        MetricsAuth::Open => None,
-        MetricsAuth::Token { audience } => {
-            let reviewer = KubeAccessReviewer::new(connection, audience.as_deref());
-            Some(MetricsAccess::new(reviewer, clock.clone()))
-        }
-    }
-}
-
-/// The page, open to everyone if only this machine reaches it; else each reader sees what its rights allow.
-fn page_site(page: Arc<Page>, config: &Config, connection: &Connection, clock: &Clock) -> PageSite {
-    let site = PageSite::open(page);
-    if config.metrics_auth == MetricsAuth::Open && config.listen.ip().is_loopback() {
-        return site;
-    }
-    // People have tokens for the API server, whatever the audience of scrapers is.
-    let reviewer = KubeAccessReviewer::new(connection, None);
-    site.guarded(PageAccess::new(reviewer, clock.clone()))
 }
 
 /// The HTTP port; a host of a simulation has none.
@@ -373,21 +396,6 @@ fn own_namespace(config: &Config, connection: &Connection) -> Option<String> {
         KubeAccess::InCluster => Some(connection.namespace().to_owned()),
         KubeAccess::Kubeconfig { .. } => None,
     }
-}
-
-/// The members, if it is known where their Secrets are.
-fn members(config: &Config, connection: Connection, gate: WriteGate) -> Option<MemberRegistry> {
-    let asked = &config.members;
-    let own = || own_namespace(config, &connection);
-    let settings = MemberSettings {
-        namespace: asked.namespace.clone().or_else(own)?,
-        label: asked.secret_label.clone(),
-        key: asked.secret_key.clone(),
-        allow_loopback: asked.allow_loopback,
-        namespaces: config.namespaces.clone(),
-        timeouts: Timeouts::new(asked.lost_after),
-    };
-    Some(MemberRegistry::new(connection, settings, gate))
 }
 
 /// The member clusters; none where the namespace of their Secrets is not configured.

@@ -1,13 +1,13 @@
 //! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
 //!
 //! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may
-//! act (a target that another controller scales is only previewed) and compares the child's answers with what was
-//! expected of it. It reads and writes nothing but the target's state.
+//! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]), and compares
+//! the child's answers with what was expected of it. It changes nothing but the target's state.
 
 use std::sync::Arc;
 
 use foretide_domain::{
-    Replicas,
+    ReplicaBounds, Replicas,
     autoscale::{
         self, Child, Decision,
         action::{Action, HoldReason},
@@ -18,18 +18,19 @@ use foretide_domain::{
 use jiff::Timestamp;
 
 use super::{
-    child_hpa, conformance, foreign_writes::ForeignWrites, observe::TargetObservation, part::Part,
+    child_hpa, conformance,
+    foreign_writes::ForeignWrites,
+    observe::TargetObservation,
+    part::{Part, Permission},
     target::TargetState,
 };
-use crate::{ports::HpaView, telemetry::Telemetry};
+use crate::ports::HpaView;
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecideContext<'a> {
     /// The algorithm's constants.
     pub(super) settings: &'a Settings,
-    /// Where comparisons are counted.
-    pub(super) telemetry: &'a Telemetry,
     /// When it is decided.
     pub(super) now: Timestamp,
 }
@@ -41,10 +42,12 @@ pub(super) struct Decided {
     pub(super) part: Part,
     /// What was seen.
     pub(super) observation: TargetObservation,
-    /// What was decided.
+    /// What was decided, with the action that is permitted.
     pub(super) decision: Decision,
-    /// Whether a child writes the scale, by strategy and mode.
+    /// Whether a child writes the scale, by strategy, mode and permission.
     pub(super) delegates: bool,
+    /// Whether the child decided what was expected of it, if that could be compared.
+    pub(super) agreed: Option<bool>,
     /// The message of a conflict with another writer of the replicas that we write, if there is one.
     pub(super) replica_conflict: Option<String>,
     /// The child as it was left, if that is known.
@@ -62,11 +65,14 @@ impl DecideContext<'_> {
         observation: TargetObservation,
         floor_share: Option<Replicas>,
     ) -> Decided {
-        let Self { settings, now, .. } = *self;
+        let Self { settings, now } = *self;
         let workload = in_force(&part, &observation);
         let behavior = workload.behavior.as_ref();
         // First: the history of a target that was deleted and created again does not count.
         state.restore(&observation.scale.uid, behavior, settings, now);
+        if part.permission == Permission::AllUnlessContested {
+            state.observe_writers(&part, &observation, now);
+        }
         let acting = observation.hpas.acting().map(|hpa| &**hpa);
         let seen = autoscale::Inputs {
             observation: observation.observation.clone(),
@@ -76,6 +82,7 @@ impl DecideContext<'_> {
         };
         let (decision, history) =
             autoscale::decide(&workload, &seen, &state.history, settings, now);
+        let action = permitted(decision.action, &part, state, now);
         state.history = history;
         // A child whose minimum another writer set cannot be compared: it decides within other bounds.
         let untouched =
@@ -84,28 +91,29 @@ impl DecideContext<'_> {
         let pods = &observation.observation.pods;
         let sync = conformance::Sync::of(&decision, values.as_deref(), pods, &state.history.log);
         let rules = conformance::Rules { behavior, settings };
-        if let Some(agreed) = state.conformance.watch(&sync, untouched, rules) {
-            self.telemetry.compared(agreed);
-        }
+        let agreed = state.conformance.watch(&sync, untouched, rules);
         if workload.mode_in_force() == Mode::Metric {
             let child = part.child.with_published(&workload, &decision.published);
             part.child = Arc::new(child);
         }
         Decided {
-            delegates: workload.has_child(),
+            delegates: workload.has_child() && part.permission != Permission::Nothing,
+            agreed,
             child_left: state.child.clone(),
-            replica_conflict: None,
+            replica_conflict: state.foreign_writes.message(),
             part,
             observation,
-            decision,
+            decision: Decision { action, ..decision },
         }
     }
 }
 
+// === impl Decided ===
+
 impl Decided {
     /// Whether the decision is carried out: not in Preview, and not while another autoscaler scales the target.
     pub(super) fn acts(&self) -> bool {
-        self.part.workload.strategy == Strategy::Auto && self.part.may_act(&self.observation)
+        self.part.acts(&self.observation)
     }
 
     /// Whether others read the forecasts, cron windows or floor of this decision from the status.
@@ -113,25 +121,37 @@ impl Decided {
         self.part.workload.mode == Mode::Metric
             || self.part.keda_trigger(&self.observation).is_some()
     }
+}
 
-    /// In mode Direct, records foreign writes of the replicas; during a conflict, holds the count unless a minute has passed
-    /// since our last write.
-    pub(super) fn hold_during_replica_conflict(mut self, state: &mut TargetState) -> Self {
-        let workload = &self.part.workload;
-        if !(self.acts() && workload.mode_in_force() == Mode::Direct) {
-            state.foreign_writes = ForeignWrites::default();
-            return self;
+// === impl TargetState ===
+
+impl TargetState {
+    /// Records foreign writes of the replicas, where we write them ourselves.
+    fn observe_writers(&mut self, part: &Part, observation: &TargetObservation, now: Timestamp) {
+        if part.acts(observation) && part.workload.mode_in_force() == Mode::Direct {
+            self.foreign_writes
+                .observe(observation.scale.scale.spec, now);
+        } else {
+            self.foreign_writes = ForeignWrites::default();
         }
-        let (current, now) = (self.observation.scale.scale.spec, self.decision.at);
-        state.foreign_writes.observe(current, now);
-        self.replica_conflict = state.foreign_writes.message();
-        let is_write = matches!(self.decision.action, Action::Scale { .. });
-        if is_write && !state.foreign_writes.may_write(now) {
-            self.decision.action = Action::Hold {
-                reason: HoldReason::ExternalWriter,
-            };
+    }
+}
+
+/// The action of a decision, or what is permitted of it.
+fn permitted(action: Action, part: &Part, state: &TargetState, now: Timestamp) -> Action {
+    let hold = |reason| Action::Hold { reason };
+    match (part.permission, action) {
+        (Permission::Nothing, _) => hold(HoldReason::AtDesired),
+        (Permission::Child, Action::Scale { .. }) => {
+            let ReplicaBounds { min, max } = part.workload.bounds;
+            Action::Child { min, max }
         }
-        self
+        (Permission::AllUnlessContested, Action::Scale { .. })
+            if !state.foreign_writes.may_write(now) =>
+        {
+            hold(HoldReason::ExternalWriter)
+        }
+        (_, action) => action,
     }
 }
 
@@ -162,6 +182,11 @@ impl Part {
         let hpas = &observation.hpas;
         let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
         self.conflicts.older.is_none() && (is_alone || self.may_adopt(observation))
+    }
+
+    /// Whether it is carried out: not in Preview, and not while another autoscaler scales the target.
+    fn acts(&self, observation: &TargetObservation) -> bool {
+        self.workload.strategy == Strategy::Auto && self.may_act(observation)
     }
 
     /// Whether the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an

@@ -9,7 +9,7 @@ use foretide_domain::{
     lead_time::LeadTimes,
     observation::{Measured, Phase, Pod},
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::decide::Decided;
 use crate::forecaster::demand_history::{DemandHistory, DemandSample};
@@ -18,19 +18,36 @@ use crate::forecaster::demand_history::{DemandHistory, DemandSample};
 /// are up to a minute apart, and late at times.
 const LONGEST_MINUTE: SignedDuration = SignedDuration::from_secs(90);
 
-/// Records what one decision saw, if the workload is forecast; its series are keyed by `uid`.
-pub(super) fn record(
-    history: &DemandHistory,
-    uid: &str,
-    lead_times: &mut LeadTimes,
-    decided: &Decided,
-) {
-    if decided.part.workload.prediction.is_none() {
-        return;
+/// What one decision saw of the demand of a workload.
+#[derive(Debug)]
+pub(super) struct DemandReport {
+    /// What its series are keyed by.
+    uid: String,
+    /// How long its pods take to start.
+    lead_time: Option<SignedDuration>,
+    samples: Vec<(String, DemandSample)>,
+    at: Timestamp,
+}
+
+// === impl DemandReport ===
+
+impl DemandReport {
+    /// What one decision saw, if the workload is forecast; its series are keyed by `uid`.
+    pub(super) fn of(uid: &str, lead_times: &mut LeadTimes, decided: &Decided) -> Option<Self> {
+        decided.part.workload.prediction.as_ref()?;
+        lead_times.observe(&decided.observation.observation.pods);
+        Some(Self {
+            uid: uid.to_owned(),
+            lead_time: lead_times.measured(),
+            samples: samples(decided),
+            at: decided.decision.at,
+        })
     }
-    lead_times.observe(&decided.observation.observation.pods);
-    let lead_time = lead_times.measured();
-    history.report(uid, lead_time, samples(decided), decided.decision.at);
+
+    /// Records it for the forecaster.
+    pub(super) fn record(self, history: &DemandHistory) {
+        history.report(&self.uid, self.lead_time, self.samples, self.at);
+    }
 }
 
 /// A sample per metric, by its identifier; of two metrics of one identifier the first.

@@ -11,10 +11,11 @@ use super::{
     Setup, Shared,
     apply::{Applied, Writer},
     decide::{DecideContext, Decided},
-    demand_sample,
+    findings::Findings,
     kind::{Changed, ItemOf, Kind, Observed, StateCellOf, StateOf, StatesOf},
     observe::{ClusterReads, TargetObservation},
     orphans::{self, Orphans},
+    part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
 };
 use crate::{
@@ -157,14 +158,15 @@ impl<C: Cluster> Kind for Effective<C> {
         state: &mut StateOf<Self>,
         item: ItemOf<Self>,
         observation: Self::Observation,
-    ) -> Self::Decided {
-        let part = item.part(&item.spec);
+    ) -> (Self::Decided, Findings) {
+        let part = Part {
+            permission: Permission::AllUnlessContested,
+            ..item.part(&item.spec)
+        };
         let decided = context.decide(&mut state.target, part, observation, None);
-        let decided = decided.hold_during_replica_conflict(&mut state.target);
-        let history = self.shared.forecasts.demand_history();
-        let uid = item.autoscaler.uid();
-        demand_sample::record(history, uid, &mut state.lead_times, &decided);
-        decided
+        let mut findings = Findings::default();
+        findings.add(item.autoscaler.uid(), &mut state.lead_times, &decided);
+        (decided, findings)
     }
 
     async fn apply(&self, decided: Decided) -> Applied {

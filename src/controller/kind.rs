@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use super::{
     decide::DecideContext,
+    findings::Findings,
     part::WorkItem,
     report::{Report, ReportState, Reporter, Trouble},
     state::{KindState, ObjectState, StateCell, StateStore},
@@ -123,14 +124,14 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         state: &StateCellOf<Self>,
         round: &Self::Round,
     ) -> impl Future<Output = Observed<Self>> + Send;
-    /// Decides one autoscaler; reads and writes nothing but its state.
+    /// Decides one autoscaler by what was seen, by the forecasts in force and by its state; changes nothing but that state.
     fn decide(
         &self,
         context: &DecideContext<'_>,
         state: &mut StateOf<Self>,
         item: ItemOf<Self>,
         observation: Self::Observation,
-    ) -> Self::Decided;
+    ) -> (Self::Decided, Findings);
     /// Carries out what was decided.
     fn apply(&self, decided: Self::Decided) -> impl Future<Output = Self::Applied> + Send;
     /// Remembers what became of a decision; whether to decide again at once.

@@ -19,6 +19,7 @@ mod conformance;
 mod decide;
 mod demand_sample;
 mod effective;
+mod findings;
 pub mod fleet;
 mod foreign_hpa;
 mod foreign_writes;

@@ -40,17 +40,31 @@ impl<O, S> Clone for WorkItem<O, S> {
 }
 
 impl<O, S> WorkItem<O, S> {
-    /// The part that carries out `workload`, with the child as the user wrote it.
+    /// The part that carries out `workload`, with the child as the user wrote it and everything permitted.
     pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {
         Part {
             autoscaler: self.autoscaler.clone(),
             owner: Arc::clone(&self.owner),
             child: Arc::clone(&self.child),
             workload: Arc::clone(workload),
+            permission: Permission::All,
             conflicts: self.conflicts.clone(),
             known_child: None,
         }
     }
+}
+
+/// What may be written of a decision about one part, where we may act on its target at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// All of it.
+    All,
+    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it.
+    AllUnlessContested,
+    /// The bounds of the child. Whether a target at zero is scaled up is decided elsewhere.
+    Child,
+    /// Nothing; a child is released.
+    Nothing,
 }
 
 /// A part of an autoscaler: its workload in one cluster.
@@ -64,6 +78,8 @@ pub(super) struct Part {
     pub(super) child: Arc<ChildSpec>,
     /// The workload: its bounds, metrics, windows and predictions in this cluster.
     pub(super) workload: Arc<Workload>,
+    /// What may be written of its decisions.
+    pub(super) permission: Permission,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,
     /// UID of the child that was written last, where no owner reference identifies it.

@@ -59,6 +59,8 @@ pub(super) struct ObjectState<S, O> {
     pub(super) in_force: Option<InForce<S>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
+    /// The generation that was validated last; absent if its object has none.
+    pub(super) validated: Option<i64>,
     /// Its workload: a fleet's is that of all members together.
     pub(super) target: TargetState,
     /// How long its pods took to start.
@@ -191,6 +193,7 @@ impl<S, O> ObjectState<S, O> {
             report,
             in_force: None,
             invalid: None,
+            validated: None,
             target: TargetState {
                 stored: StoredHistory::of(status),
                 last_scale: last_scale.map(|time| time.0),

@@ -84,35 +84,25 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
                 return Next::Regular;
             }
         };
-        let decided = {
+        let (decided, findings) = {
             let state = &mut due.state.lock();
             let context = DecideContext {
                 settings: &self.setup.settings,
-                telemetry: &self.shared.telemetry,
                 now: self.follow(state),
             };
             self.kind.decide(&context, state, item, observation)
         };
+        // Before the writes: they may take seconds and fail, and what was found is true whatever becomes of them.
+        findings.record(autoscaler.uid(), &self.shared);
         let applied = self.kind.apply(decided).await;
         self.record_and_report(&due.state, applied)
     }
 
     /// What the object asks for; while its spec is invalid, the last valid one stays in force.
     fn validate(&self, due: &DueObject<K>) -> Option<ItemOf<K>> {
-        let validated = self.kind.validate(&due.object);
         let in_force = {
             let state = &mut due.state.lock();
-            state.invalid = None;
-            match validated {
-                Ok(spec) => {
-                    state.in_force = Some(InForce {
-                        spec: Arc::new(spec),
-                        child: Arc::new(ChildSpec::of(due.autoscaler.spec())),
-                    });
-                }
-                // `in_force` stays: a mistake in the spec must not stop autoscaling.
-                Err(invalid) => state.invalid = Some(invalid),
-            }
+            self.validate_new(due, state);
             state.in_force.clone().ok_or_else(|| state.invalid.clone())
         };
         let InForce { spec, child } = match in_force {
@@ -131,6 +121,30 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
             child,
             conflicts: due.conflicts.clone(),
         })
+    }
+
+    /// Validates the spec of an object, unless this generation of it was validated before.
+    ///
+    /// The API server counts the generation up with every change of the spec, and with no change of the status, which is
+    /// written often. Nothing else that is validated can change: the namespace, the rules for targets, the zone and the
+    /// settings are the same as long as this process runs. No annotation is.
+    fn validate_new(&self, due: &DueObject<K>, state: &mut StateOf<K>) {
+        let generation = due.autoscaler.generation();
+        if generation.is_some() && generation == state.validated {
+            return;
+        }
+        state.validated = generation;
+        state.invalid = None;
+        match self.kind.validate(&due.object) {
+            Ok(spec) => {
+                state.in_force = Some(InForce {
+                    spec: Arc::new(spec),
+                    child: Arc::new(ChildSpec::of(due.autoscaler.spec())),
+                });
+            }
+            // `in_force` stays: a mistake in the spec must not stop autoscaling.
+            Err(invalid) => state.invalid = Some(invalid),
+        }
     }
 
     fn record_and_report(&self, state: &StateCellOf<K>, applied: K::Applied) -> Next {

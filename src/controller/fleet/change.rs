@@ -13,10 +13,10 @@ pub(super) fn change<M>(
     applied: &[MemberApplied],
     desired: &mut Option<Replicas>,
 ) -> Option<String> {
-    let whole = &fleet.whole.decided.decision;
+    let whole = fleet.whole_decision();
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
-    let acts = !item.spec.spec.is_previewed() && item.conflicts.older.is_none();
+    let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();
     let members = applied.iter().filter_map(|applied| {
         let decided = fleet.decision.member(&applied.plan.name)?;
         of_member(applied, decided)

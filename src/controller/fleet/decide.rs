@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use foretide_domain::{
     Observation, ReplicaBounds, Replicas, Scale,
-    autoscale::action::{Action, HoldReason},
     autoscale::history::History,
     autoscale::{self, Decision},
     demand,
@@ -25,6 +24,7 @@ use crate::{
     controller::{
         decide::{DecideContext, Decided},
         observe::TargetObservation,
+        part::{Part, Permission},
         target::TargetState,
     },
     forecaster::forecasts::Forecasts,
@@ -61,7 +61,7 @@ impl<M> FleetWorkload<'_, M> {
         target: &mut TargetState,
         fleet: &mut FleetState,
     ) -> WorkloadDecided {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let present = self.participants.workloads();
         let unreachable = self.unreachable(fleet);
         let names = present.iter().map(|(name, _)| *name);
@@ -79,27 +79,30 @@ impl<M> FleetWorkload<'_, M> {
         self.count_again(target, fleet, counted);
         self.record_change(target, fleet, observation.scale.scale.spec);
         let workload = undivided(self.item, clusters).into();
-        let part = self.item.part(&workload);
-        let mut decided = self.context.decide(target, part, observation, None);
+        let permission = if spec.hub_divides_counts() {
+            Permission::All
+        } else {
+            // The children write the counts.
+            Permission::Nothing
+        };
+        let part = Part {
+            permission,
+            ..self.item.part(&workload)
+        };
+        let decided = self.context.decide(target, part, observation, None);
         let demand = self.demand(&decided.observation);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
             floor: self.floor(fleet, &decided, clusters).max(pinned(self.item)),
             desired: desired(self.item, &decided.decision),
         };
-        if !spec.hub_divides_counts() {
-            // The children write the counts.
-            decided.decision.action = Action::Hold {
-                reason: HoldReason::AtDesired,
-            };
-        }
         WorkloadDecided { decided, total }
     }
 
     /// The last counts of the members that do not answer, as far as they are known: until a member counts as failed,
     /// its pods are assumed to run. None where the hub writes counts, which are divided among the members that answer.
     fn unreachable(&self, fleet: &FleetState) -> Vec<(&str, Replicas)> {
-        if self.item.spec.spec.hub_writes_counts() {
+        if self.item.fleet_spec().hub_writes_counts() {
             return Vec::new();
         }
         let has_failed = |name: &str| {
@@ -128,8 +131,8 @@ impl<M> FleetWorkload<'_, M> {
         }
         // The count was that of the previous members.
         fleet.current = None;
-        let DecideContext { settings, now, .. } = *self.context;
-        let behavior = self.item.spec.spec.workload.behavior.as_ref();
+        let DecideContext { settings, now } = *self.context;
+        let behavior = self.item.fleet_spec().workload.behavior.as_ref();
         let lost = History::lost(now, behavior, settings);
         target.history.log = lost.log;
         target.history.hold_until = lost.hold_until;
@@ -138,7 +141,7 @@ impl<M> FleetWorkload<'_, M> {
     /// Records by how much the members' HPAs changed the count since the last decision: the rate limits of the user's
     /// policies apply to all of them together.
     fn record_change(&self, target: &mut TargetState, fleet: &mut FleetState, current: Replicas) {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let before = fleet.current.replace(current);
         let before = before.filter(|before| *before != current && !spec.hub_writes_counts());
         let Some(before) = before else {
@@ -157,7 +160,7 @@ impl<M> FleetWorkload<'_, M> {
     /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is
     /// its part of what the fleet's own metrics ask for.
     fn floor(&self, fleet: &mut FleetState, whole: &Decided, clusters: u32) -> Option<Replicas> {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         if spec.scopes.is_empty() {
             let floor = whole.decision.floor;
             return floor.filter(|_| !spec.is_duplicated());
@@ -168,7 +171,7 @@ impl<M> FleetWorkload<'_, M> {
             1
         };
         let (workload, seen) = of_fleet_metrics(self.item, &whole.observation, parts);
-        let DecideContext { settings, now, .. } = *self.context;
+        let DecideContext { settings, now } = *self.context;
         let (decision, history) =
             autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
         fleet.fleet_metrics = history;
@@ -184,7 +187,7 @@ impl<M> FleetWorkload<'_, M> {
 
     /// The demand of the whole fleet in replicas, if every metric can be measured.
     fn demand(&self, observation: &TargetObservation) -> Option<f64> {
-        let metrics = self.item.spec.spec.workload.metrics.iter();
+        let metrics = self.item.fleet_spec().workload.metrics.iter();
         let readings = metrics.zip(&observation.observation.readings);
         largest_demand(readings, observation, self.context.now)
     }
@@ -194,7 +197,7 @@ impl<M> FleetWorkload<'_, M> {
 ///
 /// Under `Duplicated`, where the bounds are those of each member, the whole has them once per cluster.
 fn undivided(item: &FleetItem, clusters: u32) -> Workload {
-    let spec = &item.spec.spec;
+    let spec = item.fleet_spec();
     let workload = spec.workload.clone();
     let times = if spec.is_duplicated() {
         clusters.max(1)
@@ -212,13 +215,13 @@ fn undivided(item: &FleetItem, clusters: u32) -> Workload {
 /// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
 /// in Delegated. Under `Duplicated` each member decides its own.
 fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
-    let own = || (!item.spec.spec.is_duplicated()).then_some(decision.desired);
+    let own = || (!item.fleet_spec().is_duplicated()).then_some(decision.desired);
     pinned(item).or_else(own)
 }
 
 /// The count to which a preview is scaled, if any.
 fn pinned(item: &FleetItem) -> Option<Replicas> {
-    let workload = &item.spec.spec.workload;
+    let workload = &item.fleet_spec().workload;
     let count = workload.specific_replicas?;
     (workload.strategy == Strategy::Preview).then(|| workload.bounds.clamp(count))
 }
@@ -229,7 +232,7 @@ fn of_fleet_metrics(
     observed: &TargetObservation,
     parts: u32,
 ) -> (Workload, autoscale::Inputs) {
-    let spec = &item.spec.spec;
+    let spec = item.fleet_spec();
     let workload = &spec.workload;
     let observation = &observed.observation;
     let metrics = workload.metrics.iter().zip(&observation.readings);

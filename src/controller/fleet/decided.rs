@@ -1,6 +1,9 @@
 //! What one sync decided about one fleet, and what became of it.
 
-use foretide_domain::federate::{self, FleetDecision};
+use foretide_domain::{
+    autoscale::Decision,
+    federate::{self, FleetDecision},
+};
 
 use super::{
     apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
@@ -25,6 +28,15 @@ pub(in crate::controller) struct FleetDecided<M> {
     pub(super) plans: Vec<MemberPlan>,
     /// The ledger that is to be stored before a member is written, where it changed and members are written by it.
     pub(super) intent: Option<LedgerIntent>,
+}
+
+// === impl FleetDecided ===
+
+impl<M> FleetDecided<M> {
+    /// The decision for the fleet as one workload.
+    pub(super) fn whole_decision(&self) -> &Decision {
+        &self.whole.decided.decision
+    }
 }
 
 /// What became of a decision about one fleet.

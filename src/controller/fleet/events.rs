@@ -25,7 +25,7 @@ pub(super) fn events<M>(
         (is_lost != was_lost).then(|| lost_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
-    if fleet.item.spec.spec.is_previewed() {
+    if fleet.item.fleet_spec().is_previewed() {
         return events;
     }
     let moved = fleet.decision.members.iter().filter_map(moved);

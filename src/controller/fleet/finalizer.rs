@@ -349,7 +349,7 @@ fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
 
 /// Whether the fleet needs an HPA in some member.
 fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
-    let is_auto = fleet.item.spec.spec.workload.strategy == Strategy::Auto;
+    let is_auto = fleet.item.fleet_spec().workload.strategy == Strategy::Auto;
     let writes_child = |action: &Action| matches!(action, Action::Child { .. });
     let mut decided = plans.iter().filter_map(|plan| plan.decided.as_ref());
     is_auto && decided.any(|decided| writes_child(&decided.decision.action))

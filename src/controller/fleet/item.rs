@@ -5,7 +5,15 @@ use std::sync::Arc;
 use foretide_crds::FederatedHPA;
 use foretide_domain::workload::Workload;
 
-use crate::{api::validation::FleetSpec, controller::part::WorkItem};
+use crate::{
+    api::validation::FleetSpec,
+    controller::{
+        child_hpa,
+        observe::TargetObservation,
+        part::{Part, WorkItem},
+    },
+    ports::{HpaView, Member, MemberView},
+};
 
 /// What a valid spec of a fleet means.
 #[derive(Debug)]
@@ -18,3 +26,35 @@ pub(in crate::controller) struct FleetTerms {
 
 /// A fleet that is due.
 pub(super) type FleetItem = WorkItem<FederatedHPA, FleetTerms>;
+
+// === impl FleetItem ===
+
+impl FleetItem {
+    /// The spec in force: that of the whole, and how it is divided.
+    pub(super) fn fleet_spec(&self) -> &FleetSpec {
+        &self.spec.spec
+    }
+
+    /// The fleet's part in a member, with the workload as every member observes it.
+    pub(super) fn observed_part(&self) -> Part {
+        self.part(&self.spec.observed_workload)
+    }
+
+    /// Whether the workload in a member is ours to act on.
+    pub(super) fn may_act(&self, seen: &TargetObservation) -> bool {
+        self.observed_part().may_act(seen)
+    }
+
+    /// A foreign HPA that keeps us from acting in a member.
+    pub(super) fn foreign_hpa<'s>(&self, seen: &'s TargetObservation) -> Option<&'s Arc<HpaView>> {
+        seen.hpas.foreign.as_ref().filter(|_| !self.may_act(seen))
+    }
+
+    /// Whether a member has an HPA that the fleet created or adopted, as far as is known.
+    pub(super) fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
+        let namespace = &self.fleet_spec().workload.target.namespace;
+        let hpas = view.cluster.iter();
+        let mut hpas = hpas.flat_map(|cluster| cluster.hpas(namespace));
+        hpas.any(|hpa| child_hpa::is_of_fleet(&hpa, &self.owner.uid))
+    }
+}

@@ -1,43 +1,33 @@
-//! A member as the rules read it, and what a decision means for it: each member is an autoscaler of one cluster, with
-//! its share of the fleet's bounds and floor, and with the metrics that are its own.
+//! What a fleet's decision means for each member: it is decided like an autoscaler of one cluster, with its share of the
+//! fleet's bounds and floor, and with the metrics that are its own.
 
 use std::{cell::LazyCell, sync::Arc};
 
 use foretide_domain::{
     ReplicaBounds, Replicas,
-    autoscale::action::{self, HoldReason},
-    demand::is_available,
-    federate::{Action, Entry, FleetDecision, Health, Ledger, Member, MemberDecision, Pods},
+    autoscale::action,
+    federate::{Action, Entry, FleetDecision, Ledger, MemberDecision},
     hpa::{Behavior, PolicySelect},
     workload::{Mode, Workload},
 };
-use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    decide::largest_demand,
     item::FleetItem,
     observe::{FleetObservation, MemberObservation, ObservedMember, Present},
     placement::{self, Placement},
-    state::{FleetState, MemberRecord, ShapedMin},
+    state::{FleetState, MemberRecord},
     template::Template,
 };
 use crate::{
     controller::{
-        child_hpa::{ChildSpec, as_child},
+        child_hpa::ChildSpec,
         decide::{DecideContext, Decided},
-        demand_sample,
         observe::{ForecastSeries, TargetObservation},
-        part::Part,
-        related_hpas::RelatedHpas,
+        part::{Part, Permission},
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
     ports::HpaView,
 };
-
-/// Writes of the replicas by the same foreign writer within [`FOREIGN_WRITES_KEPT`] that make a conflict.
-const WRITES_TO_CONFLICT: usize = 3;
-/// How long a write by a foreign writer is remembered.
-const FOREIGN_WRITES_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is to be done in one member, in this order.
 #[derive(Debug)]
@@ -97,161 +87,6 @@ impl MemberPlan {
     }
 }
 
-/// Reads members for the rules.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MemberReader<'a> {
-    /// The fleet.
-    pub(super) item: &'a FleetItem,
-    /// The time of the sync.
-    pub(super) now: Timestamp,
-    /// Without an answer for longer than this a member is lost.
-    pub(super) lost_after: SignedDuration,
-}
-
-// === impl MemberReader ===
-
-impl MemberReader<'_> {
-    /// Every member as the rules read it.
-    pub(super) fn read_all<M>(
-        self,
-        seen: &FleetObservation<M>,
-        fleet: &mut FleetState,
-    ) -> Vec<Member> {
-        let members = seen.members.iter().map(|(name, member)| {
-            let record = fleet.members.entry(name.clone()).or_default();
-            self.read(member, record)
-        });
-        members.collect()
-    }
-
-    /// A member as it was seen, or else as it was seen last.
-    fn read<M>(self, seen: &ObservedMember<M>, record: &mut MemberRecord) -> Member {
-        let view = &seen.view;
-        let last = record.last.take();
-        record.seen |= !seen.is_unknown();
-        let member = match &seen.observed {
-            MemberObservation::Unknown { .. } => Member {
-                health: self.lost(view.health, last.as_ref(), record.seen),
-                ..last.unwrap_or_default()
-            },
-            MemberObservation::Absent { capacity, hpas } => Member {
-                health: view.health,
-                hpa: bounds_as_decided(hpas, record.shaped),
-                observed: Some(self.now),
-                capacity: capacity.map(|estimate| estimate.replicas),
-                is_capacity_soft: capacity.is_some_and(|estimate| estimate.is_soft),
-                ..Member::default()
-            },
-            MemberObservation::Present(present) => {
-                let member = Member {
-                    health: view.health,
-                    ..self.present(present, record.shaped)
-                };
-                // Where a foreign HPA scales, its writes are expected.
-                let writer = present.replica_writer.as_ref();
-                let writer = writer.filter(|_| member.foreign_hpa.is_none());
-                let write = writer.map(|writer| (self.now, writer.clone()));
-                record.foreign_writes.extend(write);
-                member
-            }
-        };
-        let is_recent =
-            |(at, _): &(Timestamp, String)| self.now.duration_since(*at) < FOREIGN_WRITES_KEPT;
-        record.foreign_writes.retain(is_recent);
-        // Preview never writes, so it cannot conflict.
-        let is_previewed = self.item.spec.spec.is_previewed();
-        let conflicts = record.foreign_writes.len() >= WRITES_TO_CONFLICT && !is_previewed;
-        let writer = record.foreign_writes.last().filter(|_| conflicts);
-        let member = Member {
-            profile: view.profile.clone(),
-            membership: view.membership,
-            taints: view.taints.clone(),
-            problem: seen.trouble(),
-            foreign_writer: member
-                .foreign_writer
-                .or_else(|| writer.map(|(_, writer)| writer.clone())),
-            ..member
-        };
-        record.last = Some(member.clone());
-        member
-    }
-
-    /// When a member that cannot be observed counts as lost, which may be in the future: at the time in its health, or
-    /// `lost_after` after it was seen last, whichever was known first. A time restored from status does not count,
-    /// because the controller may have been absent since.
-    fn lost(self, health: Health, last: Option<&Member>, seen: bool) -> Health {
-        let before = last.map(|member| member.health);
-        let since = match (health, before) {
-            (Health::Unknown { since }, Some(Health::Unknown { since: before })) => {
-                since.min(before)
-            }
-            (Health::Unknown { since }, _) | (_, Some(Health::Unknown { since })) => since,
-            _ => {
-                let at = last.filter(|_| seen).and_then(|member| member.observed);
-                let at = at.unwrap_or(self.now);
-                at.saturating_add(self.lost_after).unwrap_or(at)
-            }
-        };
-        Health::Unknown { since }
-    }
-
-    fn present(self, present: &Present, shaped: Option<ShapedMin>) -> Member {
-        let TargetObservation {
-            scale,
-            hpas,
-            observation,
-            ..
-        } = &present.observed;
-        let ready = observation.pods.iter().filter(|pod| is_available(pod));
-        let child = hpas.acting().map(|hpa| as_child(hpa));
-        // Preview never writes, so it cannot conflict.
-        let is_previewed = self.item.spec.spec.is_previewed();
-        let foreign_hpa = foreign_hpa(self.item, present).filter(|_| !is_previewed);
-        Member {
-            pods: Some(Pods {
-                replicas: scale.scale.spec,
-                ready: Replicas::new(u32::try_from(ready.count()).unwrap_or(u32::MAX)),
-                unschedulable: present.unschedulable,
-                unschedulable_since: present.unschedulable_since,
-            }),
-            hpa: bounds_as_decided(hpas, shaped),
-            desired: child.and_then(|child| child.desired),
-            demand: self.demand(present),
-            capacity: present.capacity.map(|estimate| estimate.replicas),
-            is_capacity_soft: present.capacity.is_some_and(|estimate| estimate.is_soft),
-            foreign_workload: present.foreign,
-            observed: Some(self.now),
-            foreign_hpa: foreign_hpa.map(|hpa| hpa.name.clone()),
-            ..Member::default()
-        }
-    }
-
-    /// What a member's pods have to carry, in replicas.
-    fn demand(self, present: &Present) -> Option<f64> {
-        if present.is_idle() {
-            return Some(0.0);
-        }
-        let metrics = self.item.spec.observed_workload.metrics.iter();
-        let readings = metrics.zip(&present.observed.observation.readings);
-        largest_demand(readings, &present.observed, self.now)
-    }
-}
-
-/// A foreign HPA that keeps us from acting.
-pub(super) fn foreign_hpa<'p>(item: &FleetItem, present: &'p Present) -> Option<&'p Arc<HpaView>> {
-    let may_act = item.observed_part().may_act(&present.observed);
-    present.observed.hpas.foreign.as_ref().filter(|_| !may_act)
-}
-
-/// The bounds of the HPA that acts for us, as they were decided: a minimum that we shaped stands for the decided one,
-/// unless another writer changed it.
-fn bounds_as_decided(hpas: &RelatedHpas, shaped: Option<ShapedMin>) -> Option<ReplicaBounds> {
-    let child = as_child(hpas.acting()?);
-    let shaped = shaped.filter(|shaped| shaped.written == child.min);
-    let min = shaped.map_or(child.min, |shaped| shaped.decided);
-    Some(ReplicaBounds::new(min, child.max))
-}
-
 /// A member's share as it was decided.
 #[derive(Debug, Clone, Copy)]
 struct Share<'a> {
@@ -309,7 +144,7 @@ impl Planner<'_> {
     ) -> Option<MemberPlan> {
         let Share { decision, entry } = share;
         let observed = &member.observed;
-        let is_previewed = self.item.spec.spec.is_previewed();
+        let is_previewed = self.item.fleet_spec().is_previewed();
         let template = self
             .template
             .filter(|_| !is_previewed && self.may_place(member.present()));
@@ -345,15 +180,15 @@ impl Planner<'_> {
         let MemberObservation::Absent { hpas, .. } = observed else {
             return None;
         };
-        let goes = decision.action == Action::Delete || self.item.spec.spec.is_previewed();
+        let goes = decision.action == Action::Delete || self.item.fleet_spec().is_previewed();
         hpas.acting().filter(|_| goes).cloned()
     }
 
     /// Whether a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and none
     /// does where a foreign HPA scales the target.
     fn may_place(self, present: Option<&Present>) -> bool {
-        let may_act = |present: &Present| self.item.observed_part().may_act(&present.observed);
-        self.item.conflicts.older.is_none() && present.is_none_or(may_act)
+        self.item.conflicts.older.is_none()
+            && present.is_none_or(|present| self.item.may_act(&present.observed))
     }
 
     /// What is decided for the child and the replicas of a workload that is there.
@@ -364,50 +199,49 @@ impl Planner<'_> {
         record: &mut MemberRecord,
     ) -> Option<(Decided, Option<Replicas>)> {
         let decision = share.decision;
-        let spec = &self.item.spec.spec;
-        let may_act = self.item.observed_part().may_act(&present.observed);
+        let spec = self.item.fleet_spec();
+        let may_act = self.item.may_act(&present.observed);
         // Where we may not act, the decision continues, so that an HPA of ours is released.
         if decision.action == Action::Hold && may_act {
             return None;
         }
-        let bounds = share.bounds();
-        let part = self.member_part(decision, bounds);
+        let part = Part {
+            permission: self.permission(decision, may_act),
+            ..self.member_part(decision, share.bounds())
+        };
         let uid = SeriesKey::of_member(self.item.autoscaler.uid(), &decision.name);
         let observed = self.own_observation(&part.workload, &uid, present);
         let floor = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-        let mut decided = self
+        let decided = self
             .context
             .decide(&mut record.target, part, observed, floor);
-        let history = self.forecasts.demand_history();
-        demand_sample::record(history, &uid, &mut record.lead_times, &decided);
         // Used once: later counts are decided by the HPA.
         let start = record.start.take();
-        let decides_alone = self.decides_alone(decision);
-        let replicas = decision.replicas.or(start);
-        let mut replicas = replicas.filter(|_| may_act && !decides_alone);
-        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
-        if spec.is_previewed() {
-            replicas = replicas.filter(|_| spec.workload.specific_replicas.is_some());
-            decided.decision.action = NO_ACTION;
-        } else if !may_act || leaves {
-            // `apply` then releases the child.
-            decided.delegates = false;
-            decided.decision.action = NO_ACTION;
-        } else if spec.hub_writes_counts() {
-            decided.decision.action = NO_ACTION;
-        } else if let action::Action::Scale { .. } = decided.decision.action
-            && !decides_alone
-        {
-            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
-            let ReplicaBounds { min, max } = bounds;
-            decided.decision.action = action::Action::Child { min, max };
-        }
+        // In Preview nothing else is written.
+        let is_pinned = spec.workload.specific_replicas.is_some();
+        let is_written =
+            may_act && !self.decides_alone(decision) && (is_pinned || !spec.is_previewed());
+        let replicas = decision.replicas.or(start).filter(|_| is_written);
         Some((decided, replicas))
+    }
+
+    /// What the member's own decision may write, where the fleet may act in it or not.
+    fn permission(self, decision: &MemberDecision, may_act: bool) -> Permission {
+        let spec = self.item.fleet_spec();
+        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+        if !may_act || leaves || spec.is_previewed() || spec.hub_writes_counts() {
+            Permission::Nothing
+        } else if self.decides_alone(decision) {
+            Permission::All
+        } else {
+            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
+            Permission::Child
+        }
     }
 
     /// Whether the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
     fn decides_alone(self, decision: &MemberDecision) -> bool {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let runs = matches!(decision.action, Action::Keep | Action::Update);
         !spec.is_previewed()
             && runs
@@ -445,7 +279,7 @@ impl Planner<'_> {
 
     /// The child with the metrics that are the member's own.
     fn member_child(self) -> ChildSpec {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         self.item.child.with_metrics(|position| {
             let metric = spec.workload.metrics.get(position);
             metric.is_none_or(|metric| spec.is_members_own(metric))
@@ -488,8 +322,3 @@ impl Share<'_> {
         ReplicaBounds::new(min, decision.max)
     }
 }
-
-/// Nothing is written by the member's own decision.
-const NO_ACTION: action::Action = action::Action::Hold {
-    reason: HoldReason::AtDesired,
-};

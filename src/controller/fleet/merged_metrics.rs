@@ -88,7 +88,7 @@ impl Members<'_> {
         scale: &ScaleView,
         now: Timestamp,
     ) -> Vec<ForecastReading> {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let of = |uid: &str| {
             let series = ForecastSeries {
                 forecasts,
@@ -118,7 +118,7 @@ impl Members<'_> {
 
     /// One reading per metric of the spec, in its order.
     fn readings(&self) -> Vec<Reading> {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let metrics = spec.workload.metrics.iter().enumerate();
         let mut of_members = 0;
         let reading = |(position, metric): (usize, &MetricSpec)| {

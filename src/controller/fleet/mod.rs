@@ -1,8 +1,8 @@
 //! `FederatedHPA`: one part per member cluster.
 //!
 //! ```text
-//! observe (all members at once) -> participants -> decide (the whole) -> divide (domain::federate) -> member_plan
-//!     -> apply (in order) -> report
+//! observe (all members at once) -> member_reader -> participants -> decide (the whole) -> divide (domain::federate)
+//!     -> member_plan -> apply (in order) -> report
 //! ```
 //!
 //! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided
@@ -17,6 +17,7 @@ mod finalizer;
 mod item;
 pub(in crate::controller) mod last_move;
 mod member_plan;
+mod member_reader;
 mod merged_metrics;
 mod observe;
 mod participants;
@@ -46,18 +47,19 @@ use self::{
     decided::{FleetApplied, FleetDecided},
     finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
-    member_plan::{MemberPlan, MemberReader, Planner},
+    member_plan::{MemberPlan, Planner},
+    member_reader::MemberReader,
     observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
     participants::Participants,
     state::FleetState,
 };
 use super::{
     Setup, Shared,
-    decide::DecideContext,
-    demand_sample,
+    decide::{DecideContext, Decided},
+    findings::Findings,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{Report, ReportState, Reporter, Trouble, cache_stale},
-    state::StateCell,
+    report::{LedgerIntent, Report, ReportState, Reporter, Trouble, cache_stale},
+    state::{ObjectState, StateCell},
 };
 use crate::{
     api::{
@@ -67,6 +69,7 @@ use crate::{
         validation::{self, Invalid},
     },
     clock::Monotonic,
+    forecaster::SeriesKey,
     ports::{Cluster, ClusterError, Fleet},
     telemetry::Write,
 };
@@ -96,6 +99,24 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             finalizers: Arc::default(),
             is_ending: AtomicBool::new(false),
         }
+    }
+
+    /// A decision without what has no effect now: holds while the controller ends, and what a preview would restore.
+    fn without_ineffective(
+        &self,
+        mut decision: FleetDecision,
+        is_previewed: bool,
+    ) -> FleetDecision {
+        let is_ending = self.is_ending.load(Ordering::Acquire);
+        for share in &mut decision.members {
+            // While no controller runs, a hold would keep an HPA from scaling down.
+            share.hold &= !is_ending;
+            let restored = |reason: &&mut Reason| is_previewed && **reason == Reason::Restored;
+            for reason in share.reasons.iter_mut().filter(restored) {
+                *reason = Reason::Steady;
+            }
+        }
+        decision
     }
 
     /// Carries out the plans of one fleet, once its object has the finalizer that they need and the ledger that they
@@ -294,11 +315,10 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         state: &mut StateOf<Self>,
         item: FleetItem,
         observed: FleetObservation<F::Member>,
-    ) -> FleetDecided<F::Member> {
+    ) -> (FleetDecided<F::Member>, Findings) {
         let forecasts = &*self.shared.forecasts;
         let fleet = &mut state.of_kind;
-        let spec = &item.spec.spec;
-        let uid = item.autoscaler.uid();
+        let spec = item.fleet_spec();
         let reader = MemberReader {
             item: &item,
             now: context.now,
@@ -309,53 +329,35 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let policy = spec.policy_in_force();
         let by_name = federate::participation(&policy, &members, &fleet.ledger, context.now);
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
-        forecasts.shares().report(uid, participants.histories());
-        let whole = FleetWorkload {
+        let workload = FleetWorkload {
             context,
             forecasts,
             item: &item,
             participants: &participants,
         };
-        let whole = whole.decide(&mut state.target, fleet);
-        // A total without some members would be learned as a drop in demand.
-        if participants.are_all_seen() {
-            let history = forecasts.demand_history();
-            demand_sample::record(history, uid, &mut state.lead_times, &whole.decided);
-        }
-        let (mut decision, ledger) =
+        let whole = workload.decide(&mut state.target, fleet);
+        let (divided, ledger) =
             federate::decide(&policy, &whole.total, &members, &fleet.ledger, context.now);
         fleet.ledger = ledger;
-        if self.is_ending.load(Ordering::Acquire) {
-            let shares = decision.members.iter_mut();
-            // While no controller runs, a hold would keep an HPA from scaling down.
-            shares.for_each(|share| share.hold = false);
-        }
-        if spec.is_previewed() {
-            restore_nothing(&mut decision);
-        }
-        let template = observed.template.as_ref();
-        let template = template.and_then(|template| template.as_ref().ok());
+        let decision = self.without_ineffective(divided, spec.is_previewed());
         let planner = Planner {
             context,
             forecasts,
             item: &item,
-            template: template.map(|(template, _)| template),
+            template: observed.placed_template(),
         };
         let plans = planner.plan_all(&decision, &observed, fleet);
-        let stored = || state.report.ledger().as_deref().and_then(stored_ledger);
-        let is_written =
-            member_plan::any_writes_by_ledger(&plans, &decision, &fleet.ledger, stored);
-        FleetDecided {
-            intent: is_written
-                .then(|| state.report.intent(&fleet.ledger))
-                .flatten(),
+        let findings = findings(&participants, &whole.decided, &plans, state);
+        let decided = FleetDecided {
+            intent: intent(state, &decision, &plans),
             item,
             observed,
             whole,
             members,
             decision,
             plans,
-        }
+        };
+        (decided, findings)
     }
 
     async fn apply(&self, decided: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
@@ -368,7 +370,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         applied: &FleetApplied<F::Member>,
         now: Timestamp,
     ) -> bool {
-        let behavior = applied.fleet.item.spec.spec.workload.behavior.as_ref();
+        let behavior = applied.fleet.item.fleet_spec().workload.behavior.as_ref();
         let fleet = &mut state.of_kind;
         let (mut before, mut after) = (Replicas::ZERO, Replicas::ZERO);
         let mut again = false;
@@ -384,7 +386,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             }
         }
         if before != after {
-            let from = applied.fleet.whole.decided.decision.current;
+            let from = applied.fleet.whole_decision().current;
             // Members that were not written keep their part of the count.
             let to = Replicas::new((from.get() + after.get()).saturating_sub(before.get()));
             state.target.scaled(behavior, from, to, now);
@@ -424,14 +426,41 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 }
 
-/// A preview writes nothing, so it never restores anything either.
-fn restore_nothing(decision: &mut FleetDecision) {
-    let shares = decision.members.iter_mut();
-    for reason in shares.flat_map(|share| &mut share.reasons) {
-        if *reason == Reason::Restored {
-            *reason = Reason::Steady;
-        }
+/// What others are to know: the demand of the whole and of each member, and whose demand the former is.
+fn findings<M>(
+    participants: &Participants<'_, M>,
+    whole: &Decided,
+    plans: &[MemberPlan],
+    state: &mut ObjectState<FleetTerms, FleetState>,
+) -> Findings {
+    let uid = whole.part.autoscaler.uid();
+    let mut findings = Findings::of_fleet(participants.histories());
+    // A total without some members would be learned as a drop in demand.
+    if participants.are_all_seen() {
+        findings.add(uid, &mut state.lead_times, whole);
     }
+    let decided = plans
+        .iter()
+        .filter_map(|plan| Some((&plan.name, plan.decided.as_ref()?)));
+    for (name, decided) in decided {
+        let record = state.of_kind.members.entry(name.clone()).or_default();
+        let uid = SeriesKey::of_member(uid, name);
+        findings.add(&uid, &mut record.lead_times, decided);
+    }
+    findings
+}
+
+/// The ledger that is to be stored before members are written, if any is written by what changed in it.
+fn intent(
+    state: &ObjectState<FleetTerms, FleetState>,
+    decision: &FleetDecision,
+    plans: &[MemberPlan],
+) -> Option<LedgerIntent> {
+    let ledger = &state.of_kind.ledger;
+    let stored = || state.report.ledger().as_deref().and_then(stored_ledger);
+    member_plan::any_writes_by_ledger(plans, decision, ledger, stored)
+        .then(|| state.report.intent(ledger))
+        .flatten()
 }
 
 /// Nothing can be decided without a member.

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use super::{item::FleetItem, template::Template};
 use crate::{
     controller::{
-        child_hpa::{self, as_child},
+        child_hpa::as_child,
         observe::{self, ClusterReads, TargetObservation},
         part::Part,
         related_hpas::RelatedHpas,
@@ -109,6 +109,12 @@ pub(super) struct Present {
 // === impl FleetObservation ===
 
 impl<M> FleetObservation<M> {
+    /// The workload that the hub places, if it does and it could be read.
+    pub(super) fn placed_template(&self) -> Option<&Template> {
+        let (template, _) = self.template.as_ref()?.as_ref().ok()?;
+        Some(template)
+    }
+
     /// The members that are not ready, for any fleet.
     pub(super) fn down(&self) -> BTreeSet<String> {
         let down = self.members.iter().filter(|(_, member)| member.is_down());
@@ -194,7 +200,7 @@ impl DueFleet {
 
     /// Whether a member can run the workload, or may have something of ours.
     fn concerns(&self, member: &Profile) -> bool {
-        let policy = &self.item.spec.spec.policy;
+        let policy = &self.item.fleet_spec().policy;
         policy.affinity.matches(member) || self.known.contains_key(&member.name)
     }
 
@@ -204,7 +210,7 @@ impl DueFleet {
         hub: &C,
         timeout: Duration,
     ) -> BTreeMap<usize, Reading> {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         let namespace = &spec.workload.target.namespace;
         let metrics = spec.workload.metrics.iter().enumerate();
         let own = metrics.filter(|(_, metric)| !spec.is_read_in_members(metric));
@@ -217,7 +223,7 @@ impl DueFleet {
 
     /// The hub's object as members get it.
     async fn read_template<C: Cluster>(&self, hub: &C, timeout: Duration) -> Placed {
-        let spec = &self.item.spec.spec;
+        let spec = self.item.fleet_spec();
         if spec.policy.source != WorkloadSource::Hub {
             return None;
         }
@@ -233,23 +239,6 @@ impl DueFleet {
         let like = shape(containers.as_deref());
         let uid = &self.item.owner.uid;
         Some(object.map(|object| (Template::of(&object, uid), like)))
-    }
-}
-
-// === impl FleetItem ===
-
-impl FleetItem {
-    /// The fleet's part in a member, with the workload as every member observes it.
-    pub(super) fn observed_part(&self) -> Part {
-        self.part(&self.spec.observed_workload)
-    }
-
-    /// Whether a member has an HPA that the fleet created or adopted, as far as is known.
-    pub(super) fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
-        let namespace = &self.spec.spec.workload.target.namespace;
-        let hpas = view.cluster.iter();
-        let mut hpas = hpas.flat_map(|cluster| cluster.hpas(namespace));
-        hpas.any(|hpa| child_hpa::is_of_fleet(&hpa, &self.owner.uid))
     }
 }
 
@@ -366,7 +355,7 @@ impl<M: Member> FleetRound<M> {
 
     /// Whether a member has an HPA of a fleet, as far as is known.
     fn has_hpas_of(&self, fleet: &FleetItem, view: &MemberView<M>) -> bool {
-        let namespace = &fleet.spec.spec.workload.target.namespace;
+        let namespace = &fleet.fleet_spec().workload.target.namespace;
         view.cluster.as_ref().is_some_and(|cluster| {
             let hpas = self.reads_of(view, cluster).hpas(namespace);
             hpas.has_of_fleet(&fleet.owner.uid)
@@ -539,7 +528,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         let template = self.placed.map(|(template, _)| template);
         let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
         let item = &self.fleet.item;
-        if item.spec.spec.policy.source != WorkloadSource::Hub || is_template {
+        if item.fleet_spec().policy.source != WorkloadSource::Hub || is_template {
             return Ok(false);
         }
         let cluster = self.reads.cluster();

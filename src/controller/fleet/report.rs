@@ -17,7 +17,6 @@ use super::{
     events::events,
     item::FleetTerms,
     last_move::with_notes,
-    member_plan::foreign_hpa,
     observe::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
@@ -130,7 +129,7 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     }
     let members = fleet.observed.members.iter();
     let foreign = members.filter_map(|(name, member)| {
-        let hpa = foreign_hpa(item, member.present()?)?;
+        let hpa = item.foreign_hpa(&member.present()?.observed)?;
         Some(format!("{} in member {name}", hpa.name))
     });
     let foreign: Vec<_> = foreign.collect();
@@ -164,7 +163,7 @@ fn status<M>(
     ledger: &Ledger,
     records: &mut BTreeMap<String, MemberRecord>,
 ) -> FleetStatus {
-    let is_previewed = fleet.item.spec.spec.is_previewed();
+    let is_previewed = fleet.item.fleet_spec().is_previewed();
     let decided = fleet.decision.members.iter();
     let clusters = decided.map(|decided| {
         let record = records.entry(decided.name.clone()).or_default();
