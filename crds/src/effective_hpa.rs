@@ -14,13 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough};
-
-/// CEL: one cron expression: an optional zone, then five fields or a name such as `@daily`.
-const IS_CRON: &str = r"self.matches('^\\s*((CRON_)?TZ=\\S+\\s+)?(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^@\\s]\\S*(\\s+\\S+){4})\\s*$')";
-
-/// CEL: not `@every`, which [`IS_CRON`] rejects too, but with a less specific message.
-const NOT_EVERY: &str = "!self.contains('@every')";
+use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough, twins};
 
 const CRON_FORM: &str = "a cron expression has five fields (minute hour day-of-month month day-of-week), such as '0 9 * * 1-5', or is one of @yearly @monthly @weekly @daily @hourly";
 const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or close a window; write five fields such as '0 */6 * * *'";
@@ -115,13 +109,13 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.minReplicas) || self.maxReplicas < 1 || self.minReplicas <= self.maxReplicas")
+    validation = Rule::new(twins::BOUNDS)
         .message("minReplicas must not exceed maxReplicas; lower minReplicas or raise maxReplicas")
         .field_path(".minReplicas")
 )]
 pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// The workload to scale: any kind with a scale subresource, in the same namespace.
-    #[x_kube(validation = Rule::new("size(self.kind) >= 1 && size(self.kind) <= 63 && size(self.name) >= 1 && size(self.name) <= 253 && (!has(self.apiVersion) || size(self.apiVersion) <= 317)")
+    #[x_kube(validation = Rule::new(twins::TARGET)
         .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters; apiVersion at most 317), such as kind: Deployment, name: web"))]
     pub scale_target_ref: CrossVersionObjectReference,
 
@@ -174,7 +168,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     #[schemars(length(max = 32))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
-        validation = Rule::new("self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
+        validation = Rule::new(twins::CRON_NAMES)
             .message("each cron needs a name of its own; rename or remove the repeated one")
     )]
     pub crons: Option<Vec<CronSpec>>,
@@ -217,9 +211,9 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.start) && size(self.start) > 0 && has(self.end) && size(self.end) > 0")
+    validation = Rule::new(twins::START_AND_END)
         .message("a cron needs start and end, such as start: '0 9 * * *' and end: '0 18 * * *'"),
-    validation = Rule::new("has(self.targetReplicas)")
+    validation = Rule::new(twins::TARGET_REPLICAS)
         .message("a cron needs targetReplicas, the number of replicas to hold between start and end")
 )]
 pub struct CronSpec {
@@ -245,8 +239,8 @@ pub struct CronSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
-        validation = Rule::new(NOT_EVERY).message(CRON_EVERY),
-        validation = Rule::new(format!("self == '' || {IS_CRON} || !({NOT_EVERY})")).message(CRON_FORM)
+        validation = Rule::new(twins::NOT_EVERY).message(CRON_EVERY),
+        validation = Rule::new(twins::IS_CRON).message(CRON_FORM)
     )]
     pub start: Option<String>,
 
@@ -255,8 +249,8 @@ pub struct CronSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
-        validation = Rule::new(NOT_EVERY).message(CRON_EVERY),
-        validation = Rule::new(format!("self == '' || {IS_CRON} || !({NOT_EVERY})")).message(CRON_FORM)
+        validation = Rule::new(twins::NOT_EVERY).message(CRON_EVERY),
+        validation = Rule::new(twins::IS_CRON).message(CRON_FORM)
     )]
     pub end: Option<String>,
 
@@ -271,7 +265,7 @@ pub struct CronSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!(has(self.quantile) && has(self.maxUnderProvisionedPercent))")
+    validation = Rule::new(twins::ONE_QUANTILE)
         .message("quantile and maxUnderProvisionedPercent exclude each other: the second chooses the first; keep one")
 )]
 pub struct Prediction {

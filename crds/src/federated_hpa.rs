@@ -13,27 +13,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus};
+use crate::{EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus, twins};
 
-/// CEL: every requirement of a selector has a known operator.
-const OPERATORS: &str = "self.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])";
 const OPERATORS_MESSAGE: &str = "operator must be In, NotIn, Exists or DoesNotExist";
-
-/// CEL: every requirement of a selector has the values that its operator needs.
-const VALUES: &str = "self.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && size(e.values) > 0)) && self.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || size(e.values) == 0)";
 const VALUES_MESSAGE: &str =
     "In and NotIn need at least one of values; Exists and DoesNotExist take none";
-
-/// CEL: every toleration has a known operator.
-const TOLERATION_OPERATORS: &str =
-    "self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])";
-/// CEL: a toleration with `Exists` has no value, and one that compares has a key.
-const TOLERATION_VALUES: &str = "self.all(t, !(has(t.operator) && t.operator == 'Exists') || !has(t.value) || t.value == '') && self.all(t, (has(t.operator) && !(t.operator in ['', 'Equal'])) || (has(t.key) && t.key != ''))";
-/// CEL: every toleration has a known effect, or none.
-const TOLERATION_EFFECTS: &str = "self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])";
-/// CEL: only a toleration of `NoExecute` has `tolerationSeconds`.
-const TOLERATION_SECONDS: &str =
-    "self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))";
 
 /// Spec of a `FederatedHPA`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -140,7 +124,7 @@ const TOLERATION_SECONDS: &str =
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.mode) || self.mode != 'Metric'")
+    validation = Rule::new(twins::NOT_METRIC)
         .message("a FederatedHPA has no mode Metric: the metrics of forecasts and crons are those of one cluster; use Delegated or Direct")
         .field_path(".mode")
 )]
@@ -185,10 +169,10 @@ pub struct FederatedHPASpec {
     #[schemars(length(max = 32))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
-        validation = Rule::new(TOLERATION_OPERATORS).message("operator of a toleration must be Equal or Exists"),
-        validation = Rule::new(TOLERATION_VALUES).message("a toleration compares a key and a value, or has the operator Exists and no value"),
-        validation = Rule::new(TOLERATION_EFFECTS).message("effect of a toleration must be NoSchedule, PreferNoSchedule or NoExecute; leave it out to tolerate all"),
-        validation = Rule::new(TOLERATION_SECONDS).message("tolerationSeconds of a toleration needs the effect NoExecute, the only one that ends")
+        validation = Rule::new(twins::TOLERATION_OPERATORS).message("operator of a toleration must be Equal or Exists"),
+        validation = Rule::new(twins::TOLERATION_VALUES).message("a toleration compares a key and a value, or has the operator Exists and no value"),
+        validation = Rule::new(twins::TOLERATION_EFFECTS).message("effect of a toleration must be NoSchedule, PreferNoSchedule or NoExecute; leave it out to tolerate all"),
+        validation = Rule::new(twins::TOLERATION_SECONDS).message("tolerationSeconds of a toleration needs the effect NoExecute, the only one that ends")
     )]
     pub cluster_tolerations: Option<Vec<Toleration>>,
 
@@ -203,7 +187,7 @@ pub struct FederatedHPASpec {
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["metric".into()]),
-        validation = Rule::new("self.all(a, self.exists_one(b, a.metric == b.metric))")
+        validation = Rule::new(twins::SCOPED_METRICS)
             .message("each metric has one scope; remove the repeated one")
     )]
     pub metric_scope: Option<Vec<MetricScope>>,
@@ -259,8 +243,8 @@ pub struct ClusterLabelSelector {
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
-        validation = Rule::new(OPERATORS).message(OPERATORS_MESSAGE),
-        validation = Rule::new(VALUES).message(VALUES_MESSAGE)
+        validation = Rule::new(twins::OPERATORS).message(OPERATORS_MESSAGE),
+        validation = Rule::new(twins::VALUES).message(VALUES_MESSAGE)
     )]
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
@@ -275,10 +259,10 @@ pub struct FieldSelector {
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
-        validation = Rule::new("self.all(e, e.key in ['provider', 'region', 'zone'])")
+        validation = Rule::new(twins::KEYS)
             .message("key of a fieldSelector must be provider, region or zone; for anything else use labelSelector"),
-        validation = Rule::new(OPERATORS).message(OPERATORS_MESSAGE),
-        validation = Rule::new(VALUES).message(VALUES_MESSAGE)
+        validation = Rule::new(twins::OPERATORS).message(OPERATORS_MESSAGE),
+        validation = Rule::new(twins::VALUES).message(VALUES_MESSAGE)
     )]
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
@@ -287,7 +271,7 @@ pub struct FieldSelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.federatedHPAAssignmentType) || self.federatedHPAAssignmentType != 'Prioritized' || (has(self.clusterAutoscalingPreference) && self.clusterAutoscalingPreference.exists(p, has(p.priority)))")
+    validation = Rule::new(twins::PRIORITIZED)
         .message("Prioritized needs the priority of at least one cluster; add it to clusterAutoscalingPreference")
         .field_path(".clusterAutoscalingPreference")
 )]
@@ -337,7 +321,7 @@ pub enum AssignmentType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.autoscalingMinThreshold) || !has(self.autoscalingMaxThreshold) || self.autoscalingMinThreshold <= self.autoscalingMaxThreshold")
+    validation = Rule::new(twins::THRESHOLDS)
         .message("autoscalingMinThreshold must not exceed autoscalingMaxThreshold; lower the first or raise the second")
         .field_path(".autoscalingMinThreshold")
 )]

@@ -35,7 +35,6 @@
     reason = "printer columns have types in common"
 )]
 
-mod cel;
 mod decision;
 mod effective_hpa;
 mod federated_hpa;
@@ -46,6 +45,7 @@ mod passthrough;
 mod rules;
 mod shared;
 mod time_series_prediction;
+mod twins;
 
 pub use decision::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ForecastStatus, HistoryStatus, Lane,

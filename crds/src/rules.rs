@@ -1,7 +1,8 @@
 //! Checks an object as the API server does, without an API server.
 //!
-//! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages), and what the server
-//! demands of the metadata of every kind, on plain JSON. Defaults are applied before the CEL rules, as the server does.
+//! [`Rules`] checks what a definition says (shape, sizes, and the CEL rules with their messages, by their twins in Rust),
+//! and what the server demands of the metadata of every kind, on plain JSON. Defaults are applied before the CEL rules, as
+//! the server does.
 //! What only the service can know (time zones, cron fields, PromQL) is checked there.
 
 use std::fmt;
@@ -16,7 +17,7 @@ use kube::CustomResourceExt;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::{cel::Expression, manifests::definition};
+use crate::{manifests::definition, twins};
 
 /// One thing that the API server would refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,15 +200,10 @@ fn validate(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec
 
 /// What to say about `value` if it breaks `rule`.
 fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violation> {
-    let holds = Expression::parse(&rule.rule).and_then(|expression| expression.holds(value));
-    let message = match holds {
-        Ok(true) => return None,
-        Ok(false) => match &rule.message {
-            Some(message) => message.clone(),
-            None => format!("failed rule: {}", rule.rule),
-        },
-        Err(error) => format!("rule evaluation error: {error}"),
-    };
+    if twins::holds(&rule.rule, value)? {
+        return None;
+    }
+    let message = rule.message.clone().unwrap_or_default();
     let field = format!("{path}{}", rule.field_path.as_deref().unwrap_or_default());
     Some(Violation { field, message })
 }
@@ -373,9 +369,7 @@ pub(crate) mod tests {
             let rules = Rules::of::<K>();
             let reference = compile_schema(&serde_json::to_value(&rules.schema).unwrap());
             assert!(!reference.has_errors());
-            let mut faults = Vec::new();
-            parse_all(&rules.schema, &mut faults);
-            assert_eq!(faults, [] as [String; 0]);
+            assert_twins(&rules.schema);
             Self { rules, reference }
         }
 
@@ -436,18 +430,19 @@ pub(crate) mod tests {
         }
     }
 
-    /// Adds the rules of this schema that do not parse.
-    fn parse_all(schema: &JSONSchemaProps, faults: &mut Vec<String>) {
+    /// Asserts that each rule of this schema has a message, and a twin for a value of its type.
+    fn assert_twins(schema: &JSONSchemaProps) {
         for rule in schema.x_kubernetes_validations.iter().flatten() {
-            let parsed = Expression::parse(&rule.rule);
-            faults.extend(parsed.err().map(|error| format!("{}: {error}", rule.rule)));
+            let mut values = [json!(1), json!("1h")].into_iter();
+            let has_twin = values.any(|value| twins::holds(&rule.rule, &value).is_some());
+            assert!(has_twin && rule.message.is_some(), "{}", rule.rule);
         }
         let properties = schema.properties.iter().flatten();
         for inner in properties
             .map(|(_, property)| property)
             .chain(items(schema))
         {
-            parse_all(inner, faults);
+            assert_twins(inner);
         }
     }
 

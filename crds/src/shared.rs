@@ -7,26 +7,7 @@ use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// CEL: the value is a duration as crane writes them: `<n>d`, or a Go duration such as `1h30m`.
-const IS_DURATION: &str =
-    r"self.matches('^([0-9]{1,9}d|([0-9]{1,9}(\\.[0-9]{1,9})?(ms|s|m|h))+)$')";
-
-/// CEL: seconds of a duration for which [`IS_DURATION`] holds.
-const SECONDS: &str =
-    "(self.endsWith('d') ? int(self.replace('d', '')) * 86400 : duration(self).getSeconds())";
-
-/// CEL: not a duration, or one within the given bounds, so that each error has one message.
-fn seconds_between(least: u32, most: u32) -> String {
-    format!("!{IS_DURATION} || ({SECONDS} >= {least} && {SECONDS} <= {most})")
-}
-
-/// CEL: not a duration, or a valid sample interval.
-fn is_sample_interval() -> String {
-    format!(
-        "{} && (!{IS_DURATION} || 86400 % {SECONDS} == 0)",
-        seconds_between(15, 3_600)
-    )
-}
+use crate::twins;
 
 /// Removes the description of an enumeration, for `#[schemars(transform = ...)]`.
 ///
@@ -117,8 +98,8 @@ pub struct Auto {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 }
 
@@ -129,16 +110,16 @@ pub struct Dsp {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
     /// needed: two days for a daily pattern, two weeks for a weekly one. Default `15d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
     /// Candidates, of which the one with the least error on the last period is used. Default: eight `fft` candidates.
@@ -215,15 +196,15 @@ pub struct Percentile {
     /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Least weight of one sample in the histogram. Default `"0.00001"`.
@@ -286,8 +267,8 @@ pub struct SeasonalNaive {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Period of the load: `1d` or `7d`. Default `1d`.
@@ -333,23 +314,23 @@ pub struct HoltWinters {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
     /// Period of the load, such as `1d`; 1 h to 15 d. Default `1d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION)
+    #[x_kube(validation = Rule::new(twins::IS_DURATION)
         .message("season must be whole days such as '1d' or a duration such as '12h'"))]
-    #[x_kube(validation = Rule::new(seconds_between(3_600, 1_296_000))
+    #[x_kube(validation = Rule::new(twins::seconds_between(twins::SEASON))
         .message("season must be between 1h and 15d, because two seasons of history are needed"))]
     pub season: Option<String>,
 }
@@ -361,8 +342,8 @@ pub struct Linear {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Number of last samples to fit the line to; 2 to 10000. Default 60.
@@ -379,16 +360,16 @@ pub struct Mstl {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `14d`; 1 h to 30 d. Two days are needed for a daily
     /// pattern, two weeks for a weekly one. Default `14d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 }
 

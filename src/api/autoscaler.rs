@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
-    EffectiveHorizontalPodAutoscalerStatus, FederatedHPA, ScaleStrategy,
+    EffectiveHorizontalPodAutoscalerStatus, FederatedHPA, FederatedHPAStatus, ScaleStrategy,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -42,6 +42,19 @@ pub struct FleetStatus {
     pub clusters: Option<Vec<foretide_crds::ClusterStatus>>,
     /// What the rules remember, as text.
     pub ledger: Option<String>,
+}
+
+// === impl Status ===
+
+impl From<Status> for FederatedHPAStatus {
+    fn from(Status { common, fleet }: Status) -> Self {
+        Self {
+            fleet: common,
+            unassigned: fleet.unassigned,
+            clusters: fleet.clusters,
+            ledger: fleet.ledger,
+        }
+    }
 }
 
 // === impl Autoscaler ===

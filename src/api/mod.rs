@@ -5,7 +5,7 @@
 //! controller and the command line alike. [`published`] reads from a status what other autoscalers may use. [`ownership`] says how an object of ours is marked and recognized. Reading
 //! and writing objects is `adapters`' work.
 
-pub(crate) mod autoscaler;
+pub mod autoscaler;
 pub mod ownership;
 pub mod published;
 pub(crate) mod status;

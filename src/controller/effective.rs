@@ -71,7 +71,7 @@ impl<C: Cluster> Kind for Effective<C> {
 
     fn may_clean_up(&self) -> bool {
         // An autoscaler that an old copy lacks may have been created since, and its HPA would look left behind.
-        self.is_synced() && self.cluster.stale_autoscalers(None).is_none()
+        self.is_synced() && self.cluster.stale_autoscalers(Self::KIND, None).is_none()
     }
 
     fn publish_readiness(&self, synced: bool) {
@@ -79,7 +79,7 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     async fn changed(&self) -> Changed {
-        Changed::Objects(self.cluster.changed().await)
+        Changed::Objects(self.cluster.changed(Self::KIND).await)
     }
 
     fn objects(&self) -> Vec<Arc<Self::Object>> {
@@ -144,8 +144,8 @@ impl<C: Cluster> Kind for Effective<C> {
         let target = &part.workload.target;
         let stale = self.cluster.stale(target);
         let own = || {
-            self.cluster
-                .stale_autoscalers(Some(item.autoscaler.namespace()))
+            let namespace = item.autoscaler.namespace();
+            self.cluster.stale_autoscalers(Self::KIND, Some(namespace))
         };
         stale.or_else(own).map_or(Ok(observed), |stale| {
             Err(report::cache_stale(&stale, ["Ready", "AbleToScale"]))

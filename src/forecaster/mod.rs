@@ -57,6 +57,7 @@ pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
 use crate::{
     api::{
         autoscaler::Autoscaler,
+        ownership::OwnerKind,
         validation::{self, CostLimits, TargetRules},
     },
     clock::{ClockReading, Monotonic},
@@ -198,9 +199,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// look left behind.
     fn is_current(&self) -> bool {
         let fleets = self.cluster.knows_federated();
-        self.cluster.stale_autoscalers(None).is_none()
+        let is_fresh = |kind| self.cluster.stale_autoscalers(kind, None).is_none();
+        is_fresh(OwnerKind::Effective)
             && self.cluster.stale_predictions().is_none()
-            && (!fleets || self.cluster.stale_federated(None).is_none())
+            && (!fleets || is_fresh(OwnerKind::Federated))
     }
 
     /// Waits until everything that earlier passes had published is written, or could not be.

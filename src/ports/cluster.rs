@@ -8,8 +8,8 @@ use std::{
 };
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
-    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction,
+    TimeSeriesPredictionStatus,
 };
 use foretide_domain::{
     Replicas, ScaleTarget,
@@ -17,7 +17,13 @@ use foretide_domain::{
     observation::{Container, NamespaceUsage, Pod, PodSample, Scale, Unavailable},
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+
+use crate::api::{
+    autoscaler::{Autoscaler, Status},
+    ownership::OwnerKind,
+};
 
 /// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
 ///
@@ -113,13 +119,12 @@ pub struct ListedAutoscalers {
 
 /// The cluster with the autoscalers that users write: their specs, statuses and events.
 pub trait Cluster: Workloads {
-    /// Waits until autoscalers are created, deleted, or changed in spec or annotations; returns and clears them all.
-    /// Cancel safe.
-    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-    /// Whether the copies of the autoscalers of a namespace, or of all, may be out of date, as [`Workloads::stale`].
-    fn stale_autoscalers(&self, namespace: Option<&str>) -> Option<StaleCopy>;
-    /// As [`Cluster::stale_autoscalers`], for federated autoscalers.
-    fn stale_federated(&self, namespace: Option<&str>) -> Option<StaleCopy>;
+    /// Waits until autoscalers of a kind are created, deleted, or changed in spec or annotations; returns and clears them
+    /// all. Cancel safe.
+    fn changed(&self, kind: OwnerKind) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// Whether the copies of the autoscalers of a kind in a namespace, or in all, may be out of date, as
+    /// [`Workloads::stale`].
+    fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>) -> Option<StaleCopy>;
     /// As [`Cluster::stale_autoscalers`], for all predictions.
     fn stale_predictions(&self) -> Option<StaleCopy>;
     /// The autoscalers of the watched namespaces, at one time.
@@ -149,38 +154,25 @@ pub trait Cluster: Workloads {
     /// Replaces the status of an autoscaler, if the object is still the same one; one that was created again is not.
     fn write_status(
         &self,
-        about: &EffectiveHorizontalPodAutoscaler,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
+        about: &Autoscaler,
+        status: Status,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Records an event about an autoscaler.
     fn emit(
         &self,
-        about: &EffectiveHorizontalPodAutoscaler,
+        kind: OwnerKind,
+        about: &ObjectMeta,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// A permanent identity of the cluster, which distinguishes the fleets of different hubs.
     fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
     /// Whether the federated autoscalers have been listed; always false where their CRD is not installed.
     fn knows_federated(&self) -> bool;
-    /// As [`Cluster::changed`], for federated autoscalers.
-    fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
     /// All federated autoscalers, for garbage collection: absent until they have been listed, and while one of them
     /// cannot be parsed.
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>>;
-    /// Records an event about a federated autoscaler.
-    fn emit_federated(
-        &self,
-        about: &FederatedHPA,
-        event: &EventNote,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// As [`Cluster::write_status`], for federated autoscalers.
-    fn write_federated_status(
-        &self,
-        about: &FederatedHPA,
-        status: &FederatedHPAStatus,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Replaces the ledger in the status of a federated autoscaler, if the object is still the same one; the other fields
     /// stay.
     ///

@@ -9,7 +9,11 @@ use std::{
 };
 
 use foretide::{
-    api::validation::TargetRules,
+    api::{
+        autoscaler::{Autoscaler, Status as WireStatus},
+        ownership::OwnerKind,
+        validation::TargetRules,
+    },
     clock::Clock,
     controller::Setup,
     ports::{
@@ -32,6 +36,7 @@ use foretide_domain::{
     },
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -444,10 +449,10 @@ impl FakeCluster {
     }
 
     /// Returns when reports do not hang any more; needs paused time.
-    async fn report_call(&self, about: &impl ResourceExt) {
-        let namespace = about.namespace();
+    async fn report_call(&self, about: &ObjectMeta) {
+        let namespace = &about.namespace;
         let hangs = |state: &State| {
-            state.reports_hang || namespace.is_some() && state.reports_hang_in == namespace
+            state.reports_hang || namespace.is_some() && state.reports_hang_in == *namespace
         };
         while hangs(&self.state()) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -629,16 +634,15 @@ impl Workloads for FakeCluster {
 }
 
 impl Cluster for FakeCluster {
-    async fn changed(&self) -> BTreeSet<ObjectKey> {
+    async fn changed(&self, _: OwnerKind) -> BTreeSet<ObjectKey> {
         std::future::pending().await
     }
 
-    fn stale_autoscalers(&self, _: Option<&str>) -> Option<StaleCopy> {
-        self.stale_of(&["EffectiveHorizontalPodAutoscaler"])
-    }
-
-    fn stale_federated(&self, _: Option<&str>) -> Option<StaleCopy> {
-        self.stale_of(&["FederatedHPA"])
+    fn stale_autoscalers(&self, kind: OwnerKind, _: Option<&str>) -> Option<StaleCopy> {
+        self.stale_of(&[match kind {
+            OwnerKind::Effective => "EffectiveHorizontalPodAutoscaler",
+            OwnerKind::Federated => "FederatedHPA",
+        }])
     }
 
     fn stale_predictions(&self) -> Option<StaleCopy> {
@@ -691,21 +695,43 @@ impl Cluster for FakeCluster {
 
     async fn write_status(
         &self,
-        about: &Ehpa,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
+        about: &Autoscaler,
+        status: WireStatus,
     ) -> Result<(), ClusterError> {
-        let name = &about.name_any();
-        self.report_call(about).await;
-        if let Some(ehpa) = self.state().autoscalers.get_mut(name) {
-            ehpa.status = Some(stored(status));
-        }
+        let name = match about {
+            Autoscaler::Effective(ehpa) => {
+                self.report_call(&ehpa.metadata).await;
+                let name = ehpa.name_any();
+                if let Some(ehpa) = self.state().autoscalers.get_mut(&name) {
+                    ehpa.status = Some(stored(&status.common));
+                }
+                name
+            }
+            Autoscaler::Federated(fdhpa) => {
+                self.report_call(&fdhpa.metadata).await;
+                let name = fdhpa.name_any();
+                if let Some(fdhpa) = self.state().federated.get_mut(&name) {
+                    fdhpa.status = Some(stored(&FederatedHPAStatus::from(status)));
+                }
+                name
+            }
+        };
         self.record(format!("status {name}"));
         Ok(())
     }
 
-    async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
+    async fn emit(
+        &self,
+        _: OwnerKind,
+        about: &ObjectMeta,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
         self.report_call(about).await;
-        self.record(format!("event {} {}", about.name_any(), event.reason));
+        self.record(format!(
+            "event {} {}",
+            about.name.as_ref().unwrap(),
+            event.reason
+        ));
         Ok(())
     }
 
@@ -717,10 +743,6 @@ impl Cluster for FakeCluster {
         true
     }
 
-    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
-        std::future::pending().await
-    }
-
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         let state = self.state();
         let shown = state.late.as_ref().unwrap_or(&state.federated);
@@ -730,30 +752,6 @@ impl Cluster for FakeCluster {
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
         let is_whole = self.state().unreadable.is_empty();
         is_whole.then(|| self.federated())
-    }
-
-    async fn emit_federated(
-        &self,
-        about: &FederatedHPA,
-        event: &EventNote,
-    ) -> Result<(), ClusterError> {
-        self.report_call(about).await;
-        self.record(format!("event {} {}", about.name_any(), event.reason));
-        Ok(())
-    }
-
-    async fn write_federated_status(
-        &self,
-        about: &FederatedHPA,
-        status: &FederatedHPAStatus,
-    ) -> Result<(), ClusterError> {
-        let name = &about.name_any();
-        self.report_call(about).await;
-        if let Some(fdhpa) = self.state().federated.get_mut(name) {
-            fdhpa.status = Some(stored(status));
-        }
-        self.record(format!("status {name}"));
-        Ok(())
     }
 
     async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {

@@ -6,11 +6,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
-    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscalerStatus, FederatedHPA, FederatedHPAStatus, TimeSeriesPrediction,
+    TimeSeriesPredictionStatus,
 };
 use foretide_domain::ScaleTarget;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde_json::{Value, json};
 
 use super::{
@@ -19,6 +19,10 @@ use super::{
 };
 use crate::{
     adapters::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate},
+    api::{
+        autoscaler::{Autoscaler, Status},
+        ownership::OwnerKind,
+    },
     ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, StaleCopy, Workloads},
 };
 
@@ -67,35 +71,23 @@ impl KubeCluster<Hub> {
         };
         writes::write_status_field(&self.calls, object, uid, field).await
     }
-
-    /// A status whose decision says which leader writes it.
-    fn with_epoch(
-        &self,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
-    ) -> EffectiveHorizontalPodAutoscalerStatus {
-        let mut status = status.clone();
-        if let Some(decision) = &mut status.decision {
-            decision.leader_epoch = self.calls.gate().epoch();
-        }
-        status
-    }
 }
 
 impl Cluster for KubeCluster<Hub> {
-    async fn changed(&self) -> BTreeSet<ObjectKey> {
-        self.role.changes.next().await
+    async fn changed(&self, kind: OwnerKind) -> BTreeSet<ObjectKey> {
+        let changes = match kind {
+            OwnerKind::Effective => &self.role.changes,
+            OwnerKind::Federated => &self.role.federated_changes,
+        };
+        changes.next().await
     }
 
-    fn stale_autoscalers(&self, namespace: Option<&str>) -> Option<StaleCopy> {
-        self.role
-            .autoscalers
-            .stale(namespace, self.timeouts.max_staleness)
-    }
-
-    fn stale_federated(&self, namespace: Option<&str>) -> Option<StaleCopy> {
-        self.role
-            .federated
-            .stale(namespace, self.timeouts.max_staleness)
+    fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>) -> Option<StaleCopy> {
+        let max = self.timeouts.max_staleness;
+        match kind {
+            OwnerKind::Effective => self.role.autoscalers.stale(namespace, max),
+            OwnerKind::Federated => self.role.federated.stale(namespace, max),
+        }
     }
 
     fn stale_predictions(&self) -> Option<StaleCopy> {
@@ -147,24 +139,37 @@ impl Cluster for KubeCluster<Hub> {
 
     async fn write_status(
         &self,
-        about: &EffectiveHorizontalPodAutoscaler,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
+        about: &Autoscaler,
+        mut status: Status,
     ) -> Result<(), ClusterError> {
-        let (namespace, name, uid) = address(about);
-        let object = Resource::EHPA.object(namespace, name);
-        let status = &self.with_epoch(status);
-        if self.stale_autoscalers(Some(namespace)).is_some() && about.status.is_some() {
-            return self.write_conditions(object, uid, status).await;
+        let (kind, uid) = (about.kind(), about.uid());
+        let object = resource(kind).object(about.namespace(), about.name());
+        // The decision says which leader writes it.
+        if let Some(decision) = &mut status.common.decision {
+            decision.leader_epoch = self.calls.gate().epoch();
         }
-        writes::write_status(&self.calls, object, uid, status).await
+        let stale = self.stale_autoscalers(kind, Some(about.namespace()));
+        if stale.is_some() && about.status().is_some() {
+            return self.write_conditions(object, uid, &status.common).await;
+        }
+        match kind {
+            OwnerKind::Effective => {
+                writes::write_status(&self.calls, object, uid, &status.common).await
+            }
+            OwnerKind::Federated => {
+                let whole = FederatedHPAStatus::from(status);
+                writes::write_status(&self.calls, object, uid, &whole).await
+            }
+        }
     }
 
     async fn emit(
         &self,
-        about: &EffectiveHorizontalPodAutoscaler,
+        kind: OwnerKind,
+        about: &ObjectMeta,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, Resource::EHPA, &about.metadata, event).await
+        writes::emit(&self.calls, resource(kind), about, event).await
     }
 
     async fn identity(&self) -> Result<String, ClusterError> {
@@ -189,18 +194,6 @@ impl Cluster for KubeCluster<Hub> {
         synced && !forbidden_or_not_found
     }
 
-    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
-        self.role.federated_changes.next().await
-    }
-
-    async fn emit_federated(
-        &self,
-        about: &FederatedHPA,
-        event: &EventNote,
-    ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, Resource::FEDERATED_HPA, &about.metadata, event).await
-    }
-
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         self.role.federated.all()
     }
@@ -216,25 +209,15 @@ impl Cluster for KubeCluster<Hub> {
         all.filter(|_| is_complete())
     }
 
-    async fn write_federated_status(
-        &self,
-        about: &FederatedHPA,
-        status: &FederatedHPAStatus,
-    ) -> Result<(), ClusterError> {
-        let (namespace, name, uid) = address(about);
-        let object = Resource::FEDERATED_HPA.object(namespace, name);
-        let status = &FederatedHPAStatus {
-            fleet: self.with_epoch(&status.fleet),
-            ..status.clone()
-        };
-        if self.stale_federated(Some(namespace)).is_some() && about.status.is_some() {
-            return self.write_conditions(object, uid, &status.fleet).await;
-        }
-        writes::write_status(&self.calls, object, uid, status).await
-    }
-
     async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
-        let (namespace, name, uid) = address(about);
+        let ObjectMeta {
+            namespace,
+            name,
+            uid,
+            ..
+        } = &about.metadata;
+        let [namespace, name, uid] =
+            [namespace, name, uid].map(|part| part.as_deref().unwrap_or_default());
         let object = Resource::FEDERATED_HPA.object(namespace, name);
         if about.status.is_some() {
             let field = StatusField {
@@ -268,12 +251,10 @@ impl Cluster for KubeCluster<Hub> {
     }
 }
 
-/// Namespace, name and UID of an object.
-fn address(object: &impl kube::Resource) -> (&str, &str, &str) {
-    let meta = object.meta();
-    (
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-        meta.uid.as_deref().unwrap_or_default(),
-    )
+/// The resource of a kind of autoscaler.
+const fn resource(kind: OwnerKind) -> Resource {
+    match kind {
+        OwnerKind::Effective => Resource::EHPA,
+        OwnerKind::Federated => Resource::FEDERATED_HPA,
+    }
 }

@@ -94,7 +94,7 @@ fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, 
         history,
         selectors: 0,
     };
-    guard.expression(&mut tree, 0)?;
+    each_expression(&mut tree, 0, &mut |node, depth| guard.check(node, depth))?;
     if let kind @ (ValueType::Matrix | ValueType::String) = tree.value_type() {
         return Err(AdmitError::NotANumber(kind.to_string()));
     }
@@ -116,50 +116,88 @@ pub(super) fn print(tree: &Expr) -> Result<Query, AdmitError> {
 /// # Errors
 /// The query was admitted unparsed ([`PromqlScope::Any`]), and cannot be parsed or is too large.
 pub(super) fn with_matcher(query: &Query, matcher: &BuiltMatcher) -> Result<Query, AdmitError> {
-    let added = match parse(&format!("x{{{matcher}}}"))? {
-        Expr::VectorSelector(selector) => selector.matchers.matchers,
-        _ => return Err(AdmitError::NotReadBack),
-    };
+    let added = parsed(std::slice::from_ref(matcher))?;
     let mut tree = parse(query.as_str())?;
-    each_selector(&mut tree, &mut |selector| {
-        let matchers = &mut selector.matchers.matchers;
-        matchers.extend(added.iter().cloned());
-        // In the order of the printer, so that the printed text parses as the same tree; the order has no meaning.
-        matchers.sort_by_cached_key(ToString::to_string);
-        matchers.dedup();
-        for alternative in &mut selector.matchers.or_matchers {
-            alternative.extend(added.iter().cloned());
+    each_expression(&mut tree, 0, &mut |node, _| {
+        if let Some(selector) = selector(node) {
+            let matchers = &mut selector.matchers.matchers;
+            matchers.extend(added.iter().cloned());
+            // In the order of the printer, so that the printed text parses as the same tree; the order has no meaning.
+            matchers.sort_by_cached_key(ToString::to_string);
+            matchers.dedup();
+            for alternative in &mut selector.matchers.or_matchers {
+                alternative.extend(added.iter().cloned());
+            }
         }
-    });
+        Ok::<_, AdmitError>(())
+    })?;
     print(&tree)
 }
 
-fn each_selector(tree: &mut Expr, visit: &mut impl FnMut(&mut VectorSelector)) {
+/// Visits every node of a tree before what is inside it, with its depth. The visitor of the parser would skip the
+/// parameter of `topk(parameter, ...)`.
+///
+/// # Errors
+/// The first one of `visit`.
+pub(super) fn each_expression<E>(
+    tree: &mut Expr,
+    depth: usize,
+    visit: &mut impl FnMut(&mut Expr, usize) -> Result<(), E>,
+) -> Result<(), E> {
+    visit(tree, depth)?;
+    let mut below = |tree: &mut Expr| each_expression(tree, depth + 1, visit);
     match tree {
         Expr::Aggregate(it) => {
             if let Some(parameter) = &mut it.param {
-                each_selector(parameter, visit);
+                below(parameter)?;
             }
-            each_selector(&mut it.expr, visit);
+            below(&mut it.expr)
         }
-        Expr::Unary(it) => each_selector(&mut it.expr, visit),
+        Expr::Unary(it) => below(&mut it.expr),
         Expr::Binary(it) => {
-            each_selector(&mut it.lhs, visit);
-            each_selector(&mut it.rhs, visit);
+            below(&mut it.lhs)?;
+            below(&mut it.rhs)
         }
-        Expr::Paren(it) => each_selector(&mut it.expr, visit),
-        Expr::Subquery(it) => each_selector(&mut it.expr, visit),
+        Expr::Paren(it) => below(&mut it.expr),
+        Expr::Subquery(it) => below(&mut it.expr),
         Expr::Call(it) => {
-            let arguments = it.args.args.iter_mut();
-            arguments.for_each(|argument| each_selector(argument, visit));
+            let mut arguments = it.args.args.iter_mut();
+            arguments.try_for_each(|argument| below(argument))
         }
-        Expr::VectorSelector(it) => visit(it),
-        Expr::MatrixSelector(it) => visit(&mut it.vs),
-        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+        Expr::VectorSelector(_)
+        | Expr::MatrixSelector(_)
+        | Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::Extension(_) => Ok(()),
     }
 }
 
-/// The walk over the tree that rejects what is not accepted, and adds the namespace to every selector.
+/// The selector of a node, if it is one.
+pub(super) fn selector(node: &mut Expr) -> Option<&mut VectorSelector> {
+    match node {
+        Expr::VectorSelector(it) => Some(it),
+        Expr::MatrixSelector(it) => Some(&mut it.vs),
+        _ => None,
+    }
+}
+
+/// Drops an empty `by ()`, as the printer does: the printed text would not parse as the same tree.
+pub(super) fn drop_empty_grouping(it: &mut AggregateExpr) {
+    if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
+        it.modifier = None;
+    }
+}
+
+/// Matchers as the parser represents them.
+pub(super) fn parsed(matchers: &[BuiltMatcher]) -> Result<Vec<Matcher>, AdmitError> {
+    let texts: Vec<_> = matchers.iter().map(ToString::to_string).collect();
+    match parse(&format!("x{{{}}}", texts.join(",")))? {
+        Expr::VectorSelector(selector) => Ok(selector.matchers.matchers),
+        _ => Err(AdmitError::NotReadBack),
+    }
+}
+
+/// Rejects the nodes of a tree that are not accepted, and adds the namespace to every selector.
 struct NamespaceGuard<'a> {
     tenant: Tenant<'a>,
     history: Duration,
@@ -167,33 +205,29 @@ struct NamespaceGuard<'a> {
 }
 
 impl NamespaceGuard<'_> {
-    /// Visits every node: the visitor of the parser would skip the parameter of `topk(parameter, ...)`.
-    fn expression(&mut self, tree: &mut Expr, depth: usize) -> Result<(), AdmitError> {
+    fn check(&mut self, node: &mut Expr, depth: usize) -> Result<(), AdmitError> {
         if depth > DEPTH_MAX {
             return Err(AdmitError::TooDeep);
         }
-        match tree {
-            Expr::Aggregate(it) => self.aggregate(it, depth),
-            Expr::Unary(it) => self.expression(&mut it.expr, depth + 1),
-            Expr::Binary(it) => self.binary(it, depth),
-            Expr::Paren(it) => self.expression(&mut it.expr, depth + 1),
-            Expr::Call(it) => self.call(it, depth),
+        match node {
+            Expr::Aggregate(it) => self.aggregate(it),
+            Expr::Binary(it) => binary(it),
+            Expr::Call(it) => self.call(it),
             Expr::VectorSelector(it) => self.selector(it),
             Expr::MatrixSelector(it) => {
                 self.check_range(it.range)?;
                 self.selector(&mut it.vs)
             }
-            Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
+            Expr::Unary(_) | Expr::Paren(_) | Expr::NumberLiteral(_) | Expr::StringLiteral(_) => {
+                Ok(())
+            }
             Expr::Subquery(_) => Err(AdmitError::Subquery),
             Expr::Extension(_) => Err(AdmitError::Syntax("unknown expression".to_owned())),
         }
     }
 
-    fn aggregate(&mut self, it: &mut AggregateExpr, depth: usize) -> Result<(), AdmitError> {
-        // The printer drops `by ()`: the printed text would not parse as the same tree.
-        if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
-            it.modifier = None;
-        }
+    fn aggregate(&self, it: &mut AggregateExpr) -> Result<(), AdmitError> {
+        drop_empty_grouping(it);
         for label in it
             .modifier
             .iter()
@@ -201,38 +235,17 @@ impl NamespaceGuard<'_> {
         {
             check_label(label)?;
         }
-        if let Some(parameter) = &mut it.param {
-            self.reject_tenant_label(&it.op.to_string(), parameter)?;
-            self.expression(parameter, depth + 1)?;
-        }
-        self.expression(&mut it.expr, depth + 1)
+        let mut parameter = it.param.iter();
+        parameter.try_for_each(|argument| self.reject_tenant_label(&it.op.to_string(), argument))
     }
 
-    fn binary(&mut self, it: &mut BinaryExpr, depth: usize) -> Result<(), AdmitError> {
-        if let Some(modifier) = &mut it.modifier {
-            check_modifier(modifier)?;
-        }
-        if it
-            .modifier
-            .as_ref()
-            .is_some_and(|modifier| *modifier == BinModifier::default())
-        {
-            it.modifier = None;
-        }
-        self.expression(&mut it.lhs, depth + 1)?;
-        self.expression(&mut it.rhs, depth + 1)
-    }
-
-    fn call(&mut self, it: &mut Call, depth: usize) -> Result<(), AdmitError> {
+    fn call(&self, it: &Call) -> Result<(), AdmitError> {
         // `info` joins series that its arguments do not select.
         if it.func.name == "info" {
             return Err(AdmitError::Function("info".to_owned()));
         }
-        for argument in &mut it.args.args {
-            self.reject_tenant_label(it.func.name, argument)?;
-            self.expression(argument, depth + 1)?;
-        }
-        Ok(())
+        let mut arguments = it.args.args.iter();
+        arguments.try_for_each(|argument| self.reject_tenant_label(it.func.name, argument))
     }
 
     fn selector(&mut self, it: &mut VectorSelector) -> Result<(), AdmitError> {
@@ -305,6 +318,20 @@ impl NamespaceGuard<'_> {
             Ok(())
         }
     }
+}
+
+fn binary(it: &mut BinaryExpr) -> Result<(), AdmitError> {
+    if let Some(modifier) = &mut it.modifier {
+        check_modifier(modifier)?;
+    }
+    if it
+        .modifier
+        .as_ref()
+        .is_some_and(|modifier| *modifier == BinModifier::default())
+    {
+        it.modifier = None;
+    }
+    Ok(())
 }
 
 /// Requires exactly one metric, by name or by `__name__="..."`, whose name needs no quotes.

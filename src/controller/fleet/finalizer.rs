@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
+    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind},
     clock::Monotonic,
     controller::{apply::Writer, child_hpa},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
@@ -193,7 +193,8 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         }
         // After the finalizer is gone: until then all of this is done again.
         for event in left_behind(&left).into_iter().chain(kept(fdhpa)) {
-            let outcome = self.hub.emit_federated(fdhpa, &event).await;
+            let about = &fdhpa.metadata;
+            let outcome = self.hub.emit(OwnerKind::Federated, about, &event).await;
             self.telemetry.wrote(Write::Event, outcome.is_ok());
         }
     }

@@ -178,7 +178,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         // copy lacks may have been created since, and its HPAs would look left behind.
         self.hub.is_synced()
             && self.hub.knows_federated()
-            && self.hub.stale_federated(None).is_none()
+            && self.hub.stale_autoscalers(Self::KIND, None).is_none()
     }
 
     fn is_prepared(&self) -> bool {
@@ -188,7 +188,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     async fn changed(&self) -> Changed {
         tokio::select! {
             biased;
-            keys = self.hub.federated_changed() => Changed::Objects(keys),
+            keys = self.hub.changed(Self::KIND) => Changed::Objects(keys),
             () = self.fleet.changed() => Changed::All,
         }
     }
@@ -303,7 +303,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let observed = round.observe(&*self.hub, due).await;
         // After the reads, which may take seconds.
         let namespace = Some(item.autoscaler.namespace());
-        match self.hub.stale_federated(namespace) {
+        match self.hub.stale_autoscalers(Self::KIND, namespace) {
             None => Ok(observed),
             Some(copy) => Err(cache_stale(&copy, ["Ready", "Assigned"])),
         }

@@ -10,14 +10,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use foretide_crds::FederatedHPAStatus;
 use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::{Report, written::NewStatus};
 use crate::{
-    api::autoscaler::{Autoscaler, Status},
-    ports::{Cluster, ClusterError, EventNote},
+    api::autoscaler::Autoscaler,
+    ports::{Cluster, EventNote},
     shared_map::SharedMap,
     telemetry::{Telemetry, Write},
 };
@@ -137,7 +136,7 @@ impl<C: Cluster> Reports<C> {
     }
 
     async fn write_status(&self, autoscaler: &Autoscaler, new: NewStatus) {
-        let sent = new.write(|status| self.send_status(autoscaler, status));
+        let sent = new.write(|status| self.cluster.write_status(autoscaler, status));
         let Some(outcome) = sent.await else {
             return;
         };
@@ -148,30 +147,9 @@ impl<C: Cluster> Reports<C> {
         }
     }
 
-    async fn send_status(
-        &self,
-        autoscaler: &Autoscaler,
-        Status { common, fleet }: Status,
-    ) -> Result<(), ClusterError> {
-        match autoscaler {
-            Autoscaler::Effective(ehpa) => self.cluster.write_status(ehpa, &common).await,
-            Autoscaler::Federated(fdhpa) => {
-                let status = FederatedHPAStatus {
-                    fleet: common,
-                    unassigned: fleet.unassigned,
-                    clusters: fleet.clusters,
-                    ledger: fleet.ledger,
-                };
-                self.cluster.write_federated_status(fdhpa, &status).await
-            }
-        }
-    }
-
     async fn emit(&self, autoscaler: &Autoscaler, event: &EventNote) {
-        let outcome = match autoscaler {
-            Autoscaler::Effective(ehpa) => self.cluster.emit(ehpa, event).await,
-            Autoscaler::Federated(fdhpa) => self.cluster.emit_federated(fdhpa, event).await,
-        };
+        let (kind, about) = (autoscaler.kind(), autoscaler.metadata());
+        let outcome = self.cluster.emit(kind, about, event).await;
         self.telemetry.wrote(Write::Event, outcome.is_ok());
         if let Err(error) = outcome {
             let (namespace, name) = (autoscaler.namespace(), autoscaler.name());

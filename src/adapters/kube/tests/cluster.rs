@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
-    FederatedHPAStatus, TimeSeriesPredictionStatus,
+    TimeSeriesPredictionStatus,
 };
 use foretide_domain::{Replicas, ScaleTarget, observation::Scale};
 use jiff::Timestamp;
@@ -22,6 +22,10 @@ use crate::{
     adapters::api_server::{
         Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent, simulated},
+    },
+    api::{
+        autoscaler::{Autoscaler, Status},
+        ownership::OwnerKind,
     },
     clock::Clock,
     leadership::{Leadership, Token},
@@ -382,15 +386,17 @@ async fn write_statuses(
 ) -> [Result<(), ClusterError>; 3] {
     let ehpa: EffectiveHorizontalPodAutoscaler = serde_json::from_value(ehpa.clone()).unwrap();
     let fdhpa: FederatedHPA = serde_json::from_value(fdhpa.clone()).unwrap();
-    let fleet = FederatedHPAStatus {
-        fleet: status.clone(),
-        ..FederatedHPAStatus::default()
+    let ehpa = Autoscaler::Effective(Arc::new(ehpa));
+    let fdhpa = Autoscaler::Federated(Arc::new(fdhpa));
+    let status = Status {
+        common: status.clone(),
+        ..Status::default()
     };
     let uid = prediction["metadata"]["uid"].as_str().unwrap();
     let of_prediction = TimeSeriesPredictionStatus::default();
     [
-        cluster.write_status(&ehpa, status).await,
-        cluster.write_federated_status(&fdhpa, &fleet).await,
+        cluster.write_status(&ehpa, status.clone()).await,
+        cluster.write_status(&fdhpa, status).await,
         cluster
             .write_prediction_status("shop", "web", uid, &of_prediction)
             .await,
@@ -556,7 +562,8 @@ async fn an_event_is_created_in_the_namespace_of_its_object_with_a_note_of_at_mo
         action: "Hold",
         note: format!("a{}", "é".repeat(600)),
     };
-    cluster.emit(&about, &event).await.unwrap();
+    let (kind, about) = (OwnerKind::Effective, &about.metadata);
+    cluster.emit(kind, about, &event).await.unwrap();
     let Sent { line, mut body, .. } = server.sent().remove(0);
     assert_eq!(line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
     let time = body["eventTime"].take();

@@ -10,7 +10,7 @@
 
 use promql_parser::label::{MatchOp, Matcher as ParsedMatcher, Matchers};
 use promql_parser::parser::value::ValueType;
-use promql_parser::parser::{Expr, LabelModifier, VectorSelector};
+use promql_parser::parser::{Expr, VectorSelector};
 
 use crate::adapters::prometheus::{
     promql::{BuildError, LabelName, Match, Matcher, MetricName, RegexValue, excerpt},
@@ -129,7 +129,7 @@ impl QueryTemplate {
             template: self,
             filled: 0,
         };
-        substitution.expression(&mut tree)?;
+        scope::each_expression(&mut tree, 0, &mut |node, _| substitution.node(node))?;
         let wanted = self.parts.iter().filter(|part| is_matcher(part)).count();
         if substitution.filled != wanted {
             return Err(TemplateError::Misplaced);
@@ -207,7 +207,7 @@ fn as_total(mut tree: Expr) -> Result<String, TemplateError> {
     }
 }
 
-/// The walk over the tree that puts the matchers into its selectors.
+/// Puts the matchers into the selectors of a tree.
 struct Substitution<'a> {
     args: TemplateArgs<'a>,
     template: &'a QueryTemplate,
@@ -215,36 +215,12 @@ struct Substitution<'a> {
 }
 
 impl Substitution<'_> {
-    fn expression(&mut self, tree: &mut Expr) -> Result<(), TemplateError> {
-        match tree {
-            Expr::Aggregate(it) => {
-                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the printed text would not parse as
-                // the same tree.
-                if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty())
-                {
-                    it.modifier = None;
-                }
-                if let Some(parameter) = &mut it.param {
-                    self.expression(parameter)?;
-                }
-                self.expression(&mut it.expr)
-            }
-            Expr::Unary(it) => self.expression(&mut it.expr),
-            Expr::Binary(it) => {
-                self.expression(&mut it.lhs)?;
-                self.expression(&mut it.rhs)
-            }
-            Expr::Paren(it) => self.expression(&mut it.expr),
-            Expr::Subquery(it) => self.expression(&mut it.expr),
-            Expr::Call(it) => it
-                .args
-                .args
-                .iter_mut()
-                .try_for_each(|argument| self.expression(argument)),
-            Expr::VectorSelector(it) => self.selector(it),
-            Expr::MatrixSelector(it) => self.selector(&mut it.vs),
-            Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => Ok(()),
+    fn node(&mut self, node: &mut Expr) -> Result<(), TemplateError> {
+        // An empty <<.GroupBy>> leaves `by ()`.
+        if let Expr::Aggregate(it) = node {
+            scope::drop_empty_grouping(it);
         }
+        scope::selector(node).map_or(Ok(()), |it| self.selector(it))
     }
 
     fn selector(&mut self, it: &mut VectorSelector) -> Result<(), TemplateError> {
@@ -253,11 +229,11 @@ impl Substitution<'_> {
         for matcher in template {
             if matcher.name == MATCHERS {
                 self.filled += 1;
-                matchers.extend(parsed(self.args.matchers)?);
+                matchers.extend(scope::parsed(self.args.matchers)?);
             } else if let Some(label) = self.label_behind(&matcher.value) {
                 let test = self.value_test(label, &matcher)?;
                 self.filled += 1;
-                matchers.extend(parsed(&[Matcher::new(&matcher.name, test)?])?);
+                matchers.extend(scope::parsed(&[Matcher::new(&matcher.name, test)?])?);
             } else {
                 matchers.push(matcher);
             }
@@ -293,15 +269,6 @@ impl Substitution<'_> {
             }
             _ => Err(TemplateError::Value(label.to_owned())),
         }
-    }
-}
-
-/// Matchers as the parser represents them.
-fn parsed(matchers: &[Matcher]) -> Result<Vec<ParsedMatcher>, TemplateError> {
-    let texts: Vec<String> = matchers.iter().map(ToString::to_string).collect();
-    match scope::parse(&format!("x{{{}}}", texts.join(",")))? {
-        Expr::VectorSelector(selector) => Ok(selector.matchers.matchers),
-        _ => Err(AdmitError::NotReadBack.into()),
     }
 }
 
