@@ -83,6 +83,15 @@ impl Autoscaler {
         }
     }
 
+    /// Whether another one of its kind asks for the same.
+    pub(crate) fn has_spec_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Effective(ehpa), Self::Effective(other)) => ehpa.spec == other.spec,
+            (Self::Federated(fdhpa), Self::Federated(other)) => fdhpa.spec == other.spec,
+            _ => false,
+        }
+    }
+
     /// The fields of the stored status that every kind has.
     pub(crate) fn status(&self) -> Option<&EffectiveHorizontalPodAutoscalerStatus> {
         match self {

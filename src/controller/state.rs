@@ -59,8 +59,8 @@ pub(super) struct ObjectState<S, O> {
     pub(super) in_force: Option<InForce<S>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
-    /// The generation that was validated last; absent if its object has none.
-    pub(super) validated: Option<i64>,
+    /// The object whose spec was validated last.
+    pub(super) validated: Option<Autoscaler>,
     /// Its workload: a fleet's is that of all members together.
     pub(super) target: TargetState,
     /// How long its pods took to start.

@@ -123,17 +123,16 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
         })
     }
 
-    /// Validates the spec of an object, unless this generation of it was validated before.
+    /// Validates the spec of an object, unless the same spec was validated before.
     ///
-    /// The API server counts the generation up with every change of the spec, and with no change of the status, which is
-    /// written often. Nothing else that is validated can change: the namespace, the rules for targets, the zone and the
-    /// settings are the same as long as this process runs. No annotation is.
+    /// Not by its generation: a server that is restored from a backup counts the same generations again. Nothing else that
+    /// is validated can change: the namespace, the rules for targets, the zone and the settings are the same as long as
+    /// this process runs. No annotation is.
     fn validate_new(&self, due: &DueObject<K>, state: &mut StateOf<K>) {
-        let generation = due.autoscaler.generation();
-        if generation.is_some() && generation == state.validated {
+        let validated = state.validated.replace(due.autoscaler.clone());
+        if validated.is_some_and(|validated| due.autoscaler.has_spec_of(&validated)) {
             return;
         }
-        state.validated = generation;
         state.invalid = None;
         match self.kind.validate(&due.object) {
             Ok(spec) => {
