@@ -15,6 +15,11 @@
 //! single    the scenario of one cluster; schedule says what happens in it
 //! ```
 
+/// A quarter of a seed's time goes to memory otherwise.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
