@@ -29,6 +29,9 @@ seeds count="500" after="0":
 # whether a test notices each safeguard that is removed and each expression of the day that is changed, and the images.
 # Two or three hours.
 nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny mstl image image-arm64
+    cargo check -p foretide-crds
+    cargo check -p foretide-chart
+    cargo check -p foretide-replay
     cargo test --workspace --lib -- --ignored
     cargo test -p foretide --test cluster -- --ignored helm_3 a_prometheus_scrapes the_page_of_the_adapter thousands_of_large \
         the_forecasts_of_a_day
@@ -77,13 +80,11 @@ lint:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
-# Each library by itself, so that none depends on a feature that another package enables; `just nightly` builds the binary so.
+# The libraries without Kubernetes by themselves, so that none depends on a feature that another package enables. `just nightly`
+# checks the others so, whose dependencies are compiled again with fewer features, and builds the binary so.
 check-each:
     cargo check -p foretide-models
     cargo check -p foretide-domain
-    cargo check -p foretide-crds
-    cargo check -p foretide-chart
-    cargo check -p foretide-replay
 
 # After `test`: the README's two commands share one build.
 one-build:
