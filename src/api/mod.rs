@@ -6,6 +6,7 @@
 //! and writing objects is `adapters`' work.
 
 pub mod autoscaler;
+pub(crate) mod member_reason;
 pub mod ownership;
 pub mod published;
 pub(crate) mod status;

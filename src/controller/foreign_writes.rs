@@ -1,8 +1,9 @@
-//! Foreign writes of the replicas in mode Direct. A single one sets the new current count, as with an HPA. A writer that
-//! keeps changing them is a conflict: it is reported, and we write at most once per minute while it lasts.
+//! Foreign writes of replicas: three within ten minutes are a conflict.
 //!
-//! Pure. A change is a count that differs from the one that our last sync left. Who made it is not known: the managers
-//! of a workload's fields are not read.
+//! In a member, the managers of fields say who wrote; [`RecentWrites`] counts them. In mode Direct, a change is a count
+//! that differs from the one that our last sync left, and who made it is not known, because the managers of a workload's
+//! fields are not read. A single change sets the new current count, as with an HPA; a conflict is reported, and we write
+//! at most once per minute while it lasts.
 
 use foretide_domain::{Replicas, remembered::Remembered};
 use jiff::{SignedDuration, Timestamp};
@@ -14,13 +15,46 @@ const KEPT: SignedDuration = SignedDuration::from_mins(10);
 /// How long we wait after a write of ours while there is a conflict.
 const WRITE_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
-/// The foreign writes of one target's replicas.
+/// Foreign writes within [`KEPT`]: when, and what or by whom; oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RecentWrites<T>(Vec<(Timestamp, T)>);
+
+// === impl RecentWrites ===
+
+impl<T> Default for RecentWrites<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> RecentWrites<T> {
+    /// Records a write, if there was one, and forgets old ones.
+    pub(super) fn observe(&mut self, write: Option<T>, now: Timestamp) {
+        self.0.retain(|(at, _)| now.duration_since(*at) < KEPT);
+        self.0.extend(write.map(|write| (now, write)));
+    }
+
+    /// The last write, if there are so many that they are a conflict.
+    pub(super) fn conflict(&self) -> Option<&T> {
+        let is_conflict = self.0.len() >= WRITES_TO_CONFLICT;
+        self.0.last().filter(|_| is_conflict).map(|(_, last)| last)
+    }
+
+    /// Shifts every time by a step of the wall clock.
+    pub(super) fn shift(&mut self, step: SignedDuration) {
+        for (at, _) in &mut self.0 {
+            Remembered::Since(at).shift(step);
+        }
+    }
+}
+
+/// The foreign writes of one target's replicas in mode Direct.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ForeignWrites {
     /// The count that our last sync left.
     left: Option<Replicas>,
-    /// When other writers changed it, and to what; oldest first.
-    changes: Vec<(Timestamp, Replicas)>,
+    /// What other writers changed it to.
+    changes: RecentWrites<Replicas>,
     /// When we wrote last.
     written: Option<Timestamp>,
 }
@@ -30,11 +64,8 @@ pub(super) struct ForeignWrites {
 impl ForeignWrites {
     /// Records the count that a sync read.
     pub(super) fn observe(&mut self, current: Replicas, now: Timestamp) {
-        self.changes
-            .retain(|(at, _)| now.duration_since(*at) < KEPT);
-        if self.left.is_some_and(|left| left != current) {
-            self.changes.push((now, current));
-        }
+        let is_changed = self.left.is_some_and(|left| left != current);
+        self.changes.observe(is_changed.then_some(current), now);
         self.left = Some(current);
     }
 
@@ -50,7 +81,7 @@ impl ForeignWrites {
 
     /// Whether another writer keeps changing the count.
     pub(super) fn is_conflict(&self) -> bool {
-        self.changes.len() >= WRITES_TO_CONFLICT
+        self.changes.conflict().is_some()
     }
 
     /// Whether we may write: at most once per minute while another writer does.
@@ -61,19 +92,19 @@ impl ForeignWrites {
 
     /// What to report, if another writer keeps changing the count.
     pub(super) fn message(&self) -> Option<String> {
-        let (_, last) = self.changes.last().filter(|_| self.is_conflict())?;
+        let last = self.changes.conflict()?;
         Some(format!(
             "another writer keeps changing the replicas of the target ({} times in 10 minutes, last to {last}); remove \
              spec.replicas from the applied manifest, or remove the other autoscaler; until then Foretide writes the \
              replicas at most once per minute",
-            self.changes.len()
+            self.changes.0.len()
         ))
     }
 
     /// Shifts every time by a step of the wall clock.
     pub(super) fn shift(&mut self, step: SignedDuration) {
-        let changes = self.changes.iter_mut().map(|(at, _)| at);
-        for at in changes.chain(&mut self.written) {
+        self.changes.shift(step);
+        if let Some(at) = &mut self.written {
             Remembered::Since(at).shift(step);
         }
     }

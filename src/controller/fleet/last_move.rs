@@ -9,38 +9,7 @@ use foretide_domain::{
     federate::{MemberDecision, Reason},
 };
 
-/// What separates the word from the sentence.
-const COLON: &str = ": ";
-
-/// What separates the sentence from the notes.
-const FULL_STOP: &str = ". ";
-
-/// The reason that [`LastMove::shown`] gives, followed by `notes` on the member.
-pub(super) fn with_notes(mut reason: String, notes: impl IntoIterator<Item = String>) -> String {
-    for note in notes {
-        reason.push_str(FULL_STOP);
-        reason.push_str(&note);
-    }
-    reason
-}
-
-/// The part of a reason whose change is worth a write: the word, the problem if the member is unavailable, and the
-/// notes; not the numbers in a sentence, nor the error text of a server.
-pub(in crate::controller) fn gist(reason: &str) -> String {
-    let (word, sentence) = reason.split_once(COLON).unwrap_or((reason, ""));
-    let clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
-    let is_unavailable = [Reason::Unknown, Reason::Failed]
-        .iter()
-        .any(|reason| reason.as_str() == word);
-    let why = if is_unavailable {
-        clause(sentence)
-    } else {
-        String::new()
-    };
-    let notes = sentence.split(FULL_STOP).skip(1).map(clause);
-    let parts = [word.to_owned(), why].into_iter().chain(notes);
-    parts.collect::<Vec<_>>().join(COLON)
-}
+use crate::api::member_reason::MemberReason;
 
 /// Why one member was moved last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,8 +19,7 @@ pub(super) struct LastMove(Option<Moved>);
 struct Moved {
     /// The bounds that it led to.
     bounds: ReplicaBounds,
-    /// The word and the sentence.
-    text: String,
+    reason: MemberReason,
 }
 
 // === impl LastMove ===
@@ -59,47 +27,41 @@ struct Moved {
 impl LastMove {
     /// What a status row says.
     pub(super) fn restored(cluster: &ClusterStatus) -> Self {
-        let reason = cluster.reason.as_deref().unwrap_or_default();
+        let text = cluster.reason.as_deref().unwrap_or_default();
         // The notes may no longer be true.
-        let text = reason
-            .split(FULL_STOP)
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        let word = text.split(COLON).next().unwrap_or_default();
-        let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word);
+        let reason = MemberReason::parse(text).with_notes([]);
         let count = |n: Option<i32>| n.map(Replicas::from_i32);
         let bounds = count(cluster.min).zip(count(cluster.max));
         let bounds = bounds.map(|(min, max)| ReplicaBounds::new(min, max));
-        let moved = reason.is_some_and(|reason| is_move(*reason, text.contains("->")));
+        let changes = reason.names_a_change();
+        let is_moved = reason.reason().is_some_and(|word| is_move(word, changes));
         Self(
             bounds
-                .filter(|_| moved)
-                .map(|bounds| Moved { bounds, text }),
+                .filter(|_| is_moved)
+                .map(|bounds| Moved { bounds, reason }),
         )
     }
 
     /// The reason to show with this decision.
-    pub(super) fn shown(&mut self, decided: &MemberDecision, is_previewed: bool) -> String {
+    pub(super) fn shown(
+        &mut self,
+        decided: &MemberDecision,
+        is_previewed: bool,
+    ) -> Option<MemberReason> {
         let bounds = ReplicaBounds::new(decided.min, decided.max);
-        let Some(reason) = decided.reasons.first().copied() else {
-            return String::new();
-        };
-        let text = format!("{}{COLON}{}", reason.as_str(), decided.sentence());
+        let (word, reason) = MemberReason::of(decided)?;
         let changes = decided
             .before
             .is_some_and(|bounds| bounds.max != decided.max);
-        if is_move(reason, changes) {
-            let text = text.clone();
-            self.0 = Some(Moved { bounds, text });
+        if is_move(word, changes) {
+            let reason = reason.clone();
+            self.0 = Some(Moved { bounds, reason });
         }
         // A preview restores nothing.
-        let nothing = reason == Reason::Steady || is_previewed && reason == Reason::Restored;
+        let nothing = word == Reason::Steady || is_previewed && word == Reason::Restored;
         let last = self.0.as_ref().filter(|last| last.bounds == bounds);
-        match last.filter(|_| nothing) {
-            Some(last) => last.text.clone(),
-            None => text,
-        }
+        let last = last.filter(|_| nothing).map(|last| last.reason.clone());
+        last.or(Some(reason))
     }
 }
 
@@ -169,46 +131,13 @@ mod tests {
             (Steady, c, c, "Blocked: max 6 -> 5"),
             (Steady, b, b, "Steady: nothing"),
         ] {
-            let text = last.shown(&decided(reason, before, after), false);
+            let reason = last.shown(&decided(reason, before, after), false).unwrap();
+            let text = reason.to_string();
             assert!(text.starts_with(shown), "{text}, expected {shown}");
         }
         let shown = last.shown(&decided(Reason::Assigned, a, b), true);
         let still = last.shown(&decided(Restored, b, b), true);
         assert_eq!(shown, still, "a preview corrects no drift");
-    }
-
-    #[test]
-    fn a_change_of_what_is_wrong_is_worth_a_write_and_one_of_numbers_is_not() {
-        for (one, other, same) in [
-            ("Blocked: 2 pods for 75 s", "Blocked: 3 pods for 90 s", true),
-            ("Steady: nothing", "Floor: nothing", false),
-            (
-                "Unknown: no answer since T: reset; it keeps",
-                "Unknown: no answer since T: refused; it keeps",
-                true,
-            ),
-            (
-                "Unknown: no answer since T: reset; it keeps",
-                "Unknown: credentials rejected (HTTP 401); it keeps",
-                false,
-            ),
-            ("Steady: nothing. Not ready", "Steady: nothing", false),
-            (
-                "Floor: min 1 -> 2. minReplicas is 24",
-                "Floor: min 2 -> 3. minReplicas is 24",
-                true,
-            ),
-            (
-                "Floor: min 1 -> 2. minReplicas is 24",
-                "Floor: min 1 -> 2. minReplicas is 23",
-                false,
-            ),
-        ] {
-            assert_eq!(gist(one) == gist(other), same, "{one} | {other}");
-        }
-        let notes = ["Not ready".to_owned(), "minReplicas is 2".to_owned()];
-        let text = with_notes("Steady: nothing".to_owned(), notes);
-        assert_eq!(text, "Steady: nothing. Not ready. minReplicas is 2");
     }
 
     #[test]
@@ -231,7 +160,7 @@ mod tests {
             let mut last = LastMove::restored(&cluster(&format!("{reason}. Not ready")));
             let shown = last.shown(&decided(Reason::Steady, (1, 8), (1, 8)), false);
             assert_eq!(
-                shown == reason,
+                shown.unwrap().to_string() == reason,
                 kept || reason.starts_with("Steady"),
                 "{reason}"
             );

@@ -17,11 +17,6 @@ use crate::controller::{
     child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas,
 };
 
-/// Writes of the replicas by the same foreign writer within [`FOREIGN_WRITES_KEPT`] that make a conflict.
-const WRITES_TO_CONFLICT: usize = 3;
-/// How long a write by a foreign writer is remembered.
-const FOREIGN_WRITES_KEPT: SignedDuration = SignedDuration::from_mins(10);
-
 /// Reads members for the rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberReader<'a> {
@@ -54,6 +49,7 @@ impl MemberReader<'_> {
         let view = &seen.view;
         let last = record.last.take();
         record.seen |= !seen.is_unknown();
+        let mut foreign_write = None;
         let member = match &seen.observed {
             MemberObservation::Unknown { .. } => Member {
                 health: self.lost(view.health, last.as_ref(), record.seen),
@@ -75,26 +71,20 @@ impl MemberReader<'_> {
                 // Where a foreign HPA scales, its writes are expected.
                 let writer = present.replica_writer.as_ref();
                 let writer = writer.filter(|_| member.foreign_hpa.is_none());
-                let write = writer.map(|writer| (self.now, writer.clone()));
-                record.foreign_writes.extend(write);
+                foreign_write = writer.cloned();
                 member
             }
         };
-        let is_recent =
-            |(at, _): &(Timestamp, String)| self.now.duration_since(*at) < FOREIGN_WRITES_KEPT;
-        record.foreign_writes.retain(is_recent);
+        record.foreign_writes.observe(foreign_write, self.now);
         // Preview never writes, so it cannot conflict.
         let is_previewed = self.item.fleet_spec().is_previewed();
-        let conflicts = record.foreign_writes.len() >= WRITES_TO_CONFLICT && !is_previewed;
-        let writer = record.foreign_writes.last().filter(|_| conflicts);
+        let writer = record.foreign_writes.conflict().filter(|_| !is_previewed);
         let member = Member {
             profile: view.profile.clone(),
             membership: view.membership,
             taints: view.taints.clone(),
             problem: seen.trouble(),
-            foreign_writer: member
-                .foreign_writer
-                .or_else(|| writer.map(|(_, writer)| writer.clone())),
+            foreign_writer: member.foreign_writer.or_else(|| writer.cloned()),
             ..member
         };
         record.last = Some(member.clone());

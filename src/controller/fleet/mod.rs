@@ -15,7 +15,7 @@ mod decided;
 mod events;
 mod finalizer;
 mod item;
-pub(in crate::controller) mod last_move;
+mod last_move;
 mod member_plan;
 mod member_reader;
 mod merged_metrics;

@@ -16,7 +16,6 @@ use super::{
     decided::{FleetApplied, FleetDecided},
     events::events,
     item::FleetTerms,
-    last_move::with_notes,
     observe::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
@@ -172,7 +171,9 @@ fn status<M>(
         let reason = record.last_move.shown(decided, is_previewed);
         let view = fleet.observed.members.get(&decided.name);
         let of_secret = view.and_then(|member| member.view.secret_problem.as_deref());
-        let reason = with_notes(reason, notes(decided, observed, record, of_secret));
+        let notes = notes(decided, observed, record, of_secret);
+        let reason = reason.map(|reason| reason.with_notes(notes).to_string());
+        let reason = reason.unwrap_or_default();
         cluster_status(decided, observed, ledger.members.get(&decided.name), reason)
     });
     FleetStatus {

@@ -19,6 +19,7 @@ use super::last_move::LastMove;
 use crate::{
     api::status::stored_ledger,
     controller::{
+        foreign_writes::RecentWrites,
         state::KindState,
         target::{StoredHistory, TargetState},
     },
@@ -67,8 +68,8 @@ pub(super) struct MemberRecord {
     pub(super) shaped: Option<ShapedMin>,
     /// Whether it was lost at the last report.
     pub(super) lost: bool,
-    /// Changes of the replicas by others: when, and by which field manager.
-    pub(super) foreign_writes: Vec<(Timestamp, String)>,
+    /// The field managers of others that changed the replicas.
+    pub(super) foreign_writes: RecentWrites<String>,
     /// The version of the workload that was applied last.
     pub(super) placed: Option<u64>,
     /// The count that a workload that was just created starts with.
@@ -144,9 +145,7 @@ impl KindState for FleetState {
         for record in self.members.values_mut() {
             record.target.shift(step);
             record.for_each_contact(|time| time.shift(step));
-            for (at, _) in &mut record.foreign_writes {
-                Remembered::Since(at).shift(step);
-            }
+            record.foreign_writes.shift(step);
         }
     }
 

@@ -8,12 +8,10 @@ use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::{
-    api::{
-        autoscaler::{FleetStatus, Status},
-        published::HEARTBEAT,
-    },
-    controller::fleet::last_move::gist,
+use crate::api::{
+    autoscaler::{FleetStatus, Status},
+    member_reason::MemberReason,
+    published::HEARTBEAT,
 };
 
 /// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics hold:
@@ -147,7 +145,7 @@ fn three_digits(number: String) -> String {
 /// A member's row without what changes with every measurement.
 fn steady(cluster: ClusterStatus) -> ClusterStatus {
     ClusterStatus {
-        reason: cluster.reason.as_deref().map(gist),
+        reason: cluster.reason.as_deref().map(MemberReason::gist),
         capacity: None,
         utilization: None,
         observed: None,
