@@ -81,6 +81,7 @@ impl<C: Cluster> Reports<C> {
     /// Waits until every submitted report is written or has failed.
     pub(in crate::controller) async fn delivered(&self) {
         loop {
+            // Before the check: `notify_waiters` reaches only the futures that exist already.
             let idle = self.idle.notified();
             if self.pending().is_empty() {
                 return;
