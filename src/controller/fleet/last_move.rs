@@ -70,13 +70,14 @@ impl LastMove {
         let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word);
         let count = |n: Option<i32>| n.map(Replicas::from_i32);
         let bounds = count(cluster.min).zip(count(cluster.max));
-        let bounds = bounds.map(|(min, max)| ReplicaBounds::new(min, max));
-        let moved = reason.is_some_and(|reason| is_move(*reason, text.contains("->")));
-        Self(
-            bounds
-                .filter(|_| moved)
-                .map(|bounds| Moved { bounds, text }),
-        )
+        // A status does not have the former bounds, but the sentence has an arrow where they changed.
+        let has_changed = text.contains("->");
+        let is_of_move = reason.is_some_and(|reason| is_move(*reason, has_changed));
+        let moved = bounds.filter(|_| is_of_move).map(|(min, max)| Moved {
+            bounds: ReplicaBounds::new(min, max),
+            text,
+        });
+        Self(moved)
     }
 
     /// The reason to show with this decision.
@@ -94,9 +95,9 @@ impl LastMove {
             self.0 = Some(Moved { bounds, text });
         }
         // A preview restores nothing.
-        let nothing = reason == Reason::Steady || is_previewed && reason == Reason::Restored;
+        let is_uneventful = reason == Reason::Steady || is_previewed && reason == Reason::Restored;
         let last = self.0.as_ref().filter(|last| last.bounds == bounds);
-        match last.filter(|_| nothing) {
+        match last.filter(|_| is_uneventful) {
             Some(last) => last.text.clone(),
             None => text,
         }
