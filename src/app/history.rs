@@ -142,8 +142,8 @@ impl AdapterRules {
                 name,
                 key,
             } => {
-                let connection = self.connection.as_ref();
-                let connection = connection.ok_or("no cluster is given; add --kubeconfig FILE")?;
+                let known = self.connection.as_ref();
+                let connection = known.ok_or("no cluster is given; add --kubeconfig FILE")?;
                 let text = connection.config_text(namespace, name, key);
                 text.await.map_err(|error| chain(&error))
             }

@@ -28,6 +28,7 @@ impl Switch for Arg {
         self.action(ArgAction::Set)
             .value_name("BOOL")
             .num_args(0..=1)
+            // Without it, the word after the flag would be taken for its value.
             .require_equals(true)
             .default_value("false")
             .default_missing_value("true")

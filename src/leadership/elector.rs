@@ -208,6 +208,7 @@ impl Elector {
 
     /// The record that gives the lease back, if this process holds it.
     pub(super) fn released(&self, lease: &StoredLease, now: Timestamp) -> Option<LeaseRecord> {
+        // Another holder must not lose what it has taken meanwhile.
         let held = lease.record.holder == self.identity;
         held.then(|| LeaseRecord {
             holder: String::new(),
@@ -230,6 +231,7 @@ impl Elector {
     /// Remembers a version of the lease; only a change restarts its time.
     fn see(&mut self, lease: StoredLease, at: Monotonic) {
         if lease.record.holder != self.identity {
+            // Even if it has not ended: the other holder may write.
             self.token = None;
         }
         let same = |seen: &Seen| seen.lease.version == lease.version;
@@ -282,6 +284,7 @@ impl Elector {
     fn replace(&mut self, lease: StoredLease, now: Moment) -> Request {
         let before = &lease.record;
         let held = before.holder == self.identity;
+        // Other candidates take a record that does not change for one that is not renewed.
         let renewed = match before.renewed {
             Some(last) if last == now.wall => now.wall.saturating_add(RENEWAL_STEP),
             _ => Ok(now.wall),
