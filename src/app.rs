@@ -158,6 +158,7 @@ impl Process {
         let comparison = page::compare(page, self.machine);
         parts.spawn(comparison.map(|()| "comparison with a plain HPA"));
         spawn_watches(&mut parts, clusters, &self.telemetry, &clock);
+        // For a port of 0 the system has chosen one.
         let port = listener.as_ref().map(TcpListener::local_addr);
         let listen = port.and_then(Result::ok).unwrap_or(self.config.listen);
         if let Some(listener) = listener {
@@ -166,6 +167,7 @@ impl Process {
         tracing::info!(%listen, "controller started");
         if let Some(campaign) = campaign {
             let stopped = stop.election(campaign.leadership().clone());
+            // Before the stop it ends only by the loss of the lease, which `until` reports.
             parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
         }
         stop.until(shutdown, parts).await

@@ -147,6 +147,7 @@ impl ConfigFile {
         command: Command,
         args: &[OsString],
     ) -> Result<ControllerArgs, FileError> {
+        // Without the file, to know what the flags and the environment give.
         let given = command.clone().try_get_matches_from(args)?;
         let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
             if conflicts_with_given(&command, flag, &given) {

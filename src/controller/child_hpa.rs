@@ -343,7 +343,7 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 
 /// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
-/// Server-side apply does not remove fields that others added.
+/// Server-side apply does not remove fields that others added. Lists such as `metrics` it replaces as a whole.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));

@@ -21,9 +21,9 @@ use crate::{
 
 /// How long others wait before they take a lease that was released; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);
-/// The longest time between two reads of the lease by a standby. It measures the lease duration from the time it saw the
-/// last renewal: with a second for that, and one for its own requests, it leads within the lease duration and two
-/// seconds.
+/// The longest time between two reads of the lease by a standby. It counts the lease duration from the read in which it
+/// saw the last renewal, up to this much after the renewal itself. With another second for its own requests, it leads
+/// within the lease duration and two seconds.
 const LONGEST_READ_PERIOD: Duration = Duration::from_secs(1);
 /// The least by which two renewals differ, so that every one changes the record, also with a wall clock that stands.
 const RENEWAL_STEP: Duration = Duration::from_micros(1);

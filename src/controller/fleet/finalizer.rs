@@ -202,6 +202,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
 
     /// Removes what a fleet has in members; returns the members where something may be left.
     async fn clean_up(&self, deleting: &Deleting) -> Vec<String> {
+        // Before the members are listed, none of them can be reached.
         if !self.fleet.is_synced() {
             return deleting.listed.iter().cloned().collect();
         }

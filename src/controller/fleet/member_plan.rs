@@ -58,6 +58,7 @@ pub(super) fn any_writes_by_ledger(
     ledger: &Ledger,
     stored: impl FnOnce() -> Option<Ledger>,
 ) -> bool {
+    // Parsed only where a plan writes.
     let stored = LazyCell::new(|| stored().unwrap_or_default());
     let written_max =
         |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
@@ -161,6 +162,7 @@ impl Planner<'_> {
             .and_then(|present| self.decide(share, present, record));
         let (decided, replicas) = decided.unzip();
         let orphan = self.orphan(decision, observed);
+        // Without `removes`: what is to be removed is there, so something is decided for it.
         (decided.is_some() || placement.is_some() || orphan.is_some()).then(|| MemberPlan {
             name: decision.name.clone(),
             min: decision.min,
@@ -298,6 +300,7 @@ impl Planner<'_> {
         let read = terms.observed_workload.metrics.iter();
         let mut own = read.map(|metric| terms.spec.is_members_own(metric));
         let mut observed = present.observed.clone();
+        // One reading per metric of the observed workload, in its order.
         let readings = &mut observed.observation.readings;
         readings.retain(|_| own.next().unwrap_or(false));
         let series = ForecastSeries {

@@ -17,7 +17,7 @@ use crate::controller::{
     child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas,
 };
 
-/// Writes of the replicas by the same foreign writer within [`FOREIGN_WRITES_KEPT`] that make a conflict.
+/// Foreign writes of the replicas within [`FOREIGN_WRITES_KEPT`] that make a conflict.
 const WRITES_TO_CONFLICT: usize = 3;
 /// How long a write by a foreign writer is remembered.
 const FOREIGN_WRITES_KEPT: SignedDuration = SignedDuration::from_mins(10);

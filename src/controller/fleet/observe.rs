@@ -406,6 +406,7 @@ impl<M: Member> MemberTask<M> {
     async fn observe(&self, reads: &ClusterReads<M>) -> MemberObservation {
         let name = &*self.view.profile.name;
         let part = &self.fleet.part_in(name);
+        // The forecasts of a member are read when it is decided, for the metrics that are its own.
         let observed = reads.observe(&Forecasts::default(), part).await;
         let reader = WorkloadReader {
             reads,

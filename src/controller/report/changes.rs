@@ -64,6 +64,7 @@ impl ReplicaChanges {
                 count: Replicas::from_i32(count),
                 desired: Replicas::from_i32(desired),
                 sentence: sentence.unwrap_or_default(),
+                // A status has one time for the child's changes and ours.
                 child_scaled: status.last_scale_time.as_ref().map(|time| time.0),
             }),
             recent: status.changes.iter().flatten().cloned().collect(),
