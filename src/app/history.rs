@@ -134,6 +134,7 @@ impl AdapterRules {
         match origin {
             AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(text)),
+                // Not an error, after which the rules that were read before would stay in use.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(chain(&error)),
             },

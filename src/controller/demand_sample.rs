@@ -70,7 +70,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
                     of_a_minute: measured.is_some_and(is_of_a_minute),
                     censored,
-                    // Its error is in the reading of the forecast, which needs the same target.
+                    // Of a metric that is forecast, the reading of the forecast has this error.
                     per_replica: demand::target(metric, pods, template).ok(),
                 };
                 (name, sample)

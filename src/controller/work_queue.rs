@@ -86,7 +86,7 @@ impl WorkQueue {
     #[must_use]
     pub(super) fn until_next(&self, now: Monotonic) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next).min();
-        // The only object may be postponed for longer, and the loop takes a longer wait for a pause of the process.
+        // Also if the only object is postponed for longer: the loop would take that wait for a pause of the process.
         next.map_or(self.period, |next| signed(next.since(now)))
             .min(self.period)
     }

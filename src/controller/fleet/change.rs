@@ -17,11 +17,11 @@ pub(super) fn change<M>(
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
     let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();
-    let written = applied.iter().filter_map(|applied| {
+    let sentences = applied.iter().filter_map(|applied| {
         let decided = fleet.decision.member(&applied.plan.name)?;
         of_member(applied, decided)
     });
-    let members: Vec<_> = written.collect();
+    let members: Vec<_> = sentences.collect();
     let is_new = acts && before != whole.desired;
     (is_new || !members.is_empty()).then(|| {
         let parts = std::iter::once(whole.message()).chain(members);

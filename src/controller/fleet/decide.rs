@@ -95,6 +95,7 @@ impl<M> FleetWorkload<'_, M> {
         let demand = self.demand(&decided.observation);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
+            // Pods that no longer have a budget must not end below a pinned count either.
             floor: self
                 .floor(fleet, &decided, clusters)
                 .max(pinned_count(self.item)),

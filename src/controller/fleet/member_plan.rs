@@ -48,8 +48,8 @@ pub(super) struct MemberPlan {
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// Whether a member is to be written by what the rules decided for it and the `stored` ledger does not have, so that the
-/// write follows `ledger`.
+/// Whether a member is to be written because of a decision of the rules that is not in the `stored` ledger. Then `ledger`
+/// has to be stored first.
 ///
 /// Other writes do not count: a template that changed, or a child's minimum that leads it to a count.
 pub(super) fn any_writes_by_ledger(
