@@ -284,7 +284,7 @@ impl Elector {
     fn replace(&mut self, lease: StoredLease, now: Moment) -> Request {
         let before = &lease.record;
         let held = before.holder == self.identity;
-        // Other candidates take a record that does not change for one that is not renewed.
+        // A write that changes nothing leaves the version, and other candidates would take the lease for not renewed.
         let renewed = match before.renewed {
             Some(last) if last == now.wall => now.wall.saturating_add(RENEWAL_STEP),
             _ => Ok(now.wall),

@@ -110,6 +110,7 @@ impl Members<'_> {
         for (position, reading) in whole.iter_mut().enumerate() {
             let of_members = of_each.iter().filter_map(|all| all.get(position));
             let sum = of_members.cloned().reduce(added);
+            // What is measured once for the fleet is forecast once, too.
             let own = sum.filter(|sum| !spec.scopes.contains(&sum.name));
             if let Some(sum) = own {
                 *reading = sum;
@@ -182,6 +183,7 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> R
     let mut ready = Vec::new();
     let mut missing: Option<Unavailable> = None;
     for (member, present) in parts {
+        // Without pods it has no demand, so no total lacks it.
         if present.is_idle() {
             continue;
         }
