@@ -21,9 +21,9 @@ use crate::{
     telemetry::{Telemetry, Write},
 };
 
-/// How many objects are reported at once.
+/// How many objects are reported at once: as many as the client has slots for writes of one API group.
 const CONCURRENT_REPORTS: usize = 32;
-/// How many of them are in one namespace, where every write may hang.
+/// How many of them are in one namespace, where every write may hang. At 20 ms each these are 200 statuses a second.
 const REPORTS_OF_NAMESPACE: usize = 4;
 /// How many namespaces are remembered before idle ones are evicted.
 const MAX_KNOWN_NAMESPACES: usize = 256;
