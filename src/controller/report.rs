@@ -238,8 +238,8 @@ impl Reporter<'_> {
         let unhealthy = conditions.iter().filter(|known| {
             known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
         });
-        let unhealthy = unhealthy.map(|known| (&*known.type_, &*known.reason));
-        self.telemetry.set_unhealthy(object, unhealthy);
+        let types = unhealthy.map(|known| (&*known.type_, &*known.reason));
+        self.telemetry.set_unhealthy(object, types);
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.

@@ -241,8 +241,8 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 state: self.states.of(autoscaler, restore),
                 round: Arc::clone(&round),
             };
-            let context = Arc::clone(&context);
-            let sync = async move { context.sync(due).await };
+            let syncing = Arc::clone(&context);
+            let sync = async move { syncing.sync(due).await };
             self.syncs.start(autoscaler.uid(), now, sync);
         }
     }

@@ -328,13 +328,13 @@ impl Conformance {
         let slack = rules.slack();
         let instants = [now.checked_sub(slack), Ok(now), now.checked_add(slack)];
         let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
-        let answers = instants.into_iter().flatten().flat_map(|at| {
+        let results = instants.into_iter().flatten().flat_map(|at| {
             let answer = move |log: &Log| {
                 normalize(&hpa, expectation.step, log.clone(), rules.settings, at).desired
             };
             logs.each_ref().map(answer)
         });
-        let answers: Vec<_> = answers.collect();
+        let answers: Vec<_> = results.collect();
         let low = answers.iter().min().copied().unwrap_or_default();
         (low, answers.into_iter().max().unwrap_or_default())
     }

@@ -67,11 +67,11 @@ fn written(
         ("maxReplicas", Some((before.max, after.max))),
         ("replicas", scaled),
     ];
-    let changed = counts.into_iter().filter_map(|(what, counts)| {
+    let arrows = counts.into_iter().filter_map(|(what, counts)| {
         let (from, to) = counts.filter(|(from, to)| from != to)?;
         Some(format!("{what} {from} -> {to}"))
     });
-    let changed: Vec<_> = changed.collect();
+    let changed: Vec<_> = arrows.collect();
     (!changed.is_empty()).then(|| changed.join(", "))
 }
 

@@ -127,11 +127,11 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
         return None;
     }
     let members = fleet.observed.members.iter();
-    let foreign = members.filter_map(|(name, member)| {
+    let names = members.filter_map(|(name, member)| {
         let hpa = item.foreign_hpa(&member.present()?.observed)?;
         Some(format!("{} in member {name}", hpa.name))
     });
-    let foreign: Vec<_> = foreign.collect();
+    let foreign: Vec<_> = names.collect();
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
          this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other \

@@ -33,8 +33,10 @@ pub(super) fn warnings(
     invalid: Option<&Invalid>,
     more: &[Condition],
 ) -> impl Iterator<Item = Warning> {
-    let contested = more.iter().find(|known| known.reason == TARGET_CONFLICT);
-    let contested = contested.map(|known| (TARGET_CONFLICT, known.message.clone()));
+    let contested = more
+        .iter()
+        .find(|known| known.reason == TARGET_CONFLICT)
+        .map(|known| (TARGET_CONFLICT, known.message.clone()));
     let trouble = conditions::trouble(applied, invalid).or(contested);
     let not_ready = trouble.map(|(reason, note)| {
         let is_spec = [INVALID_SPEC, TARGET_CONFLICT].contains(&reason);
@@ -43,10 +45,11 @@ pub(super) fn warnings(
     let of_decision = [ConditionKind::PredictionReady, ConditionKind::CronReady].map(|kind| {
         let mut conditions = applied.decided.decision.conditions.iter();
         let own = conditions.find(|own| own.kind == kind);
-        let failed = own.filter(|own| own.status == Status::False);
         // Nothing was lost where there is too little history yet, or no forecast yet.
         let nothing_lost = [Reason::InsufficientHistory, Reason::Pending].map(Reason::as_str);
-        let failed = failed.filter(|own| !nothing_lost.contains(&own.reason));
+        let failed = own
+            .filter(|own| own.status == Status::False)
+            .filter(|own| !nothing_lost.contains(&own.reason));
         Warning {
             condition: kind.as_str(),
             event: failed.map(|own| warning(own.reason, "Decide", own.message.clone())),
