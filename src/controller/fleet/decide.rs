@@ -171,7 +171,7 @@ impl<M> FleetWorkload<'_, M> {
             return floor.filter(|_| !spec.is_duplicated());
         }
         let parts = if spec.is_duplicated() {
-            // Divided by below, also where no member was seen.
+            // A divisor below, also where no member was seen.
             clusters.max(1)
         } else {
             1
