@@ -158,6 +158,7 @@ impl Process {
         let comparison = page::compare(page, self.machine);
         parts.spawn(comparison.map(|()| "comparison with a plain HPA"));
         spawn_watches(&mut parts, clusters, &self.telemetry, &clock);
+        // For a port of 0 the system has chosen one.
         let port = listener.as_ref().map(TcpListener::local_addr);
         let listen = port.and_then(Result::ok).unwrap_or(self.config.listen);
         if let Some(listener) = listener {
@@ -166,6 +167,7 @@ impl Process {
         tracing::info!(%listen, "controller started");
         if let Some(campaign) = campaign {
             let stopped = stop.election(campaign.leadership().clone());
+            // Before the stop it ends only by the loss of the lease, which `until` reports.
             parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
         }
         stop.until(shutdown, parts).await
@@ -175,8 +177,8 @@ impl Process {
     fn campaign(&self) -> Option<Campaign<KubeLease>> {
         let election = self.config.election.as_ref()?;
         let (timing, connection) = (election.timing, &self.connection);
-        let namespace = election.namespace.as_deref();
-        let namespace = namespace.unwrap_or_else(|| connection.namespace());
+        let asked = election.namespace.as_deref();
+        let namespace = asked.unwrap_or_else(|| connection.namespace());
         let lease = KubeLease::new(connection, namespace, LEASE, timing.request_deadline());
         let identity = leadership::identity(&self.machine);
         tracing::info!(%identity, %namespace, lease = LEASE, "taking part in the leader election");
@@ -304,10 +306,10 @@ impl Process {
             clock.clone(),
             setup.clone(),
             shared.clone(),
-        );
-        let effective = effective.led_by(clusters.leadership.clone());
-        let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared);
-        let fleets = fleets.led_by(clusters.leadership.clone());
+        )
+        .led_by(clusters.leadership.clone());
+        let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared)
+            .led_by(clusters.leadership.clone());
         parts.spawn(effective.run(stop.controller()).map(|()| CONTROLLER));
         parts.spawn(fleets.run(stop.controller()).map(|()| FLEETS));
         stop
@@ -356,10 +358,10 @@ fn spawn_watches(
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     let followed = Arc::clone(&members);
     parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
-    let report = report_members(members, Arc::clone(telemetry), clock.clone());
-    parts.spawn(report.map(|()| "member report"));
-    let report = report_watches(hub, Arc::clone(telemetry), clock.clone());
-    parts.spawn(report.map(|()| "watch report"));
+    let of_members = report_members(members, Arc::clone(telemetry), clock.clone());
+    parts.spawn(of_members.map(|()| "member report"));
+    let of_watches = report_watches(hub, Arc::clone(telemetry), clock.clone());
+    parts.spawn(of_watches.map(|()| "watch report"));
 }
 
 /// The HTTP port; a host of a simulation has none.
@@ -477,8 +479,8 @@ fn report_step(step: SignedDuration) {
 
 async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
-        let reports = members.members.as_ref().map(MemberRegistry::reports);
-        let reports = reports.unwrap_or_default();
+        let registry = members.members.as_ref();
+        let reports = registry.map(MemberRegistry::reports).unwrap_or_default();
         telemetry.members(reports.iter().map(|member| MemberGauges {
             name: &member.name,
             ready: member.ready,

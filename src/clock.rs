@@ -270,16 +270,17 @@ impl Clock {
         let Some(settable) = &self.0 else {
             return monotonic_now();
         };
-        let now = || settable.setting().monotonic_at(tokio_now());
+        let read = || settable.setting().monotonic_at(tokio_now());
+        // Read twice, as the two clocks of the system are, so that a simulation can stop the process in between.
         later(
             || {
-                let now = now();
+                let total = read();
                 if let Some(interruption) = &settable.interruption {
                     interruption();
                 }
-                now
+                total
             },
-            now,
+            read,
         )
     }
 
@@ -307,14 +308,15 @@ impl Clock {
     /// Waits for `span` of this clock, or until it is set.
     pub async fn sleep(&self, span: SignedDuration) {
         let runs = self.setting().is_none_or(|setting| setting.runs);
+        // A negative span has passed.
         let span = Duration::try_from(span).unwrap_or_default();
-        // A sleep for no time at all ends on a clock that stands too.
-        let span = if runs || span.is_zero() {
+        // On a clock that stands, only setting it ends a sleep, except one for no time at all.
+        let longest = if runs || span.is_zero() {
             span
         } else {
             Duration::MAX
         };
-        let wait = tokio::time::sleep(span);
+        let wait = tokio::time::sleep(longest);
         match &self.0 {
             None => wait.await,
             Some(settable) => tokio::select! {
@@ -387,7 +389,7 @@ fn wall_now() -> Timestamp {
     Timestamp::now()
 }
 
-/// What the clocks of the system read at first. Tests write down earlier readings.
+/// What the clocks of the system read at first: in tests a day, so that there are readings before the start of the process.
 const ORIGIN_READING: Monotonic =
     Monotonic(Duration::from_secs(if cfg!(test) { 86_400 } else { 0 }));
 

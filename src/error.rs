@@ -17,8 +17,11 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// Where a text stops being what is expected of it, from 1, if that is known; and what is expected there, in words about
 /// the text and not about its parser.
 pub(crate) fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
-    let line = error.location().map(|at| at.line());
-    let line = line.filter(|line| *line > 0);
+    // The line of an unknown place is 0.
+    let line = error
+        .location()
+        .map(|at| at.line())
+        .filter(|line| *line > 0);
     match template_line(text, line) {
         Some(line) => (Some(line), TEMPLATE.to_owned()),
         None => (line, sentence(error.without_snippet())),
@@ -134,7 +137,8 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
         ("did not find expected key", "check the indentation"),
         ("multiline quoted", "check that the quotes are closed"),
     ];
-    // What YAML calls the parts of a text, and what everybody else does.
+    // What YAML calls the parts of a text, and what everybody else does. They are replaced in this order, a longer term
+    // before those that it contains.
     const TERMS: [(&str, &str); 9] = [
         ("block ", ""),
         ("flow ", ""),
@@ -152,8 +156,10 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
     if first.contains("recursion limit") {
         return TOO_LARGE.to_owned();
     }
-    let advice = ADVICE.iter().find(|(found, _)| first.contains(found));
-    let advice = advice.map(|(_, advice)| format!("; {advice}"));
+    let advice = ADVICE
+        .iter()
+        .find(|(found, _)| first.contains(found))
+        .map(|(_, advice)| format!("; {advice}"));
     let plain = TERMS
         .iter()
         .fold(first.to_owned(), |text, (from, to)| text.replace(from, to));

@@ -133,6 +133,7 @@ impl Machine {
     #[must_use]
     pub fn jitter(&self, bound: Duration) -> Duration {
         let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+        // No bound, no jitter.
         Duration::from_millis(self.random().checked_rem(millis).unwrap_or(0))
     }
 
@@ -158,6 +159,7 @@ impl Machine {
     /// Opens connections of plain bytes, each within `limit`.
     pub(crate) fn connector(&self, limit: Option<Duration>) -> Connector {
         let mut system = HttpConnector::new();
+        // TLS is added around this connector, so the URIs that it gets are `https`.
         system.enforce_http(false);
         system.set_nodelay(true);
         system.set_keepalive(Some(KEEP_ALIVE));
@@ -198,9 +200,9 @@ impl Simulation {
     fn random(&self) -> u64 {
         let mut state = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        let once = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let twice = (once ^ (once >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        twice ^ (twice >> 31)
     }
 }
 

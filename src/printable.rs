@@ -76,6 +76,7 @@ impl<W: Write> Write for RecordWriter<W> {
         // In one write, so that records of several threads do not mix.
         self.0
             .write_all(format!("{}{end}", line(text)).as_bytes())?;
+        // Not the length of what was written: the caller counts the bytes of its record.
         Ok(record.len())
     }
 

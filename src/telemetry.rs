@@ -331,6 +331,7 @@ impl Telemetry {
         // Without leader election there is one process.
         self.leader.set(1);
         for write in Write::ALL {
+            // Otherwise the first error would be no increase of a counter.
             for result in ["ok", "error"] {
                 drop(self.writes.get_or_create(&WriteLabels {
                     kind: write.label(),
@@ -496,6 +497,7 @@ impl Telemetry {
         let mut text = String::new();
         match encode(&mut text, &registry) {
             Ok(()) => text,
+            // Writing to a string does not fail. This would be an empty document of that format.
             Err(std::fmt::Error) => String::from("# EOF\n"),
         }
     }

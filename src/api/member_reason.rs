@@ -53,7 +53,7 @@ impl MemberReason {
         all.find(|reason| reason.as_str() == self.word).copied()
     }
 
-    /// Whether the sentence says from what to what the bounds change.
+    /// Whether the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
     pub(crate) fn names_a_change(&self) -> bool {
         self.sentence.contains("->")
     }

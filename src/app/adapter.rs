@@ -129,8 +129,8 @@ impl Adapter {
             ClientCertificates::Any,
             machine.clock().clone(),
         );
-        let registered: Vec<String> = apis.iter().flat_map(|api| group_versions(*api)).collect();
-        let registered: Vec<&str> = registered.iter().map(String::as_str).collect();
+        let versions: Vec<String> = apis.iter().flat_map(|api| group_versions(*api)).collect();
+        let registered: Vec<&str> = versions.iter().map(String::as_str).collect();
         Ok(Self {
             autoscalers: Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces)),
             authorities: Arc::new(KubeClientAuthorities::new(connection.clone())),

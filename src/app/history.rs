@@ -134,6 +134,7 @@ impl AdapterRules {
         match origin {
             AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(text)),
+                // Not an error, after which the rules that were read before would stay in use.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(chain(&error)),
             },
@@ -142,8 +143,8 @@ impl AdapterRules {
                 name,
                 key,
             } => {
-                let connection = self.connection.as_ref();
-                let connection = connection.ok_or("no cluster is given; add --kubeconfig FILE")?;
+                let known = self.connection.as_ref();
+                let connection = known.ok_or("no cluster is given; add --kubeconfig FILE")?;
                 let text = connection.config_text(namespace, name, key);
                 text.await.map_err(|error| chain(&error))
             }

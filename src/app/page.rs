@@ -62,8 +62,8 @@ impl Host for PageHost {
     }
 
     fn health(&self) -> Health {
-        let watches = self.hub.watches();
-        let watches = watches.iter().map(|watch| self.watch(watch));
+        let reports = self.hub.watches();
+        let watches = reports.iter().map(|watch| self.watch(watch));
         let servers = self.telemetry.servers();
         Health {
             unready: self.telemetry.unready(),
@@ -73,9 +73,9 @@ impl Host for PageHost {
     }
 
     fn members(&self) -> Vec<MemberState> {
-        let reports = self.members.members.as_ref().map(MemberRegistry::reports);
-        let reports = reports.into_iter().flatten();
-        reports.map(member).collect()
+        let registry = self.members.members.as_ref();
+        let reports = registry.map(MemberRegistry::reports);
+        reports.into_iter().flatten().map(member).collect()
     }
 }
 
@@ -102,8 +102,8 @@ impl PageHost {
 }
 
 fn server(server: ServerHealth) -> SourceHealth {
-    let hangs = "several queries in a row were not answered";
-    let hangs = server.is_circuit_open.then(|| hangs.to_owned());
+    let unanswered = "several queries in a row were not answered";
+    let hangs = server.is_circuit_open.then(|| unanswered.to_owned());
     let problem = hangs.or(server.credential_problem).unwrap_or_default();
     SourceHealth {
         name: format!("Prometheus {}", server.name),

@@ -78,9 +78,9 @@ impl Stop {
 
     async fn shut_down(self, parts: &mut Parts) {
         let sent = |stop: oneshot::Sender<()>| stop.send(()).is_ok();
-        let stopping = self.controllers.into_iter().map(sent);
-        let stopping = stopping.filter(|sent| *sent).count();
-        let mut left = stopping;
+        // A controller that has exited already cannot be told, and is not waited for.
+        let told = self.controllers.into_iter().map(sent);
+        let mut left = told.filter(|sent| *sent).count();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         // In time or not: the process ends, and members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();

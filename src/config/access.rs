@@ -75,6 +75,7 @@ impl Surroundings {
         let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
             names_kubeconfig: is_set("KUBECONFIG"),
+            // The kubelet sets it in every pod.
             is_pod: is_set("KUBERNETES_SERVICE_HOST"),
         }
     }

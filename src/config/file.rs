@@ -119,6 +119,7 @@ impl ConfigFile {
         let read: Result<Document, _> = serde_saphyr::from_str(text);
         let Document(read) = read.map_err(|error| content(yaml(&error, text)))?;
         let mut file = read.map_err(|problem| content((Some(problem.line), problem.message)))?;
+        // `join` leaves an absolute path as it is.
         let folder = path.parent().unwrap_or(Path::new(""));
         for named in file.servers.files_mut() {
             *named = folder.join(&*named);
@@ -146,6 +147,7 @@ impl ConfigFile {
         command: Command,
         args: &[OsString],
     ) -> Result<ControllerArgs, FileError> {
+        // Without the file, to know what the flags and the environment give.
         let given = command.clone().try_get_matches_from(args)?;
         let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
             if conflicts_with_given(&command, flag, &given) {
@@ -179,10 +181,13 @@ impl ConfigFile {
     /// # Errors
     /// As [`config`](Self::config).
     pub fn config_with(&self, flags: &[&str]) -> Result<Config, ConfigError> {
-        let words = ["foretide"].iter().chain(flags).map(OsString::from);
-        let words: Vec<OsString> = words.collect();
-        let args = self.complete_from(without_environment(command()), &words);
-        let mut args = args.map_err(|error| ConfigError::Section {
+        let words: Vec<OsString> = ["foretide"]
+            .iter()
+            .chain(flags)
+            .map(OsString::from)
+            .collect();
+        let completed = self.complete_from(without_environment(command()), &words);
+        let mut args = completed.map_err(|error| ConfigError::Section {
             field: "file".to_owned(),
             message: error.to_string(),
         })?;
@@ -267,8 +272,8 @@ fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
 
 /// What is wrong with a value, if something is, as the parser of the flag says it.
 fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<String> {
-    let words = values.iter().map(|value| format!("--{flag}={value}"));
-    let words = std::iter::once("foretide".to_owned()).chain(words);
+    let flags = values.iter().map(|value| format!("--{flag}={value}"));
+    let words = std::iter::once("foretide".to_owned()).chain(flags);
     let error = without_environment(command.clone())
         .try_get_matches_from(words)
         .err()?;

@@ -200,6 +200,7 @@ impl TryFrom<ControllerArgs> for Config {
             listen: args.listen,
             metrics_auth: metrics_auth(args.metrics, args.listen),
             object_metrics: !args.no_object_metrics,
+            // From MiB to bytes.
             page_memory: usize::try_from(args.page_memory).unwrap_or(0) << 20,
             targets: TargetRules {
                 denied_namespaces: distinct(args.deny_target_namespaces).into_iter().collect(),
@@ -258,10 +259,12 @@ fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, Co
         renew_deadline: span("leader-elect-renew-deadline", args.renew_deadline)?,
         retry_period: span("leader-elect-retry-period", args.retry_period)?,
     };
+    // A Lease has `leaseDurationSeconds`, a whole number.
     if timing.lease_duration <= timing.renew_deadline || timing.lease_duration.subsec_nanos() > 0 {
         return Err(ConfigError::LeaseDuration);
     }
     let retry: Duration = timing.retry_period;
+    // 1.2 is the jitter factor of client-go.
     let least = (retry + retry / 5).max(retry + WRITE_TIME);
     if timing.renew_deadline <= least {
         return Err(ConfigError::RenewDeadline);
@@ -316,6 +319,7 @@ fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
 
 fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {
     let (namespace, name, key) = match value.split('/').collect::<Vec<_>>()[..] {
+        // The key in the `ConfigMap` of prometheus-adapter's chart.
         [namespace, name] => (namespace, name, "config.yaml"),
         [namespace, name, key] => (namespace, name, key),
         _ => return Err(ConfigError::ConfigMap { value }),

@@ -90,9 +90,9 @@ impl ServerSections {
     ) -> Result<Servers, ConfigError> {
         let of_flag = hub.map(|url| (url, "--prometheus (or FORETIDE_PROMETHEUS)"));
         let of_file = self.hub.url.clone().map(|url| (url, "prometheus.url"));
-        let hub = of_flag.or(of_file);
+        let url = of_flag.or(of_file);
         let credentials = self.hub.credentials("prometheus")?;
-        let hub = match hub {
+        let hub = match url {
             Some((url, origin)) => Some(server(origin.to_owned(), &url, credentials)?),
             None if credentials == CredentialFiles::default() => None,
             None => return Err(missing_url("prometheus")),
@@ -101,8 +101,7 @@ impl ServerSections {
         let mut named = BTreeMap::new();
         for (name, section) in self.named {
             let field = format!("prometheusEndpoints.{name}");
-            let of_file = section.url.clone();
-            let of_file = of_file.map(|url| (url, format!("{field}.url")));
+            let of_file = section.url.clone().map(|url| (url, format!("{field}.url")));
             let of_flag = urls.remove(&name).map(|url| (url, flag_of(&name)));
             let (url, origin) = of_flag.or(of_file).ok_or_else(|| missing_url(&field))?;
             let credentials = section.credentials(&field)?;
@@ -140,8 +139,7 @@ impl ServerSection {
                 return Err(section(&field, "expected certFile and keyFile, or neither"));
             }
         };
-        let headers = self.headers.iter().enumerate();
-        let headers = headers.map(|(i, header)| {
+        let headers = self.headers.iter().enumerate().map(|(i, header)| {
             let field = format!("{field}.headers[{i}]");
             let same = |other: &Header| other.name.eq_ignore_ascii_case(&header.name);
             if self.headers.iter().take(i).any(same) {
@@ -166,9 +164,9 @@ impl ServerSection {
             })),
             (None, Some(basic)) => {
                 let field = format!("{field}.basicAuth");
-                let username = one_of(basic.username.as_ref(), basic.username_file.as_ref());
-                let username = username
+                let username = one_of(basic.username.as_ref(), basic.username_file.as_ref())
                     .ok_or_else(|| section(&field, "expected either username or usernameFile"))?;
+                // In the header the first colon ends the username (RFC 7617).
                 if matches!(&username, Setting::Value(name) if name.contains(':')) {
                     let message = "expected a username without a colon";
                     return Err(section(&format!("{field}.username"), message));
@@ -186,10 +184,14 @@ impl ServerSection {
     }
 
     fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let basic = self.basic_auth.iter_mut();
-        let basic = basic.flat_map(|it| it.username_file.iter_mut().chain([&mut it.password_file]));
-        let headers = self.headers.iter_mut();
-        let headers = headers.filter_map(|header| header.value_file.as_mut());
+        let basic = self
+            .basic_auth
+            .iter_mut()
+            .flat_map(|it| it.username_file.iter_mut().chain([&mut it.password_file]));
+        let headers = self
+            .headers
+            .iter_mut()
+            .filter_map(|header| header.value_file.as_mut());
         let tls = self.tls.iter_mut().flat_map(|tls| {
             let files = [&mut tls.ca, &mut tls.certificate, &mut tls.key];
             files.into_iter().flatten()
@@ -203,8 +205,7 @@ impl ServerSection {
 
 impl Header {
     fn checked(&self, field: &str) -> Result<CustomHeader, ConfigError> {
-        let name = HeaderName::try_from(&self.name);
-        let name = name.map_err(|_| {
+        let name = HeaderName::try_from(&self.name).map_err(|_| {
             let message = format!("expected the name of an HTTP header, got {:?}", self.name);
             section(&format!("{field}.name"), &message)
         })?;
@@ -266,9 +267,11 @@ fn flag_urls(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigErro
     let mut urls = BTreeMap::new();
     for value in values.into_iter().filter(|value| !value.is_empty()) {
         // What has no name may be a part of a URL, and so of a password.
-        let named = value.split_once('=').map(|(name, url)| (name.trim(), url));
-        let named = named.filter(|(name, _)| !name.is_empty() && !name.contains(['/', ':', '@']));
-        let (name, url) = named.ok_or(ConfigError::EndpointName)?;
+        let (name, url) = value
+            .split_once('=')
+            .map(|(name, url)| (name.trim(), url))
+            .filter(|(name, _)| !name.is_empty() && !name.contains(['/', ':', '@']))
+            .ok_or(ConfigError::EndpointName)?;
         if urls
             .insert(name.to_owned(), url.trim().to_owned())
             .is_some()

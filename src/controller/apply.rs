@@ -228,6 +228,7 @@ impl<C: Workloads> Writer<'_, C> {
         match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {
             None => Ok(written),
             Some(patch) => {
+                // The version after the apply, which has changed it.
                 let conditional = child_hpa::patch_of_version(patch, &written);
                 self.cluster
                     .patch_hpa(&written.namespace, &written.name, &conditional)

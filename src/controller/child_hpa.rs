@@ -29,7 +29,8 @@ pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
 /// Label that names who made an object.
 pub(super) const MANAGER: &str = "app.kubernetes.io/managed-by";
-/// The API truncates times to seconds; this is the most that it can cut off.
+/// The API truncates times to seconds; this is the most that it can cut off. It is added, so that a change never looks
+/// older than it is.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
 /// What a child is built from besides its bounds: target, metrics and behavior, as the user wrote them.
@@ -75,12 +76,14 @@ impl ChildSpec {
     #[must_use]
     pub fn with_published(&self, workload: &Workload, published: &[PublishedMetric]) -> Self {
         let mut child = self.clone();
+        // The API server adds its default only where an HPA has no metrics at all.
         if child.metrics.is_empty() && !workload.metrics.is_empty() {
             child.metrics.push(default_metric());
         }
-        let published = published.iter();
-        let published = published.map(|metric| external_metric(&workload.target, metric));
-        child.metrics.extend(published);
+        let external = published
+            .iter()
+            .map(|metric| external_metric(&workload.target, metric));
+        child.metrics.extend(external);
         child
     }
 
@@ -187,6 +190,7 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
     Child {
         // The default of the API server.
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
+        // The API server requires it.
         max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
         desired: count(&hpa.status, "desiredReplicas"),
         last_scale: hpa
@@ -305,19 +309,20 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
 #[must_use]
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
-    let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
+    let test_uid = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
     let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
-    let ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
     // On an adopted HPA this label is the user's own.
-    let unmanaged = ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
-    let meant = behavior.and_then(|behavior| behavior.pointer(SELECT));
-    let meant = meant.cloned().unwrap_or_else(|| "Max".into());
+    let is_ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
+    let unmanaged = is_ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
+    let users = behavior.and_then(|behavior| behavior.pointer(SELECT));
+    // The default of the API server.
+    let wanted = users.cloned().unwrap_or_else(|| "Max".into());
     let path = format!("/spec/behavior{SELECT}");
-    let is = hpa.spec.pointer(&format!("/behavior{SELECT}"));
-    let kept = is.is_some_and(|is| is == "Disabled") && meant != "Disabled";
-    let unheld = kept.then(|| json!({ "op": "replace", "path": path, "value": meant }));
+    let live = hpa.spec.pointer(&format!("/behavior{SELECT}"));
+    let is_held = live.is_some_and(|live| live == "Disabled") && wanted != "Disabled";
+    let unheld = is_held.then(|| json!({ "op": "replace", "path": path, "value": wanted }));
     let changes = without_marks(hpa).chain(unmanaged).chain(unheld);
-    std::iter::once(same).chain(changes).collect()
+    std::iter::once(test_uid).chain(changes).collect()
 }
 
 /// Removes the labels and annotations that mark an HPA as ours.
@@ -338,7 +343,7 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 
 /// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
-/// Server-side apply does not remove fields that others added.
+/// Server-side apply does not remove fields that others added. Lists such as `metrics` it replaces as a whole.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
@@ -387,6 +392,7 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
 /// generations of HPAs.
 #[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
+    // The API calls versions opaque, but those of kube-apiserver are numbers that grow. Others are never older.
     let version = |hpa: &HpaView| hpa.resource_version.parse::<u64>().ok();
     let is_older = version(live)
         .zip(version(left))

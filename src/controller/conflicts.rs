@@ -23,6 +23,7 @@ pub(super) fn among(all: &[Autoscaler]) -> HashMap<String, TargetConflicts> {
     let mut by_target: HashMap<_, Vec<_>> = HashMap::with_capacity(all.len());
     for autoscaler in all.iter().filter(|autoscaler| autoscaler.acts()) {
         let target = &autoscaler.spec().scale_target_ref;
+        // The versions of a group name the same object.
         let group = api_group(target.api_version.as_deref().unwrap_or_default());
         let key = (autoscaler.namespace(), group, &target.kind, &target.name);
         by_target.entry(key).or_default().push(autoscaler);

@@ -35,7 +35,8 @@ impl DemandReport {
     /// What one decision saw, if the workload is forecast; its series are keyed by `uid`.
     pub(super) fn of(uid: &str, lead_times: &mut LeadTimes, decided: &Decided) -> Option<Self> {
         decided.part.workload.prediction.as_ref()?;
-        lead_times.observe(&decided.observation.observation.pods);
+        let pods = &decided.observation.observation.pods;
+        lead_times.observe(pods);
         Some(Self {
             uid: uid.to_owned(),
             lead_time: lead_times.measured(),
@@ -69,6 +70,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
                     of_a_minute: measured.is_some_and(is_of_a_minute),
                     censored,
+                    // Of a metric that is forecast, the reading of the forecast has this error.
                     per_replica: demand::target(metric, pods, template).ok(),
                 };
                 (name, sample)

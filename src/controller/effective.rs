@@ -138,8 +138,8 @@ impl<C: Cluster> Kind for Effective<C> {
         round: &Self::Round,
     ) -> Observed<Self> {
         let part = item.part(&item.spec);
-        let observed = round.observe(&self.shared.forecasts, &part).await;
-        let observed = observed.map_err(|error| unreadable(&error))?;
+        let read = round.observe(&self.shared.forecasts, &part).await;
+        let observed = read.map_err(|error| unreadable(&error))?;
         // After the reads, which may take seconds.
         let target = &part.workload.target;
         let stale = self.cluster.stale(target);
@@ -195,6 +195,7 @@ impl<C: Cluster> Kind for Effective<C> {
             }
             Err(ClusterError::Conflict { .. }) => true,
             Err(error) => {
+                // The request may have arrived all the same.
                 if matches!(error, ClusterError::Unreachable { .. }) {
                     state.target.foreign_writes.may_have_written();
                 }

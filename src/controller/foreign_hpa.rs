@@ -42,6 +42,7 @@ impl Part {
         observation: &'a TargetObservation,
     ) -> Option<KedaTrigger<'a>> {
         let hpa = observation.hpas.foreign.as_deref()?;
+        // The KEDA scaler reads no fleets.
         let is_readable = self.owner.kind == OwnerKind::Effective && self.conflicts.older.is_none();
         let scaled_object = scaled_object(hpa).filter(|_| is_readable)?;
         let ours = self.keda_metrics();
@@ -57,10 +58,10 @@ impl Part {
     fn keda_metrics(&self) -> Vec<String> {
         let name = self.autoscaler.name();
         let of = |source, metric: Option<&str>| keda_metric_name(source, name, metric);
-        let metrics = self.workload.metrics.iter().map(MetricSpec::identifier);
+        let identifiers = self.workload.metrics.iter().map(MetricSpec::identifier);
         // A trigger may name a metric in either spelling.
-        let metrics = metrics.flat_map(|metric| [label_value(&metric), metric]);
-        let mut names: Vec<_> = metrics
+        let spellings = identifiers.flat_map(|metric| [label_value(&metric), metric]);
+        let mut names: Vec<_> = spellings
             .map(|metric| of(KedaSource::Forecast, Some(&metric)))
             .collect();
         names.extend([KedaSource::Floor, KedaSource::Cron].map(|source| of(source, None)));
@@ -94,8 +95,8 @@ pub(super) fn reads_published_metrics(hpa: &HpaView) -> bool {
 
 /// The names of an HPA's metrics of one type.
 fn metric_names<'a>(hpa: &'a HpaView, block: &'a str) -> impl Iterator<Item = &'a str> {
-    let metrics = hpa.spec.get("metrics").and_then(Value::as_array);
-    let metrics = metrics.into_iter().flatten();
+    let listed = hpa.spec.get("metrics").and_then(Value::as_array);
+    let metrics = listed.into_iter().flatten();
     metrics.filter_map(move |metric| metric.get(block)?.pointer("/metric/name")?.as_str())
 }
 

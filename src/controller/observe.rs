@@ -113,9 +113,9 @@ impl<C: Workloads> ClusterReads<C> {
                 pods: &pods,
                 usage: self.usage_for(workload).await,
             };
-            let readings = workload.metrics.iter();
-            let readings = readings.map(|metric| within(self.timeout, reader.read(metric)));
-            join_all(readings).await
+            let metrics = workload.metrics.iter();
+            let reads = metrics.map(|metric| within(self.timeout, reader.read(metric)));
+            join_all(reads).await
         } else {
             let missing = || Err(no_selector(&workload.target));
             workload.metrics.iter().map(|_| missing()).collect()
@@ -155,6 +155,7 @@ impl<C: Workloads> ClusterReads<C> {
                 .or_insert_with(|| self.read_usage(namespace.to_owned()));
             read.clone()
         };
+        // Without the lock, which is not to be held while something is read.
         read.await
     }
 
@@ -300,14 +301,14 @@ impl<C: Workloads> MetricReader<'_, C> {
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
         let not_asked = || Unavailable::new(Cause::NotRead, "pod usage was not read in this sync");
-        let of_namespace = self.usage.as_ref().ok_or_else(not_asked)?;
-        let of_namespace = of_namespace.as_ref().map_err(Clone::clone)?;
+        let read = self.usage.as_ref().ok_or_else(not_asked)?;
+        let of_namespace = read.as_ref().map_err(Clone::clone)?;
         let known = &of_namespace.pods;
-        let own = |pod: &Arc<Pod>| {
+        let usage_of = |pod: &Arc<Pod>| {
             let found = known.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));
             found.ok().and_then(|i| known.get(i).cloned())
         };
-        let own: Vec<_> = self.pods.iter().filter_map(own).collect();
+        let own: Vec<_> = self.pods.iter().filter_map(usage_of).collect();
         match self.youngest_stale(&of_namespace.stale) {
             Some(age) if own.is_empty() => Err(Unavailable::stale("pod usage", age)),
             // A pod whose sample is too old is missing.
@@ -318,6 +319,7 @@ impl<C: Workloads> MetricReader<'_, C> {
     /// The age of the newest of the samples of the workload's own pods that are too old.
     fn youngest_stale(&self, stale: &[StaleSample]) -> Option<SignedDuration> {
         let is_own = |sample: &&StaleSample| {
+            // The cluster returns pods sorted by name.
             let found = self.pods.binary_search_by(|pod| pod.name.cmp(&sample.pod));
             found.is_ok()
         };

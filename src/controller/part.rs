@@ -26,6 +26,7 @@ pub(super) struct WorkItem<O, S> {
 
 // === impl WorkItem ===
 
+// Not derived: that would require `O: Clone` and `S: Clone`.
 impl<O, S> Clone for WorkItem<O, S> {
     fn clone(&self) -> Self {
         Self {

@@ -112,13 +112,13 @@ impl RelatedHpas {
             let owner_uid = created_for(hpa);
             owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
         };
-        // A label can be copied to another HPA, the UID and the name of the child cannot.
-        let is_genuine = |hpa: &&Arc<HpaView>| (known != Some(&*hpa.uid), hpa.name != name);
+        // A label can be copied to another HPA, the UID and the name of the child cannot. `false` is less than `true`.
+        let rank = |hpa: &&Arc<HpaView>| (known != Some(&*hpa.uid), hpa.name != name);
         let labeled = hpas.created.get(uid).into_iter().flatten();
-        let labeled = labeled.min_by_key(is_genuine);
+        let genuine = labeled.min_by_key(rank);
         let named = hpas.named.get(&name);
         let stripped = || named.filter(|hpa| is_stripped(owner, hpa, known));
-        let created = labeled.or_else(stripped).cloned();
+        let created = genuine.or_else(stripped).cloned();
         let adopted = hpas.adopted.get(uid).and_then(|hpas| hpas.first()).cloned();
         let is_ours = |hpa: &HpaView| {
             [&created, &adopted]
@@ -126,8 +126,8 @@ impl RelatedHpas {
                 .flatten()
                 .any(|mine| mine.uid == hpa.uid)
         };
-        let same_target = hpas.scaling.get(&TargetKey::of(target));
-        let mut same_target = same_target.into_iter().flatten();
+        let of_target = hpas.scaling.get(&TargetKey::of(target));
+        let mut same_target = of_target.into_iter().flatten();
         Self {
             foreign: same_target
                 .find(|hpa| !is_ours(hpa) && !is_of_other(hpa))

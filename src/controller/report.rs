@@ -238,8 +238,8 @@ impl Reporter<'_> {
         let unhealthy = conditions.iter().filter(|known| {
             known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
         });
-        let unhealthy = unhealthy.map(|known| (&*known.type_, &*known.reason));
-        self.telemetry.set_unhealthy(object, unhealthy);
+        let types = unhealthy.map(|known| (&*known.type_, &*known.reason));
+        self.telemetry.set_unhealthy(object, types);
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
@@ -282,19 +282,20 @@ impl Reporter<'_> {
         // The watch may still show the object with an older ledger.
         status.fleet.ledger = state.ledger();
         status.common.changes = state.changes.status();
-        let mut known = status.common.conditions.take().unwrap_or_default();
+        let mut conditions = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
-            known.retain(|condition| condition.type_ != *kind);
-            known.push(condition(kind, "False", reason, message));
+            conditions.retain(|condition| condition.type_ != *kind);
+            conditions.push(condition(kind, "False", reason, message));
         }
         status.common.observed_generation = autoscaler.generation();
-        let known = conditions::since(known, autoscaler, self.now);
-        self.publish_conditions(&state.labels, &known);
-        status.common.conditions = Some(known);
+        let dated = conditions::since(conditions, autoscaler, self.now);
+        self.publish_conditions(&state.labels, &dated);
+        status.common.conditions = Some(dated);
         self.record(autoscaler, &status, None);
         let status = state
             .written
             .unless_equal(status, state.written.publishes());
+        // All of them have the same cause.
         let first = troubles.first();
         let events = first.and_then(|&(condition, reason, ref note)| {
             let event = Some(events::warning(reason, "Decide", note.clone()));
@@ -346,8 +347,8 @@ fn log(applied: &Applied, change: Option<&str>) {
     let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
     let decision = &applied.decided.decision;
     let (current, desired) = (decision.current.get(), decision.desired.get());
-    let target = &applied.decided.part.workload.target;
-    let target = format!("{}/{}", target.kind, target.name);
+    let workload = &applied.decided.part.workload.target;
+    let target = format!("{}/{}", workload.kind, workload.name);
     match &applied.outcome {
         Ok(_) => {}
         // Decided again within a second.

@@ -59,7 +59,7 @@ pub(super) struct Controller<C, K: Kind> {
 #[derive(Debug, Default)]
 struct Syncs {
     tasks: JoinSet<Next>,
-    /// UIDs of the objects, by task.
+    /// UIDs of the objects, by task: of one that panics only the id is returned.
     uids: HashMap<Id, String>,
     /// The objects whose sync runs, by UID.
     running: HashMap<String, Running>,
@@ -136,6 +136,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             context.kind.publish_readiness(synced);
             // A standby has no states: it restores them from the statuses when it takes over.
             let acts = synced && self.leadership.may_act() && context.kind.is_prepared();
+            // Without `acts`: a fleet is prepared only after its first cleanup.
             if self.leadership.may_act() {
                 self.start_cleanup();
             }
@@ -170,6 +171,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     async fn finish_until_due(&mut self) {
         loop {
             let Some(ended) = self.syncs.next().await else {
+                // While no sync runs, `next` returns at once, and the loop would never wait.
                 return std::future::pending().await;
             };
             let mut is_due = self.finish(ended);
@@ -195,6 +197,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
     /// Publishes by how much the loop is late, and what the last syncs found.
     fn publish(&self) {
         let now = self.context.clock.monotonic();
+        // An object whose sync hangs is not late in the queue, which has its next turn already.
         let lag = self.queue.lateness(now).max(self.syncs.oldest(now));
         let telemetry = &self.context.shared.telemetry;
         telemetry.turned(K::KIND.resource(), lag.as_secs_f64());
@@ -206,6 +209,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         if !self.context.kind.may_clean_up() {
             return;
         }
+        // A `JoinSet` counts tasks that have ended until they are joined.
         while self.cleanup.try_join_next().is_some() {}
         if self.cleanup.is_empty() {
             let now = self.context.clock.monotonic();
@@ -237,8 +241,8 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 state: self.states.of(autoscaler, restore),
                 round: Arc::clone(&round),
             };
-            let context = Arc::clone(&context);
-            let sync = async move { context.sync(due).await };
+            let syncing = Arc::clone(&context);
+            let sync = async move { syncing.sync(due).await };
             self.syncs.start(autoscaler.uid(), now, sync);
         }
     }
@@ -337,6 +341,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             .iter()
             .map(|object| (object, K::autoscaler(Arc::clone(object))));
         let Some((object, autoscaler)) = known.find(|(_, known)| known.uid() == uid) else {
+            // Deleted while its sync ran: there is no object to report the panic on.
             self.states.remove(uid);
             return;
         };
@@ -374,6 +379,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             for uid in &held {
                 self.queue.again(uid, now, SignedDuration::ZERO);
             }
+            // Before these syncs, which would otherwise hold the members again.
             self.context.kind.begin_release();
             self.start_due();
             self.finish_all().await;
@@ -438,6 +444,7 @@ impl Syncs {
 
     /// The objects that must not be cleaned up yet: a sync of them runs, or may have written what no watch shows yet.
     fn busy(&mut self, now: Monotonic) -> HashSet<String> {
+        // As after a conflict: the watch needs a moment to deliver what was written.
         let settles = AFTER_CONFLICT.unsigned_abs();
         self.ended.retain(|_, ended| now.since(*ended) < settles);
         let busy = self.running.keys().chain(self.ended.keys());

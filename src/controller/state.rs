@@ -159,6 +159,7 @@ impl<S, O> StateCell<S, O> {
     }
 }
 
+// Not derived: that would require `S: Clone` and `O: Clone`.
 impl<S, O> Clone for StateCell<S, O> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -221,6 +222,7 @@ impl<S, O> ObjectState<S, O> {
         }
         let passed = now.passed_since(before);
         if passed > pause_from(period) {
+            // Of the time between two syncs, one period is no pause.
             self.of_kind.resume(passed.saturating_sub(period));
         }
     }

@@ -148,6 +148,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
 
     fn record_and_report(&self, state: &StateCellOf<K>, applied: K::Applied) -> Next {
         let state = &mut state.lock();
+        // Again: the wall clock may have been stepped during the writes.
         let reporter = self.reporter(self.follow(state));
         let met_conflict = self.kind.record(state, &applied, reporter.now);
         self.reports

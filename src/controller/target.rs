@@ -222,7 +222,7 @@ fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
             .flatten()
             .filter(|entry| past(&entry.time))
     };
-    let recommendations = entries()
+    let observed = entries()
         .filter(|entry| entry.lane == Lane::Observed)
         .map(|entry| {
             let replicas = Replicas::from_i32(entry.replicas);
@@ -250,11 +250,12 @@ fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
             .map(|event| ScaleEvent {
                 at: event.time.0,
                 change: Replicas::new(event.change.unsigned_abs()),
+                // Not kept: the next change of the scale marks the outdated ones again.
                 outdated: false,
             })
             .collect()
     };
-    let recommendations: Vec<_> = recommendations.collect();
+    let recommendations: Vec<_> = observed.collect();
     History {
         log: Log {
             recommendations: (!recommendations.is_empty()).then_some(recommendations),

@@ -73,6 +73,7 @@ impl WorkQueue {
             if let Some(entry) = known.get(*position) {
                 let slot = Slot {
                     generation: entry.generation,
+                    // After `now`, not after its last turn: turns that were missed are not repeated.
                     next: self.next_slot(entry, now),
                 };
                 self.slots.insert(entry.uid.to_owned(), slot);
@@ -85,6 +86,7 @@ impl WorkQueue {
     #[must_use]
     pub(super) fn until_next(&self, now: Monotonic) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next).min();
+        // Also if the only object is postponed for longer: the loop would take that wait for a pause of the process.
         next.map_or(self.period, |next| signed(next.since(now)))
             .min(self.period)
     }
@@ -123,12 +125,13 @@ impl WorkQueue {
     fn next_slot(&self, entry: &Entry<'_>, now: Monotonic) -> Monotonic {
         // At least 1, because it is a divisor.
         let period = self.period.unsigned_abs().as_millis().max(1);
-        // By namespace, because usage is read once per namespace for all objects that are due together.
+        // By namespace, because usage is read once per namespace for all objects that are due together. `DefaultHasher`
+        // has fixed keys, so a namespace has the same instant in every run.
         let mut hasher = DefaultHasher::new();
         entry.namespace.hash(&mut hasher);
         let offset = u128::from(hasher.finish() % INSTANTS) * period / u128::from(INSTANTS);
         let elapsed = now.since(Monotonic::default()).as_millis();
-        // `offset` is less than a period.
+        // `offset` is less than a period, so this does not underflow.
         let since = (elapsed + period - offset) % period;
         let wait = u64::try_from(period - since).unwrap_or(u64::MAX);
         now + Duration::from_millis(wait)

@@ -108,6 +108,7 @@ impl<L: LeaseStore> Campaign<L> {
         loop {
             let started = self.clock.monotonic();
             let held = self.valid_token();
+            // The process may have been paused for longer than its token lasted.
             if led && held.is_none() {
                 return;
             }
@@ -122,6 +123,7 @@ impl<L: LeaseStore> Campaign<L> {
             self.announce(token);
             let renewal = started + self.timing.retry_period;
             let until = match token {
+                // Not later, so that a leader that could not renew ends when its token does.
                 Some(token) => renewal.min(token.valid_until),
                 None => self.elector.next_attempt(started),
             };

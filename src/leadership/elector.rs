@@ -21,9 +21,9 @@ use crate::{
 
 /// How long others wait before they take a lease that was released; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);
-/// The longest time between two reads of the lease by a standby. It measures the lease duration from the time it saw the
-/// last renewal: with a second for that, and one for its own requests, it leads within the lease duration and two
-/// seconds.
+/// The longest time between two reads of the lease by a standby. It counts the lease duration from the read in which it
+/// saw the last renewal, up to this much after the renewal itself. With another second for its own requests, it leads
+/// within the lease duration and two seconds.
 const LONGEST_READ_PERIOD: Duration = Duration::from_secs(1);
 /// The least by which two renewals differ, so that every one changes the record, also with a wall clock that stands.
 const RENEWAL_STEP: Duration = Duration::from_micros(1);
@@ -208,6 +208,7 @@ impl Elector {
 
     /// The record that gives the lease back, if this process holds it.
     pub(super) fn released(&self, lease: &StoredLease, now: Timestamp) -> Option<LeaseRecord> {
+        // Another holder must not lose what it has taken meanwhile.
         let held = lease.record.holder == self.identity;
         held.then(|| LeaseRecord {
             holder: String::new(),
@@ -230,6 +231,7 @@ impl Elector {
     /// Remembers a version of the lease; only a change restarts its time.
     fn see(&mut self, lease: StoredLease, at: Monotonic) {
         if lease.record.holder != self.identity {
+            // Even if it has not ended: the other holder may write.
             self.token = None;
         }
         let same = |seen: &Seen| seen.lease.version == lease.version;
@@ -282,6 +284,7 @@ impl Elector {
     fn replace(&mut self, lease: StoredLease, now: Moment) -> Request {
         let before = &lease.record;
         let held = before.holder == self.identity;
+        // A write that changes nothing leaves the version, and other candidates would take the lease for not renewed.
         let renewed = match before.renewed {
             Some(last) if last == now.wall => now.wall.saturating_add(RENEWAL_STEP),
             _ => Ok(now.wall),

@@ -100,6 +100,7 @@ impl Leadership {
     /// Sets until when this process leads; absent if it does not.
     pub fn set(&self, token: Option<Token>) {
         let mut right = self.right.write().unwrap_or_else(PoisonError::into_inner);
+        // A renewal that ends after the gate was closed does not open it again.
         if !matches!(*right, Right::Closed) {
             *right = Right::Elected(token);
         }
@@ -174,7 +175,8 @@ impl Leadership {
         }
     }
 
-    /// Whether decisions may be made now: there is time for a write. Of others the state would be ahead of the cluster.
+    /// Whether decisions may be made now: there is time for a write. A decision that cannot be written would leave the
+    /// remembered state ahead of the cluster.
     #[must_use]
     pub fn may_act(&self) -> bool {
         self.time_left().is_some_and(|left| left >= WRITE_TIME)
@@ -201,6 +203,7 @@ impl Drop for WriteInFlight {
                     end();
                 });
             }
+            // Also where no runtime is left on which to wait.
             _ => end(),
         }
     }

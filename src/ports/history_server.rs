@@ -227,11 +227,12 @@ impl fmt::Display for CredentialFiles {
                 format!("a username and the password of {}", password.display())
             }
         });
-        let certificate = self.client_certificate.as_ref();
-        let certificate = certificate
-            .map(|pair| format!("the client certificate of {}", pair.certificate.display()));
-        let headers = self.headers_in_words();
-        let headers = headers.map(|headers| format!("the header {headers}"));
+        let pair = self.client_certificate.as_ref();
+        let certificate =
+            pair.map(|pair| format!("the client certificate of {}", pair.certificate.display()));
+        let headers = self
+            .headers_in_words()
+            .map(|headers| format!("the header {headers}"));
         let all: Vec<String> = [authorization, certificate, headers]
             .into_iter()
             .flatten()

@@ -19,10 +19,11 @@ pub trait Member: Workloads {
     ///
     /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
-    /// Of so many `replicas` of a target, which has this selector, those that are unschedulable or cannot be created:
-    /// how many, and since when the oldest has been waiting. As many unschedulable pods as there are beyond `replicas`,
-    /// as after a scale-down or in a rolling update, are not counted; pods of another workload that the selector
-    /// matches are among them.
+    /// The replicas of a target that are unschedulable or cannot be created: how many, and since when the oldest has
+    /// been waiting. `replicas` is the count that the target asks for.
+    ///
+    /// If more pods exist than that, as after a scale-down or in a rolling update, as many of the unschedulable ones are
+    /// not counted. Pods of another workload that `selector` matches count like those of the target.
     ///
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.

@@ -134,13 +134,13 @@ impl Telemetry {
         let mut gone = std::mem::take(shown);
         for (member, counts) in members {
             for (count, replicas) in COUNTS_OF_A_MEMBER.into_iter().zip(counts) {
-                let labels = labels(member, count);
+                let series = labels(member, count);
                 match replicas {
                     Some(replicas) => {
-                        self.fleets.shares.get_or_create(&labels).set(replicas);
+                        self.fleets.shares.get_or_create(&series).set(replicas);
                     }
                     None => {
-                        self.fleets.shares.remove(&labels);
+                        self.fleets.shares.remove(&series);
                     }
                 }
             }
@@ -197,6 +197,7 @@ impl Telemetry {
             if let Some(seconds) = member.silent {
                 fleets.age_seconds.get_or_create(&labels).set(seconds);
             }
+            // The counter is new, because all were cleared, so this sets it to the total.
             let restarts = fleets.restarts.get_or_create(&labels);
             restarts.inc_by(member.restarts);
             unusable += i64::from(!member.usable);

@@ -20,7 +20,8 @@ const MAX_LAG_SECONDS: f64 = 60.0;
 const MAX_WATCH_AGE_SECONDS: f64 = 60.0;
 /// A larger difference of the clocks is logged.
 const MAX_SKEW_SECONDS: i64 = 30;
-/// In how many checks in a row a loop may be found without a turn before the controller counts as stuck.
+/// In how many checks in a row a loop may be found without a turn before the controller counts as stuck: two minutes.
+// Counted and not timed: after a pause of the process, in which nothing runs, no loop counts as stuck.
 const MAX_IDLE_CHECKS: u32 = 24;
 
 /// What is measured of the progress of controllers.
@@ -190,9 +191,8 @@ impl Telemetry {
             (lag > MAX_LAG_SECONDS).then(|| format!("{kind} have been due for {lag:.0} s"))
         });
         late.or_else(|| {
-            let silent = known.watches.iter();
-            let mut silent = silent.filter(|(_, age)| **age > MAX_WATCH_AGE_SECONDS);
-            let (kind, age) = silent.next()?;
+            let mut watches = known.watches.iter();
+            let (kind, age) = watches.find(|(_, age)| **age > MAX_WATCH_AGE_SECONDS)?;
             Some(format!(
                 "the watch of {kind} has received nothing for {age:.0} s"
             ))

@@ -77,8 +77,8 @@ impl Telemetry {
     /// Publishes the state of the Prometheus servers. A credential that will expire soon is logged, once.
     pub fn set_servers(&self, servers: &[ServerHealth], now: Timestamp) {
         let hanging = servers.iter().filter(|server| server.is_circuit_open);
-        let hanging: Vec<String> = hanging.map(|server| server.name.clone()).collect();
-        self.set_open_circuits("prometheus", &hanging);
+        let names: Vec<String> = hanging.map(|server| server.name.clone()).collect();
+        self.set_open_circuits("prometheus", &names);
         for server in servers {
             let endpoint = server.name.clone();
             let unusable = self

@@ -21,6 +21,7 @@ impl Telemetry {
         self.watch_age_seconds
             .get_or_create(&labels)
             .set(health.age_seconds);
+        // A counter cannot be set, only increased.
         let counter = self.watch_errors.get_or_create(&labels);
         counter.inc_by(health.errors.saturating_sub(counter.get()));
         let unreadable = i64::try_from(health.unreadable).unwrap_or(i64::MAX);

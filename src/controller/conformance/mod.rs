@@ -83,25 +83,31 @@ struct Read {
 struct Pass<'a> {
     reported: &'a ReportedPass,
     /// Whether its status has changed since the last sync.
-    fresh: bool,
+    is_new: bool,
     /// Whether the pods have not changed for as long as the status may be late, so that it read what we read.
-    calm: bool,
+    is_undisturbed: bool,
 }
 
 /// The expectations about one child, and what is known of its log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conformance {
+    /// The child's UID.
     child: String,
     /// Fingerprint of the child's metrics and behavior.
     spec: u64,
-    whole_from: Option<Timestamp>,
+    /// From when on our log and the child's cover the time that a result depends on.
+    comparable_from: Option<Timestamp>,
+    /// Oldest first.
     expected: VecDeque<Expectation>,
+    /// Oldest first, as far back as a result depends on them.
     reads: VecDeque<Read>,
+    /// The pods, and the samples that they lacked, in the last sync.
     pods: Vec<Arc<Pod>>,
     missing: u32,
     /// When a change of the pods was seen that the child did not make, or samples of pods came or went. The average may be
     /// the same with them, but not the count.
     disturbed: Option<Timestamp>,
+    /// The child's status in the last sync, and whether it has been compared: each status counts once.
     status: Value,
     compared: bool,
     /// What the last sync found, unless this one shows that its pods were out of date.
@@ -201,18 +207,17 @@ impl Conformance {
             return Some(false);
         }
         self.expect(sync, child, rules);
-        let fresh = self.status != child.status;
-        if fresh {
+        let is_new = self.status != child.status;
+        if is_new {
             self.status = child.status.clone();
             self.compared = false;
         }
         let reported = reported?;
         let is_long_ago = |then| sync.at.duration_since(then) >= rules.slack();
-        let calm = fresh && self.disturbed.is_none_or(is_long_ago);
         let pass = Pass {
             reported: &reported,
-            fresh,
-            calm,
+            is_new,
+            is_undisturbed: is_new && self.disturbed.is_none_or(is_long_ago),
         };
         let verdict = self.judge(&pass, sync.at, rules);
         self.compared |= verdict.is_some() || self.disagreement.is_some();
@@ -221,7 +226,7 @@ impl Conformance {
 
     /// The child may have read what we have not: its log is not comparable until that is out of reach.
     fn wait_for_log(&mut self, now: Timestamp, rules: Rules<'_>) {
-        self.whole_from = now.checked_add(rules.reach() + rules.slack()).ok();
+        self.comparable_from = now.checked_add(rules.reach() + rules.slack()).ok();
     }
 
     fn expect(&mut self, sync: &Sync<'_>, child: &HpaView, rules: Rules<'_>) {
@@ -255,46 +260,50 @@ impl Conformance {
     fn judge(&mut self, pass: &Pass<'_>, now: Timestamp, rules: Rules<'_>) -> Option<bool> {
         let Pass {
             reported,
-            fresh,
-            calm,
+            is_new,
+            is_undisturbed,
         } = *pass;
-        let same: Vec<_> = self
+        // Of the same inputs as the pass.
+        let matching: Vec<_> = self
             .expected
             .iter()
             .filter(|e| e.is_met_by(reported))
             .cloned()
             .collect();
         // The child has read something that we have not, and remembers it for a while.
-        if same.is_empty() && fresh {
+        if matching.is_empty() && is_new {
             self.wait_for_log(now, rules);
         }
         // After pods changed the same inputs may give another count, and status does not say which one the child got.
-        let is_unambiguous = same
+        let is_unambiguous = matching
             .iter()
-            .all(|e| Some(e.step) == same.first().map(|first| first.step));
+            .all(|e| Some(e.step) == matching.first().map(|first| first.step));
         for read in self.reads.iter_mut().filter(|_| is_unambiguous) {
-            read.shared |= same.iter().any(|e| e.first <= read.at && read.at <= e.last);
+            read.shared |= matching
+                .iter()
+                .any(|e| e.first <= read.at && read.at <= e.last);
         }
-        if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
+        let is_comparable = self.comparable_from.is_some_and(|from| from <= now);
+        if self.compared || !is_comparable || matching.is_empty() {
             return None;
         }
         // The pass may have come before or after the last change of the bounds.
-        let ranges = || {
-            same.iter().flat_map(|expectation| {
+        let expected_ranges = || {
+            matching.iter().flat_map(|expectation| {
                 [expectation.bounds, reported.bounds]
                     .map(|bounds| self.range(expectation, bounds, now, rules))
             })
         };
         let desired = reported.desired;
-        if ranges().any(|range| range == (desired, desired)) {
+        if expected_ranges().any(|range| range == (desired, desired)) {
             return Some(true);
         }
-        let explained = ranges().any(|(low, high)| low <= desired && desired <= high);
-        if explained || !calm {
+        let is_explained = expected_ranges().any(|(low, high)| low <= desired && desired <= high);
+        if is_explained || !is_undisturbed {
             return None;
         }
-        let expected: Vec<_> = ranges().collect();
-        // The child may know of a pod what we hear only now.
+        let expected: Vec<_> = expected_ranges().collect();
+        // Not returned yet: the child may know of a pod what only the next sync shows us.
         self.disagreement = Some(format!(
             "the child HPA disagrees with the expected recommendation: it reports {reported:?}, and {expected:?} was expected"
         ));
@@ -312,19 +321,20 @@ impl Conformance {
     ) -> (Replicas, Replicas) {
         let hpa = Hpa {
             bounds,
+            // What they ask for is in the step.
             metrics: &[],
             behavior: rules.behavior,
         };
         let slack = rules.slack();
         let instants = [now.checked_sub(slack), Ok(now), now.checked_add(slack)];
         let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
-        let answers = instants.into_iter().flatten().flat_map(|at| {
+        let results = instants.into_iter().flatten().flat_map(|at| {
             let answer = move |log: &Log| {
                 normalize(&hpa, expectation.step, log.clone(), rules.settings, at).desired
             };
             logs.each_ref().map(answer)
         });
-        let answers: Vec<_> = answers.collect();
+        let answers: Vec<_> = results.collect();
         let low = answers.iter().min().copied().unwrap_or_default();
         (low, answers.into_iter().max().unwrap_or_default())
     }

@@ -215,8 +215,8 @@ impl MemberWriter<'_> {
 /// The members in phases. Those that the order leaves out come first: no other member waits for them.
 fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
     let listed = |position: &usize| decision.order.contains(position);
-    let others = decision.members.iter().enumerate();
-    let others = others.filter(|(position, _)| !listed(position));
+    let members = decision.members.iter().enumerate();
+    let others = members.filter(|(position, _)| !listed(position));
     let mut phases = vec![(
         Direction::Unordered,
         others.map(|(_, member)| &*member.name).collect::<Vec<_>>(),

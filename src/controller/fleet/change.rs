@@ -17,11 +17,11 @@ pub(super) fn change<M>(
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
     let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();
-    let members = applied.iter().filter_map(|applied| {
+    let sentences = applied.iter().filter_map(|applied| {
         let decided = fleet.decision.member(&applied.plan.name)?;
         of_member(applied, decided)
     });
-    let members: Vec<_> = members.collect();
+    let members: Vec<_> = sentences.collect();
     let is_new = acts && before != whole.desired;
     (is_new || !members.is_empty()).then(|| {
         let parts = std::iter::once(whole.message()).chain(members);
@@ -67,11 +67,11 @@ fn written(
         ("maxReplicas", Some((before.max, after.max))),
         ("replicas", scaled),
     ];
-    let changed = counts.into_iter().filter_map(|(what, counts)| {
+    let arrows = counts.into_iter().filter_map(|(what, counts)| {
         let (from, to) = counts.filter(|(from, to)| from != to)?;
         Some(format!("{what} {from} -> {to}"))
     });
-    let changed: Vec<_> = changed.collect();
+    let changed: Vec<_> = arrows.collect();
     (!changed.is_empty()).then(|| changed.join(", "))
 }
 

@@ -64,9 +64,9 @@ impl<M> FleetWorkload<'_, M> {
         let spec = self.item.fleet_spec();
         let present = self.participants.workloads();
         let unreachable = self.unreachable(fleet);
-        let names = present.iter().map(|(name, _)| *name);
-        let counted = names.chain(unreachable.iter().map(|(name, _)| *name));
-        let counted: BTreeSet<String> = counted.map(str::to_owned).collect();
+        let present_names = present.iter().map(|(name, _)| *name);
+        let names = present_names.chain(unreachable.iter().map(|(name, _)| *name));
+        let counted: BTreeSet<String> = names.map(str::to_owned).collect();
         let clusters = u32::try_from(counted.len()).unwrap_or(u32::MAX);
         let counts = unreachable.into_iter().map(|(_, count)| count);
         let members = Members {
@@ -76,9 +76,11 @@ impl<M> FleetWorkload<'_, M> {
             hub: &self.participants.observed().hub,
         };
         let observation = members.merged(self.forecasts, self.context.now);
-        self.count_again(target, fleet, counted);
-        self.record_change(target, fleet, observation.scale.scale.spec);
-        let workload = undivided(self.item, clusters).into();
+        let current = observation.scale.scale.spec;
+        // First: a member that is found or lost changes the count, but nobody has scaled.
+        self.restart_log_if_recounted(target, fleet, counted);
+        self.record_change(target, fleet, current);
+        let workload = whole_workload(self.item, clusters).into();
         let permission = if spec.hub_divides_counts() {
             Permission::All
         } else {
@@ -93,7 +95,10 @@ impl<M> FleetWorkload<'_, M> {
         let demand = self.demand(&decided.observation);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
-            floor: self.floor(fleet, &decided, clusters).max(pinned(self.item)),
+            // Pods that no longer have a budget must not end below a pinned count either.
+            floor: self
+                .floor(fleet, &decided, clusters)
+                .max(pinned_count(self.item)),
             desired: desired(self.item, &decided.decision),
         };
         WorkloadDecided { decided, total }
@@ -118,7 +123,7 @@ impl<M> FleetWorkload<'_, M> {
     }
 
     /// Restarts the log of readings if the `counted` members are not those of the last sync, which it is about.
-    fn count_again(
+    fn restart_log_if_recounted(
         &self,
         target: &mut TargetState,
         fleet: &mut FleetState,
@@ -166,6 +171,7 @@ impl<M> FleetWorkload<'_, M> {
             return floor.filter(|_| !spec.is_duplicated());
         }
         let parts = if spec.is_duplicated() {
+            // A divisor below, also where no member was seen.
             clusters.max(1)
         } else {
             1
@@ -196,7 +202,7 @@ impl<M> FleetWorkload<'_, M> {
 /// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
 ///
 /// Under `Duplicated`, where the bounds are those of each member, the whole has them once per cluster.
-fn undivided(item: &FleetItem, clusters: u32) -> Workload {
+fn whole_workload(item: &FleetItem, clusters: u32) -> Workload {
     let spec = item.fleet_spec();
     let workload = spec.workload.clone();
     let times = if spec.is_duplicated() {
@@ -216,11 +222,11 @@ fn undivided(item: &FleetItem, clusters: u32) -> Workload {
 /// in Delegated. Under `Duplicated` each member decides its own.
 fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
     let own = || (!item.fleet_spec().is_duplicated()).then_some(decision.desired);
-    pinned(item).or_else(own)
+    pinned_count(item).or_else(own)
 }
 
 /// The count to which a preview is scaled, if any.
-fn pinned(item: &FleetItem) -> Option<Replicas> {
+fn pinned_count(item: &FleetItem) -> Option<Replicas> {
     let workload = &item.fleet_spec().workload;
     let count = workload.specific_replicas?;
     (workload.strategy == Strategy::Preview).then(|| workload.bounds.clamp(count))
@@ -237,8 +243,8 @@ fn of_fleet_metrics(
     let observation = &observed.observation;
     let metrics = workload.metrics.iter().zip(&observation.readings);
     let own = metrics.filter(|(metric, _)| !spec.is_members_own(metric));
-    let own = own.map(|(metric, reading)| (metric.clone(), part_of(reading, parts)));
-    let (metrics, readings) = own.unzip();
+    let in_parts = own.map(|(metric, reading)| (metric.clone(), equal_part(reading, parts)));
+    let (metrics, readings) = in_parts.unzip();
     let part = |count: Replicas| Replicas::new(count.get().div_ceil(parts));
     let mut forecasts = observed.forecasts.clone();
     let mut workload = Workload {
@@ -247,6 +253,7 @@ fn of_fleet_metrics(
         ..workload.clone()
     };
     if spec.is_duplicated() {
+        // Each member decides these for itself.
         workload.windows.clear();
         workload.prediction = None;
         forecasts.clear();
@@ -269,7 +276,7 @@ fn of_fleet_metrics(
 }
 
 /// One of `parts` equal parts of a total; readings per pod are returned unchanged.
-fn part_of(reading: &Reading, parts: u32) -> Reading {
+fn equal_part(reading: &Reading, parts: u32) -> Reading {
     match reading {
         Ok(Measured::Total(values)) => {
             let part = values.iter().map(|value| value / i64::from(parts));

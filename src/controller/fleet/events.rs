@@ -25,6 +25,7 @@ pub(super) fn events<M>(
         (is_lost != was_lost).then(|| lost_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
+    // In Preview no share is written.
     if fleet.item.fleet_spec().is_previewed() {
         return events;
     }

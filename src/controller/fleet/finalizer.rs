@@ -173,6 +173,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
     pub(super) async fn run(&self, deleting: &[Deleting], collect_as: Option<&str>) {
         let deleting = join_all(deleting.iter().map(|deleting| self.finalize(deleting)));
         let members = self.fleet.members();
+        // Without an identity the cycle is empty, and no member is searched.
         let searched = members.iter().zip(collect_as.into_iter().cycle());
         let collected = join_all(searched.map(|(view, hub)| self.collect_garbage(view, hub)));
         join(deleting, collected).await;
@@ -201,6 +202,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
 
     /// Removes what a fleet has in members; returns the members where something may be left.
     async fn clean_up(&self, deleting: &Deleting) -> Vec<String> {
+        // Before the members are listed, none of them can be reached.
         if !self.fleet.is_synced() {
             return deleting.listed.iter().cloned().collect();
         }
@@ -208,7 +210,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         // One whose Secret is missing is unreachable too.
         let is_missing = |name: &&String| !members.iter().any(|view| view.profile.name == **name);
         let missing = deleting.listed.iter().filter(is_missing).cloned();
-        let cleaned = members.iter().map(|view| async move {
+        let cleanups = members.iter().map(|view| async move {
             let name = &view.profile.name;
             let is_clean = match in_reach(view) {
                 // A member that never had anything of this fleet does not delay its deletion.
@@ -217,8 +219,8 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             };
             (!is_clean).then(|| name.clone())
         });
-        let cleaned = join_all(cleaned).await;
-        cleaned.into_iter().flatten().chain(missing).collect()
+        let left = join_all(cleanups).await;
+        left.into_iter().flatten().chain(missing).collect()
     }
 
     /// Removes what a fleet has in one member; returns whether all of it is gone.
@@ -425,6 +427,7 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
         // Fails if another writer has changed the list meanwhile.
         vec![same("finalizers", before.into())]
     };
+    // `add` also replaces a list that is there.
     patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": after }));
     Value::Array(patch)
 }

@@ -53,8 +53,8 @@ impl FleetItem {
     /// Whether a member has an HPA that the fleet created or adopted, as far as is known.
     pub(super) fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
         let namespace = &self.fleet_spec().workload.target.namespace;
-        let hpas = view.cluster.iter();
-        let mut hpas = hpas.flat_map(|cluster| cluster.hpas(namespace));
+        let connected = view.cluster.iter();
+        let mut hpas = connected.flat_map(|cluster| cluster.hpas(namespace));
         hpas.any(|hpa| child_hpa::is_of_fleet(&hpa, &self.owner.uid))
     }
 }

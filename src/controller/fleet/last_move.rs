@@ -33,13 +33,11 @@ impl LastMove {
         let count = |n: Option<i32>| n.map(Replicas::from_i32);
         let bounds = count(cluster.min).zip(count(cluster.max));
         let bounds = bounds.map(|(min, max)| ReplicaBounds::new(min, max));
-        let changes = reason.names_a_change();
-        let is_moved = reason.reason().is_some_and(|word| is_move(word, changes));
-        Self(
-            bounds
-                .filter(|_| is_moved)
-                .map(|bounds| Moved { bounds, reason }),
-        )
+        let has_changed = reason.names_a_change();
+        let word = reason.reason();
+        let is_of_move = word.is_some_and(|word| is_move(word, has_changed));
+        let moved = bounds.filter(|_| is_of_move);
+        Self(moved.map(|bounds| Moved { bounds, reason }))
     }
 
     /// The reason to show with this decision.
@@ -58,10 +56,10 @@ impl LastMove {
             self.0 = Some(Moved { bounds, reason });
         }
         // A preview restores nothing.
-        let nothing = word == Reason::Steady || is_previewed && word == Reason::Restored;
+        let is_uneventful = word == Reason::Steady || is_previewed && word == Reason::Restored;
         let last = self.0.as_ref().filter(|last| last.bounds == bounds);
-        let last = last.filter(|_| nothing).map(|last| last.reason.clone());
-        last.or(Some(reason))
+        let last = last.filter(|_| is_uneventful);
+        last.map(|last| last.reason.clone()).or(Some(reason))
     }
 }
 

@@ -5,8 +5,8 @@ use std::{cell::LazyCell, sync::Arc};
 
 use foretide_domain::{
     ReplicaBounds, Replicas,
-    autoscale::action,
-    federate::{Action, Entry, FleetDecision, Ledger, MemberDecision},
+    autoscale::action::Action,
+    federate::{Action as MemberAction, Entry, FleetDecision, Ledger, MemberDecision},
     hpa::{Behavior, PolicySelect},
     workload::{Mode, Workload},
 };
@@ -48,8 +48,8 @@ pub(super) struct MemberPlan {
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// Whether a member is to be written by what the rules decided for it and the `stored` ledger does not have, so that the
-/// write follows `ledger`.
+/// Whether a member is to be written because of a decision of the rules that is not in the `stored` ledger. Then `ledger`
+/// has to be stored first.
 ///
 /// Other writes do not count: a template that changed, or a child's minimum that leads it to a count.
 pub(super) fn any_writes_by_ledger(
@@ -58,14 +58,16 @@ pub(super) fn any_writes_by_ledger(
     ledger: &Ledger,
     stored: impl FnOnce() -> Option<Ledger>,
 ) -> bool {
+    // Parsed only where a plan writes.
     let stored = LazyCell::new(|| stored().unwrap_or_default());
-    let most = |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
+    let written_max =
+        |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
     // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while, and one
     // that has a share again may still have the HPA of its former one.
     let is_decided = |plan: &MemberPlan| {
         let share = decision.member(&plan.name);
         share.is_some_and(|share| share.action.writes())
-            || most(ledger, &plan.name) != most(&stored, &plan.name)
+            || written_max(ledger, &plan.name) != written_max(&stored, &plan.name)
     };
     plans.iter().any(|plan| plan.writes() && is_decided(plan))
 }
@@ -77,7 +79,7 @@ impl MemberPlan {
     fn writes(&self) -> bool {
         let is_child_written = |decided: &Decided| {
             let releases = !decided.delegates && decided.observation.hpas.acting().is_some();
-            releases || !matches!(decided.decision.action, action::Action::Hold { .. })
+            releases || !matches!(decided.decision.action, Action::Hold { .. })
         };
         self.placement.is_some()
             || self.replicas.is_some()
@@ -160,6 +162,7 @@ impl Planner<'_> {
             .and_then(|present| self.decide(share, present, record));
         let (decided, replicas) = decided.unzip();
         let orphan = self.orphan(decision, observed);
+        // Without `removes`: what is to be removed is there, so something is decided for it.
         (decided.is_some() || placement.is_some() || orphan.is_some()).then(|| MemberPlan {
             name: decision.name.clone(),
             min: decision.min,
@@ -180,7 +183,7 @@ impl Planner<'_> {
         let MemberObservation::Absent { hpas, .. } = observed else {
             return None;
         };
-        let goes = decision.action == Action::Delete || self.item.fleet_spec().is_previewed();
+        let goes = decision.action == MemberAction::Delete || self.item.fleet_spec().is_previewed();
         hpas.acting().filter(|_| goes).cloned()
     }
 
@@ -202,7 +205,7 @@ impl Planner<'_> {
         let spec = self.item.fleet_spec();
         let may_act = self.item.may_act(&present.observed);
         // Where we may not act, the decision continues, so that an HPA of ours is released.
-        if decision.action == Action::Hold && may_act {
+        if decision.action == MemberAction::Hold && may_act {
             return None;
         }
         let part = Part {
@@ -228,7 +231,7 @@ impl Planner<'_> {
     /// What the member's own decision may write, where the fleet may act in it or not.
     fn permission(self, decision: &MemberDecision, may_act: bool) -> Permission {
         let spec = self.item.fleet_spec();
-        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+        let leaves = decision.max == Replicas::ZERO || decision.action == MemberAction::Delete;
         if !may_act || leaves || spec.is_previewed() || spec.hub_writes_counts() {
             Permission::Nothing
         } else if self.decides_alone(decision) {
@@ -242,7 +245,7 @@ impl Planner<'_> {
     /// Whether the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
     fn decides_alone(self, decision: &MemberDecision) -> bool {
         let spec = self.item.fleet_spec();
-        let runs = matches!(decision.action, Action::Keep | Action::Update);
+        let runs = matches!(decision.action, MemberAction::Keep | MemberAction::Update);
         !spec.is_previewed()
             && runs
             && spec.policy.mode == Mode::Direct
@@ -297,6 +300,7 @@ impl Planner<'_> {
         let read = terms.observed_workload.metrics.iter();
         let mut own = read.map(|metric| terms.spec.is_members_own(metric));
         let mut observed = present.observed.clone();
+        // One reading per metric of the observed workload, in its order.
         let readings = &mut observed.observation.readings;
         readings.retain(|_| own.next().unwrap_or(false));
         let series = ForecastSeries {
@@ -316,6 +320,7 @@ impl Share<'_> {
     /// The bounds of the member's child.
     fn bounds(self) -> ReplicaBounds {
         let Self { decision, entry } = self;
+        // `decision.min` includes the share of the floor, which the member's own decision adds.
         let budget = entry.map_or(decision.min, |entry| entry.min);
         // 1 is the least that an HPA accepts.
         let min = budget.max(Replicas::new(1)).min(decision.max);

@@ -70,8 +70,8 @@ impl MemberReader<'_> {
                 };
                 // Where a foreign HPA scales, its writes are expected.
                 let writer = present.replica_writer.as_ref();
-                let writer = writer.filter(|_| member.foreign_hpa.is_none());
-                foreign_write = writer.cloned();
+                let unexpected = writer.filter(|_| member.foreign_hpa.is_none());
+                foreign_write = unexpected.cloned();
                 member
             }
         };
@@ -102,8 +102,8 @@ impl MemberReader<'_> {
             }
             (Health::Unknown { since }, _) | (_, Some(Health::Unknown { since })) => since,
             _ => {
-                let at = last.filter(|_| seen).and_then(|member| member.observed);
-                let at = at.unwrap_or(self.now);
+                let heard = last.filter(|_| seen).and_then(|member| member.observed);
+                let at = heard.unwrap_or(self.now);
                 at.saturating_add(self.lost_after).unwrap_or(at)
             }
         };

@@ -44,15 +44,15 @@ impl Members<'_> {
     /// What was seen, as of one workload.
     pub(super) fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
         let sum = |of: fn(&Scale) -> Replicas| {
-            let counts = self.present.iter();
-            let counts = counts.map(|(_, present)| of(&present.observed.scale.scale));
+            let present = self.present.iter();
+            let counts = present.map(|(_, present)| of(&present.observed.scale.scale));
             counts.fold(self.unreachable, Replicas::saturating_add)
         };
-        let pods = self.present.iter().flat_map(|(member, present)| {
+        let all_named = self.present.iter().flat_map(|(member, present)| {
             let pods = present.observed.observation.pods.iter();
             pods.map(|pod| named(member, pod))
         });
-        let pods: Vec<Arc<Pod>> = pods.collect();
+        let pods: Vec<Arc<Pod>> = all_named.collect();
         let template = self
             .present
             .iter()
@@ -62,6 +62,7 @@ impl Members<'_> {
                 spec: sum(|scale| scale.spec),
                 status: sum(|scale| scale.status),
             },
+            // Only to read pods and to write the scale, which is done in each member.
             selector: String::new(),
             resource_version: String::new(),
             uid: self.item.owner.uid.clone(),
@@ -103,11 +104,13 @@ impl Members<'_> {
             return whole;
         }
         let members = self.present.iter();
-        let of_each = members.map(|(member, _)| of(&SeriesKey::of_member(fleet_uid, member)));
-        let of_each: Vec<_> = of_each.collect();
+        let of_each: Vec<_> = members
+            .map(|(member, _)| of(&SeriesKey::of_member(fleet_uid, member)))
+            .collect();
         for (position, reading) in whole.iter_mut().enumerate() {
             let of_members = of_each.iter().filter_map(|all| all.get(position));
             let sum = of_members.cloned().reduce(added);
+            // What is measured once for the fleet is forecast once, too.
             let own = sum.filter(|sum| !spec.scopes.contains(&sum.name));
             if let Some(sum) = own {
                 *reading = sum;
@@ -180,6 +183,7 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> R
     let mut ready = Vec::new();
     let mut missing: Option<Unavailable> = None;
     for (member, present) in parts {
+        // Without pods it has no demand, so no total lacks it.
         if present.is_idle() {
             continue;
         }

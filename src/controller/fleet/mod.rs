@@ -128,7 +128,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             return FleetApplied { fleet, outcome };
         }
         let members = &fleet.observed.members;
-        let plans = plans.into_iter().filter_map(|plan| {
+        let writable = plans.into_iter().filter_map(|plan| {
             let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
             Some((cluster, plan))
         });
@@ -136,7 +136,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             telemetry: &self.shared.telemetry,
             deadline: self.setup.member_deadline,
         };
-        let outcome = Ok(writer.apply(&fleet.decision, plans.collect()).await);
+        let outcome = Ok(writer.apply(&fleet.decision, writable.collect()).await);
         FleetApplied { fleet, outcome }
     }
 
@@ -236,6 +236,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     fn forget(&self, gone: &mut StateOf<Self>) {
         let published = &mut gone.of_kind.published;
         let telemetry = &self.shared.telemetry;
+        // Without shares the series of every member are removed.
         telemetry.set_shares(&gone.report.labels, published, std::iter::empty());
     }
 
@@ -245,8 +246,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         busy: &HashSet<String>,
         now: Monotonic,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let mut deleting = self.hub.federated();
-        deleting.retain(|fdhpa| {
+        let mut idle = self.hub.federated();
+        idle.retain(|fdhpa| {
             fdhpa
                 .metadata
                 .uid
@@ -259,7 +260,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
                 state.of_kind.members.keys().cloned().collect()
             })
         };
-        let deleting = self.finalizers.deleting(deleting, members_of, now);
+        let deleting = self.finalizers.deleting(idle, members_of, now);
         let cleanup = FleetCleanup {
             hub: Arc::clone(&self.hub),
             fleet: Arc::clone(&self.fleet),
@@ -444,8 +445,8 @@ fn findings<M>(
         .filter_map(|plan| Some((&plan.name, plan.decided.as_ref()?)));
     for (name, decided) in decided {
         let record = state.of_kind.members.entry(name.clone()).or_default();
-        let uid = SeriesKey::of_member(uid, name);
-        findings.add(&uid, &mut record.lead_times, decided);
+        let series_uid = SeriesKey::of_member(uid, name);
+        findings.add(&series_uid, &mut record.lead_times, decided);
     }
     findings
 }

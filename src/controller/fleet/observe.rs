@@ -308,6 +308,7 @@ impl<M: Member> FleetRound<M> {
     /// The members of a fleet that are not registered any more, although nobody removed them.
     fn missing(&self, fleet: &DueFleet) -> impl Iterator<Item = Arc<MemberView<M>>> {
         let is_missing = |name: &&String| {
+            // The port returns members sorted by name.
             let found = self
                 .members
                 .binary_search_by(|view| view.profile.name.cmp(name));
@@ -325,14 +326,15 @@ impl<M: Member> FleetRound<M> {
     ) -> FleetObservation<M> {
         let limit = self.time.limit;
         let fleet = &Arc::new(fleet);
+        // Before the members: their capacity, and whether their workload is the hub's, depend on it.
         let template = fleet.read_template(hub, limit).await;
-        let placed = template.as_ref().and_then(|placed| placed.as_ref().ok());
-        let placed = placed.cloned().map(Arc::new);
-        let concerned = self
+        let readable = template.as_ref().and_then(|placed| placed.as_ref().ok());
+        let placed = readable.cloned().map(Arc::new);
+        let registered = self
             .members
             .iter()
             .filter(|view| fleet.concerns(&view.profile) || self.has_hpas_of(&fleet.item, view));
-        let concerned = concerned.cloned().chain(self.missing(fleet));
+        let concerned = registered.cloned().chain(self.missing(fleet));
         let tasks = concerned.map(|view| MemberTask {
             view,
             fleet: Arc::clone(fleet),
@@ -404,6 +406,7 @@ impl<M: Member> MemberTask<M> {
     async fn observe(&self, reads: &ClusterReads<M>) -> MemberObservation {
         let name = &*self.view.profile.name;
         let part = &self.fleet.part_in(name);
+        // The forecasts of a member are read when it is decided, for the metrics that are its own.
         let observed = reads.observe(&Forecasts::default(), part).await;
         let reader = WorkloadReader {
             reads,
@@ -552,7 +555,7 @@ impl<M: Member> WorkloadReader<'_, M> {
     }
 }
 
-/// Containers of one more replica: those of the pod template, else of the newest pod.
+/// Containers of one more replica: those of the pod template, else of one of the pods.
 fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
     let of_pod = || Some(Arc::clone(&observed.observation.pods.last()?.containers));
     observed.scale.template.clone().or_else(of_pod)

@@ -101,23 +101,22 @@ fn of_template<M>(observed: &FleetObservation<M>) -> Result<(), ClusterError> {
 /// The fleet's own conditions; where nothing can be divided, nothing is ready either.
 fn conditions<M>(fleet: &FleetDecided<M>, is_well: bool) -> Vec<Condition> {
     let note = template_note(&fleet.observed);
-    let own = fleet.decision.conditions.iter().map(|own| {
-        let mut own = own.clone();
-        if own.kind == federate::ConditionKind::Assigned {
-            own.message.extend(note.as_deref());
+    let mut own = fleet.decision.conditions.clone();
+    for condition in &mut own {
+        if condition.kind == federate::ConditionKind::Assigned {
+            condition.message.extend(note.as_deref());
         }
-        own
-    });
-    let own: Vec<_> = own.collect();
+    }
     let undivided = own
         .iter()
         .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
-    let ready = undivided.map(|own| decided_condition(ConditionKind::Ready.as_str(), own));
-    let ready = ready.or_else(|| contested(fleet).filter(|_| is_well));
-    let own = own
+    let not_ready = undivided
+        .map(|own| decided_condition(ConditionKind::Ready.as_str(), own))
+        .or_else(|| contested(fleet).filter(|_| is_well));
+    let shown = own
         .iter()
         .map(|own| decided_condition(own.kind.as_str(), own));
-    own.chain(ready).collect()
+    shown.chain(not_ready).collect()
 }
 
 /// The condition that foreign HPAs scale the same target in some members, where the fleet itself may act.
@@ -127,11 +126,11 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
         return None;
     }
     let members = fleet.observed.members.iter();
-    let foreign = members.filter_map(|(name, member)| {
+    let names = members.filter_map(|(name, member)| {
         let hpa = item.foreign_hpa(&member.present()?.observed)?;
         Some(format!("{} in member {name}", hpa.name))
     });
-    let foreign: Vec<_> = foreign.collect();
+    let foreign: Vec<_> = names.collect();
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
          this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other \
@@ -149,8 +148,8 @@ fn template_note<M>(observed: &FleetObservation<M>) -> Option<String> {
             "; cannot read the workload to place from the hub: {error}"
         )),
         Ok((template, _)) => {
-            let names: Vec<_> = template.references.iter().map(String::as_str).collect();
-            let names = names.join(", ");
+            let references: Vec<_> = template.references.iter().map(String::as_str).collect();
+            let names = references.join(", ");
             (!names.is_empty())
                 .then(|| format!("; the workload refers to {names}, which are not copied"))
         }
@@ -168,11 +167,11 @@ fn status<M>(
         let record = records.entry(decided.name.clone()).or_default();
         let is_meant = |member: &&Member| member.profile.name == decided.name;
         let observed = fleet.members.iter().find(is_meant);
-        let reason = record.last_move.shown(decided, is_previewed);
+        let last_move = record.last_move.shown(decided, is_previewed);
         let view = fleet.observed.members.get(&decided.name);
         let of_secret = view.and_then(|member| member.view.secret_problem.as_deref());
         let notes = notes(decided, observed, record, of_secret);
-        let reason = reason.map(|reason| reason.with_notes(notes).to_string());
+        let reason = last_move.map(|reason| reason.with_notes(notes).to_string());
         let reason = reason.unwrap_or_default();
         cluster_status(decided, observed, ledger.members.get(&decided.name), reason)
     });
@@ -196,16 +195,16 @@ fn notes(
     );
     let problem = observed.and_then(|member| member.problem.as_deref());
     // Where the member is lost, it is part of the problem already.
-    let problems = [problem, secret_problem.filter(|_| problem.is_none())];
-    let problems = problems.into_iter().flatten();
-    let problems = problems.filter(|_| !is_in_reason).map(|problem| {
+    let known = [problem, secret_problem.filter(|_| problem.is_none())];
+    let unsaid = known.into_iter().flatten().filter(|_| !is_in_reason);
+    let problems = unsaid.map(|problem| {
         let mut letters = problem.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
         first.into_iter().chain(letters).collect()
     });
     let shaped = record.shaped.filter(|min| min.decided == decided.min);
-    let raised = shaped.filter(|min| min.written > min.decided);
-    let raised = raised.map(|ShapedMin { written, decided }| {
+    let above = shaped.filter(|min| min.written > min.decided);
+    let raised = above.map(|ShapedMin { written, decided }| {
         format!(
             "minReplicas of its HPA is {written} until fewer are needed; its minimum is {decided}"
         )

@@ -102,6 +102,7 @@ impl FleetState {
                 restored: true,
                 last_move: LastMove::restored(cluster),
                 target: TargetState {
+                    // The status of a fleet has no histories of its members.
                     stored: StoredHistory::Lost,
                     ..TargetState::default()
                 },

@@ -85,6 +85,7 @@ fn collect(value: Option<&Value>, found: &mut BTreeSet<String>) {
                     }
                     "secretRef" | "secretKeyRef" => note("secret", value.get("name"), found),
                     "secret" => {
+                        // A volume has `secretName`, a projected one `name`.
                         let name = value.get("secretName").or_else(|| value.get("name"));
                         note("secret", name, found);
                     }

@@ -64,6 +64,7 @@ impl ReplicaChanges {
                 count: Replicas::from_i32(count),
                 desired: Replicas::from_i32(desired),
                 sentence: sentence.unwrap_or_default(),
+                // A status has one time for the child's changes and ours.
                 child_scaled: status.last_scale_time.as_ref().map(|time| time.0),
             }),
             recent: status.changes.iter().flatten().cloned().collect(),
@@ -155,8 +156,9 @@ impl Before {
             return Cause::Decision(self.sentence.clone());
         }
         if is_fleet || child_scaled > self.child_scaled {
-            let is_same = leads(decision.desired) && decision.limit != Some(Limit::Paused);
-            return match (is_same, is_fleet) {
+            // A target that somebody scaled to zero is left there: the decision follows this change.
+            let is_decided = leads(decision.desired) && decision.limit != Some(Limit::Paused);
+            return match (is_decided, is_fleet) {
                 (true, _) => Cause::Decision(decision.message()),
                 (false, true) => Cause::Other,
                 (false, false) => Cause::Decision(format!(

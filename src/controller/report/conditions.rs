@@ -65,12 +65,15 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
         .ok()
         .and_then(|effect| effect.child.as_ref());
     let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
-    for own in child.map(|child| of_child(child)).unwrap_or_default() {
-        let is_active = own.type_ == ConditionKind::ScalingActive.as_str() && own.status == "True";
+    for of_child in child.map(|child| of_child(child)).unwrap_or_default() {
+        let is_active =
+            of_child.type_ == ConditionKind::ScalingActive.as_str() && of_child.status == "True";
         let reads_ours = child.filter(|_| is_active && in_metric_mode);
-        let own = reads_ours.and_then(|child| unread_by(child)).unwrap_or(own);
-        conditions.retain(|condition| condition.type_ != own.type_);
-        conditions.push(own);
+        let shown = reads_ours
+            .and_then(|child| unread_by(child))
+            .unwrap_or(of_child);
+        conditions.retain(|condition| condition.type_ != shown.type_);
+        conditions.push(shown);
     }
     let is_ready =
         |own: &Condition| own.type_ == ConditionKind::Ready.as_str() && own.status == "True";
@@ -182,14 +185,16 @@ fn kept_in_force(invalid: &Invalid) -> String {
 /// The reasons of the conditions of an object's status that are False, by their types.
 pub(super) fn warned_of(autoscaler: &Autoscaler) -> BTreeMap<&'static str, String> {
     let known = autoscaler.status().and_then(|it| it.conditions.as_ref());
-    let known = known.into_iter().flatten();
-    let failed = known.filter(|known| known.status == "False");
-    let failed = failed.filter_map(|failed| {
-        let kind = ConditionKind::ALL.iter().map(|kind| kind.as_str());
-        let kind = kind.into_iter().find(|kind| *kind == failed.type_)?;
+    let failed = known
+        .into_iter()
+        .flatten()
+        .filter(|known| known.status == "False");
+    let reasons = failed.filter_map(|failed| {
+        let mut kinds = ConditionKind::ALL.iter().map(|kind| kind.as_str());
+        let kind = kinds.find(|kind| *kind == failed.type_)?;
         Some((kind, failed.reason.clone()))
     });
-    failed.collect()
+    reasons.collect()
 }
 
 /// Whether an object's status says that KEDA scales its target by what it publishes.
@@ -233,6 +238,7 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
 fn unread_by(child: &HpaView) -> Option<Condition> {
     let asked = child.spec.get("metrics")?.as_array()?;
     let read = child.status.get("currentMetrics")?.as_array()?;
+    // Otherwise the positions of the two lists may not be those of the same metrics.
     if !is_of_present_spec(child) || asked.len() != read.len() {
         return None;
     }
@@ -241,9 +247,9 @@ fn unread_by(child: &HpaView) -> Option<Condition> {
         kind.is_none_or(str::is_empty)
     };
     let name = |metric: &Value| {
-        let metric = metric.pointer("/external/metric")?;
-        let name = metric.get("name")?.as_str()?;
-        let of = metric.pointer("/selector/matchLabels/resourceIdentifier")?;
+        let external = metric.pointer("/external/metric")?;
+        let name = external.get("name")?.as_str()?;
+        let of = external.pointer("/selector/matchLabels/resourceIdentifier")?;
         let is_ours = [PREDICTION_METRIC, CRON_METRIC].contains(&name);
         is_ours.then(|| format!("{name} ({})", of.as_str().unwrap_or_default()))
     };

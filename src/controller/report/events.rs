@@ -33,30 +33,33 @@ pub(super) fn warnings(
     invalid: Option<&Invalid>,
     more: &[Condition],
 ) -> impl Iterator<Item = Warning> {
-    let contested = more.iter().find(|known| known.reason == TARGET_CONFLICT);
-    let contested = contested.map(|known| (TARGET_CONFLICT, known.message.clone()));
-    let ready = conditions::trouble(applied, invalid).or(contested);
-    let ready = ready.map(|(reason, note)| {
+    let contested = more
+        .iter()
+        .find(|known| known.reason == TARGET_CONFLICT)
+        .map(|known| (TARGET_CONFLICT, known.message.clone()));
+    let trouble = conditions::trouble(applied, invalid).or(contested);
+    let not_ready = trouble.map(|(reason, note)| {
         let is_spec = [INVALID_SPEC, TARGET_CONFLICT].contains(&reason);
         warning(reason, if is_spec { "Decide" } else { "Scale" }, note)
     });
     let of_decision = [ConditionKind::PredictionReady, ConditionKind::CronReady].map(|kind| {
-        let mut own = applied.decided.decision.conditions.iter();
-        let failed = own.find(|own| own.kind == kind && own.status == Status::False);
+        let mut conditions = applied.decided.decision.conditions.iter();
+        let own = conditions.find(|own| own.kind == kind);
         // Nothing was lost where there is too little history yet, or no forecast yet.
         let nothing_lost = [Reason::InsufficientHistory, Reason::Pending].map(Reason::as_str);
-        let failed = failed.filter(|own| !nothing_lost.contains(&own.reason));
-        let mut own = applied.decided.decision.conditions.iter();
+        let failed = own
+            .filter(|own| own.status == Status::False)
+            .filter(|own| !nothing_lost.contains(&own.reason));
         Warning {
             condition: kind.as_str(),
             event: failed.map(|own| warning(own.reason, "Decide", own.message.clone())),
-            is_over: own.any(|own| own.kind == kind && own.status == Status::True),
+            is_over: own.is_some_and(|own| own.status == Status::True),
         }
     });
     let ready = Warning {
         condition: ConditionKind::Ready.as_str(),
-        is_over: ready.is_none(),
-        event: ready,
+        is_over: not_ready.is_none(),
+        event: not_ready,
     };
     std::iter::once(ready).chain(of_decision)
 }

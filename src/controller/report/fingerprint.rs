@@ -57,6 +57,7 @@ impl StatusFingerprint {
 
     /// Whether a status with this fingerprint is worth a write after one with the fingerprint `last`.
     pub(super) fn is_news_after(&self, last: &Self) -> bool {
+        // In both directions: the clock may have been set back.
         let is_due = self
             .decided
             .zip(last.decided)
@@ -95,6 +96,7 @@ impl StatusFingerprint {
 impl Gist {
     fn of(status: &Status, publishes: bool) -> Self {
         let mut common = status.common.clone();
+        // It changes with every sync.
         common.history = None;
         // A change comes with another count.
         common.changes = None;

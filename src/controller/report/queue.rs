@@ -21,9 +21,9 @@ use crate::{
     telemetry::{Telemetry, Write},
 };
 
-/// How many objects are reported at once.
+/// How many objects are reported at once: as many as the client has slots for writes of one API group.
 const CONCURRENT_REPORTS: usize = 32;
-/// How many of them are in one namespace, where every write may hang.
+/// How many of them are in one namespace, where every write may hang. At 20 ms each these are 200 statuses a second.
 const REPORTS_OF_NAMESPACE: usize = 4;
 /// How many namespaces are remembered before idle ones are evicted.
 const MAX_KNOWN_NAMESPACES: usize = 256;
@@ -81,6 +81,7 @@ impl<C: Cluster> Reports<C> {
     /// Waits until every submitted report is written or has failed.
     pub(in crate::controller) async fn delivered(&self) {
         loop {
+            // Before the check: `notify_waiters` reaches only the futures that exist already.
             let idle = self.idle.notified();
             if self.pending().is_empty() {
                 return;

@@ -105,8 +105,8 @@ impl WrittenStatus {
             let is_as_before = last.replaced.as_ref().is_some_and(is_same);
             // A clock that was set back ends the wait, too.
             let is_due = now.duration_since(since).abs() >= limit;
-            let is_part = is_as_before && !stored.is_empty();
-            last.is_lost = is_due && !(is_part && last.repairs >= MOST_FUTILE);
+            let keeps_no_more = is_as_before && !stored.is_empty();
+            last.is_lost = is_due && !(keeps_no_more && last.repairs >= MOST_FUTILE);
             last.stored = Some(stored);
         }
     }
@@ -184,6 +184,7 @@ impl NewStatus {
             written,
         } = self;
         let _turn = written.0.turn.lock().await;
+        // The lock of `last` is not held during the write: syncs of the object read it.
         {
             let last = written.last();
             if !last.is_followed_by(&fingerprint) || last.ledgers != ledgers {
