@@ -60,6 +60,7 @@ pub(super) fn resolution(
     let mut is_mean = false;
     for part in parts {
         let query = match queries.resolution(&part.query) {
+            // In a sum of which another part is a mean, it is the query of minutes of its own.
             Resolution::Minute => part.query.clone(),
             Resolution::Mean(minutes) => {
                 is_mean = true;
@@ -142,6 +143,7 @@ impl RawValues {
     ) -> SeriesSamples {
         if let Some(has_returned) = self.returned.take() {
             self.usable = minutes_are_usable(queried, values);
+            // Otherwise the wait that `begin` set stays.
             if self.usable && has_returned {
                 self.query_at = now;
             }

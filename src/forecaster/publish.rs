@@ -184,6 +184,8 @@ fn key_of(tsp: &TimeSeriesPrediction) -> WriteKey {
 impl UpToDate {
     fn is_for(&self, publication: &Publication<'_>) -> bool {
         let series = publication.series.iter().map(|series| &series.key);
+        // Pointers suffice: an object that changed is another `Arc` in the store, and comparing specs would cost
+        // every pass.
         Arc::ptr_eq(&self.source, publication.source)
             && (publication.live).is_some_and(|live| Arc::ptr_eq(&self.live, live))
             && self.series.iter().eq(series)
@@ -447,6 +449,7 @@ fn needs_write(
         let last = last_sample(before);
         before.ready
             && last.is_none_or(|last| last < window_end)
+            // Without later samples the same status would be written with every pass.
             && last < series.last_sample(window, now)
     })
 }

@@ -191,6 +191,7 @@ impl SeriesRefresh {
         };
         // Counted from due time to due time: passes are seconds apart, and that delay must not add up.
         let wait = wait.unsigned_abs();
+        // Periods that were missed as a whole are not made up for.
         let is_on_time = self.due_at <= now && now.since(self.due_at) < wait;
         let from = if is_on_time { self.due_at } else { now };
         self.due_at = from + wait;

@@ -108,6 +108,7 @@ pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChan
     let (window, day) = sample_counts(series)?;
     let newest = values.len().checked_sub(window)?;
     (day..=newest).rev().find_map(|at| {
+        // A cheap test first: the medians are costly, and few samples are such a step.
         if !is_step(values, at) {
             return None;
         }

@@ -76,6 +76,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         {
             let computation = self.computations.acquire(&namespace).await;
             let (now, history) = (self.machine.clock().now(), &self.history);
+            // Otherwise the slot is given back first: a series that waits for a query must not hold one for
+            // computations.
             if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
                 return Some(
                     refresher
@@ -97,6 +99,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
             // The forecast does not wait longer for raw values than for the values.
             let limit = clock.monotonic().since(began).max(PROMPT);
             let raw = refresher.query_raw(reader, &self.history, now);
+            // Not an error: `begin` has recorded a query that may not return, and the values are used without raw
+            // ones.
             let _timed_out = query.run(timeout(limit, raw)).await;
         }
         let read = read.map(|values| refresher.with_raw(&values, &self.history, &live, now));

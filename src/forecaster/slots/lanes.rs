@@ -130,6 +130,7 @@ impl<W> Lanes<W> {
     pub(super) fn was_prompt(&mut self, hold: HoldId, now: Monotonic) {
         if let Some(share) = self.share_of(hold) {
             share.end_slow(now);
+            // A slow namespace stays slow for its minute, even if some of its work is prompt.
             if share.latency == LatencyClass::Unknown {
                 share.latency = LatencyClass::Prompt;
             }
@@ -226,6 +227,7 @@ impl<W> Lanes<W> {
         }
         let holds = &self.holds;
         self.shares.retain(|namespace, share| {
+            // Forgotten, it would start in the prompt lane again.
             let is_slow = matches!(share.latency, LatencyClass::Slow(_));
             let is_working = holds.values().any(|hold| hold.namespace == *namespace);
             is_slow || is_working || !share.waiting.is_empty()
