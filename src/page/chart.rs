@@ -255,6 +255,7 @@ fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point
 
 fn band(second: i64, low: f32, high: f32) -> Option<Band> {
     let (low, high) = (f64::from(low), f64::from(high));
+    // A low quantile may lie below the expectation; then there is no range to draw.
     (low <= high).then(|| Band {
         at: at(second),
         low,

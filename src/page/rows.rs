@@ -75,6 +75,7 @@ impl Rows {
         let last = self.times.last().copied().unwrap_or(i64::MIN);
         let is_wanted = |minute: &usize| {
             let at = second(*minute);
+            // Two blocks have a minute in common if the metrics of the autoscaler changed within it.
             present >> *minute & 1 == 1 && (from..until).contains(&at) && at > last
         };
         let minutes: Vec<usize> = (0..usize::from(BLOCK)).filter(is_wanted).collect();

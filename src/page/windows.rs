@@ -49,6 +49,7 @@ fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, b
     }
     let mut found = Vec::new();
     while let Some(Reverse((since, index, until))) = next.pop() {
+        // Asked here and not below: only now is it known that there is one more.
         if found.len() == most {
             return (found, true);
         }
@@ -148,6 +149,7 @@ fn clock_changes(all: &[&Latest], span: Span) -> Vec<ClockChange> {
         for change in following.take_while(|change| change.timestamp().as_second() < span.until) {
             let forward = change.offset().seconds() - before.seconds();
             before = change.offset();
+            // A zone may change its abbreviation alone.
             if forward != 0 {
                 let at = change.timestamp().as_second();
                 changes.push(ClockChange {

@@ -128,10 +128,7 @@ fn beyond_clusters(status: &Status) -> Option<i32> {
         .flatten()
         .filter_map(|cluster| cluster.max);
     let asked = status.common.decision.as_ref()?.maximum?;
-    let unassigned = status
-        .fleet
-        .unassigned
-        .filter(|unassigned| *unassigned > 0)?;
+    let unassigned = status.fleet.unassigned?;
     let room = most.fold(0, i32::saturating_add);
     (unassigned > 0 && asked > room).then_some(room)
 }
@@ -143,6 +140,7 @@ fn untrusted(status: &Status) -> Option<&Condition> {
     let prediction = prediction.filter(|it| it.status == "False" || is_unused(&it.reason));
     let failed =
         |kind: ConditionKind| find(status, kind.as_str()).filter(|it| it.status == "False");
+    // A workload that somebody scaled to zero is paused on purpose.
     let active = failed(ConditionKind::ScalingActive).filter(|it| it.reason != "ScalingDisabled");
     let unreachable = find(status, federate::ConditionKind::MembersReachable.as_str());
     let unreachable = unreachable.filter(|it| it.status == "False");

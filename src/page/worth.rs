@@ -74,6 +74,7 @@ impl WorthTable {
         let known = self.lock(|table| table.get(key).cloned());
         let entry = known.filter(|known| known.is_younger(FRESH, now));
         let entry = entry.unwrap_or_else(|| {
+            // Without the lock: days are simulated, and other readers would wait. Two of them may compute the same.
             let entry = Entry::of(recorded, now);
             self.lock(|table| table.insert(key.clone(), entry.clone()));
             entry
@@ -182,6 +183,7 @@ impl Entry {
     }
 
     fn is_younger(&self, age: SignedDuration, now: Timestamp) -> bool {
+        // After the clock was set back, an old result must not be kept until then.
         now.duration_since(self.computed).abs() < age
     }
 
@@ -286,6 +288,7 @@ fn compare(
         let (simulated, _) = run.minute();
         let was = recorded.minute(begin, simulated);
         if recorded.is_compared(begin) {
+            // A minute whose demand one side does not know is unknown on both, so that both have the same minutes.
             let was = was.filter(|was| was.load.is_some() && simulated.load.is_some());
             let load = was.and(simulated.load);
             plain.add_minute(&Minute { load, ..simulated });
