@@ -200,6 +200,7 @@ fn validate(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec
 
 /// What to say about `value` if it breaks `rule`.
 fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violation> {
+    // A rule without a twin, which the tests would find, is left to the server.
     if twins::holds(&rule.rule, value)? {
         return None;
     }
@@ -242,6 +243,7 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
             message,
         });
     };
+    // One message for a value of another type: sizes and fields mean nothing for it.
     if let Some(expected) = wrong_type(schema, value) {
         return refuse(format!("expected {expected}, found {value}"));
     }
@@ -258,6 +260,7 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
     }
     match value {
         Value::String(text) => {
+            // The server counts characters, not bytes.
             let (most, has) = (schema.max_length, text.chars().count());
             too_much(most, has, "characters")
                 .into_iter()
@@ -328,6 +331,7 @@ fn too_much(most: Option<i64>, has: usize, of_what: &str) -> Option<String> {
 
 /// What the schema expects, if `value` is of another type.
 fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
+    // Such a schema has no `type`.
     if schema.x_kubernetes_int_or_string == Some(true) {
         let fits = value.is_string() || value.is_i64() || value.is_u64();
         return (!fits).then_some("an integer or text");
