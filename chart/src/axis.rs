@@ -70,6 +70,7 @@ impl Axis {
     /// The column of an instant; that at the edge if it is outside.
     #[must_use]
     pub fn column(self, at: Timestamp) -> usize {
+        // The cast makes what is before the axis 0; its end would be one column too far.
         floor(self.position(at) * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
@@ -111,6 +112,7 @@ pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let mut instants: Vec<_> = instants
         .filter(|at| axis.position(*at) > 0.0 && axis.position(*at) <= 1.0)
         .collect();
+    // Civil times that a clock change skips are all the instant after the gap.
     instants.dedup();
     instants
 }

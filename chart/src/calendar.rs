@@ -105,11 +105,13 @@ impl Calendar {
         if let (Some(first), Some(last)) = (days.first(), days.last()) {
             sheet.attributes = span_attributes((first.from, last.until));
         }
+        // The label of today is bold, and so wider.
         let left = LEFT + width("Wed 00 May", SMALL * 1.06) + GAP;
         let wide = sheet.width - left - LEFT;
         let hours = Hours { left, width: wide };
         sheet.height += GAP;
         let every = hours.label(&mut sheet);
+        // The grid is drawn behind the rows, so it comes first in the text; but its height is known only after them.
         let (top, body) = (sheet.height, std::mem::take(&mut sheet.body));
         let names = self.names();
         for day in &days {
@@ -260,6 +262,7 @@ impl Day {
             .following(from)
             .take_while(|change| change.timestamp() < until)
         {
+            // A zone may change its abbreviation alone.
             if change.offset() != begin.1 {
                 parts.push((begin.0, change.timestamp(), begin.1));
                 begin = (change.timestamp(), change.offset());

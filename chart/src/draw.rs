@@ -170,6 +170,7 @@ impl Chart {
             .iter()
             .map(|at| (plot.x(*at).0, label(*at, &self.zone)));
         let mut taken: Vec<(f64, f64)> = Vec::new();
+        // The present first: a time that would touch its label is left out.
         for (x, text) in now.into_iter().chain(labels) {
             let half = width(&text, SMALL) / 2.0;
             let (from, until) = (x - half, x + half);

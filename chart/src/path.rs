@@ -110,6 +110,7 @@ impl Plot {
 
     /// A level stays until the next; one that is not finite ends the line.
     fn steps(self, points: &[Point]) -> String {
+        // The level at the start of the axis is that of the last point before it.
         let first = points
             .partition_point(|p| self.axis.position(p.at) <= 0.0)
             .saturating_sub(1);

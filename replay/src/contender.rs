@@ -123,6 +123,7 @@ impl Contender {
                 setting,
             };
             let of = |start_up| self.paths.get(&key(start_up));
+            // A file without a column `start_up` has its forecasts for all of them.
             of(Some(start_up)).or_else(|| of(None))
         };
         let limited = |setting: usize| {
