@@ -166,6 +166,7 @@ impl RunResult {
         self.minutes.push(minute);
         self.forecasts.extend(run.forecast_for(minute.at));
         let peak = run.forecast().and_then(Forecast::direct);
+        // The last one that was known: in the last minute there may be no forecast.
         self.quantile = peak.map(|peak| peak.quantile).or(self.quantile);
         decision
     }

@@ -249,6 +249,7 @@ pub(super) fn play(
         to.flush()
     });
     match shown {
+        // Nobody reads the rest of a pipe that was closed.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
             "cannot write the output: {error}"
         ))),

@@ -288,6 +288,7 @@ impl HistoryArgs {
         let mut from = end - self.last.as_secs();
         let mut samples = Vec::new();
         while from <= end {
+            // Both ends are part of a range query, so a day ends one step before the next begins.
             let to = end.min(from + DAY.as_secs() - STEP.as_secs());
             let span = Timestamp::from_second(from)
                 .ok()

@@ -169,6 +169,7 @@ impl Inputs {
         let known = identifiers(workload);
         let given = self.csv.iter().map(|flag| {
             let named = flag.split_once('=');
+            // The name of a file may contain `=`, too.
             let named = named.filter(|(metric, _)| known.iter().any(|k| k == metric));
             named.map_or((None, flag.as_str()), |(metric, file)| (Some(metric), file))
         });

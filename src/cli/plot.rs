@@ -170,6 +170,7 @@ impl<'a> Plot<'a> {
                 (y.max(above)..highest).for_each(|y| canvas.set(x, y, Dot::Band));
             }
             if bare || known.is_none() {
+                // From the dot before, so that a steep line has no holes.
                 let joined = before.unwrap_or(y);
                 let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
                 line.for_each(|y| canvas.set(x, y, Dot::Line));
@@ -288,6 +289,7 @@ fn top(highest: f64) -> f64 {
     let fits = TOPS
         .iter()
         .map(|top| top * power)
+        // A value that is above a top by rounding alone needs no higher one.
         .find(|top| *top >= highest * 0.999_999);
     fits.unwrap_or(highest)
 }

@@ -102,6 +102,7 @@ fn thousandths(milli: i64) -> String {
 
 /// Whether a document is the workload that an autoscaler scales.
 pub(super) fn is_target(document: &Document, target: &ScaleTarget) -> bool {
+    // Manifests often leave the namespace to `kubectl -n`.
     let same_namespace = document.namespace() == target.namespace
         || document.namespace().is_empty()
         || target.namespace.is_empty();
@@ -127,6 +128,7 @@ fn written(document: &Document) -> Result<WorkloadTemplate, Failure> {
         .unwrap_or(Value::Null);
     let spec: PodSpec =
         serde_json::from_value(spec).map_err(|error| unusable(error.to_string()))?;
+    // Init containers that are restarted run beside the others, and the HPA counts their requests.
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|init| init.restart_policy.as_deref() == Some("Always"));
     let containers = spec.containers.iter().chain(sidecars).map(|container| {

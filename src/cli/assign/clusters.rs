@@ -147,6 +147,7 @@ impl Clusters {
             let message = format!("{file}: expected one document of clusters, found {found}");
             return Err(Failure::invalid(message));
         };
+        // Read again by type: the document is only asked for the lines of fields.
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
             let (line, message) = yaml(&error, text);
             let line = line.map(|line| format!(":{line}"));
@@ -235,6 +236,7 @@ impl Cluster {
             },
         };
         let observed = match health {
+            // Nothing was observed since contact was lost.
             Health::Unknown { since } => since,
             Health::Ready | Health::NotReady { .. } => now,
         };

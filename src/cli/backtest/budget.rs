@@ -107,6 +107,7 @@ fn together(
         if minute % PRICE_MINUTES == 0 {
             let sharing = runs.iter().zip(&shares).filter(|(_, shares)| **shares);
             let known: Vec<TradeOffs> = sharing.flat_map(|(run, _)| run.trade_offs()).collect();
+            // As in the controller: while nothing is measured, the price before it counts.
             price = SharedPrice::within(percent, &known).or(price);
         }
         for (run, result) in runs.iter_mut().zip(&mut results) {

@@ -181,6 +181,7 @@ impl Changes {
         let spec = &mut ehpa.spec;
         spec.min_replicas = self.min_replicas.or(spec.min_replicas);
         spec.max_replicas = self.max_replicas.unwrap_or(spec.max_replicas);
+        // Other bounds alone must not add a prediction to a spec without one.
         let predicts = Self {
             min_replicas: None,
             max_replicas: None,
@@ -192,6 +193,7 @@ impl Changes {
         let prediction = spec.prediction.get_or_insert_default();
         if self.quantile.is_some() {
             prediction.quantile = self.quantile;
+            // Both together would be refused.
             prediction.max_under_provisioned_percent = None;
         }
         prediction.lead_time_seconds = self.lead_time_seconds.or(prediction.lead_time_seconds);

@@ -97,6 +97,7 @@ impl BacktestSetup {
         let mut source = args.inputs.source(&runtime, &context.machine)?;
         let name = args.inputs.name.as_deref();
         let mut chosen = inputs::chosen_one(&source.documents, name, context)?;
+        // A history has nothing beyond the present.
         let until = args
             .until
             .map_or(context.now, |until| until.min(context.now));
@@ -160,6 +161,7 @@ impl BacktestSetup {
             metrics: metrics(&workload, histories),
             template: template.pod,
             start_up,
+            // Not before the first sample, where no demand is known.
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
         };
         Ok(Self {
@@ -216,6 +218,7 @@ impl BacktestSetup {
         let prediction = self.at_quantile(quantile).ok_or_else(|| {
             Failure::usage("--sweep: expected spec.prediction, whose quantile is varied")
         })?;
+        // Without the facts of the workload: whether the algorithm takes a quantile does not depend on them.
         let algorithm = validation::algorithm(&prediction, WorkloadFacts::default());
         algorithm
             .map(drop)

@@ -108,6 +108,7 @@ pub(super) fn runs(
                 }
             });
         }
+        // The events end with the last sender, and this one sends nothing.
         drop(sender);
         let mut hundredths = 0.0;
         for event in events {

@@ -85,6 +85,7 @@ impl<'a> BacktestAnimation<'a> {
 
     /// The forecast in force, in replicas, as far as the axis goes.
     fn ahead(&self) -> Vec<Prediction> {
+        // The example has one metric.
         let target = self.setup.environment.targets().first().copied().flatten();
         let (Some(forecast), Some(target)) = (self.ours.0.forecast(), target) else {
             return Vec::new();

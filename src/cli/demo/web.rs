@@ -72,8 +72,8 @@ pub fn start(
         members: Mutex::default(),
     });
     let workloads = Workloads::new(context)?;
-    let fleet = || FleetRun::new(context);
-    drop(fleet()?);
+    // Built once in advance, because the task could not report an error.
+    drop(FleetRun::new(context)?);
     let page = Arc::new(Page::new(
         Arc::clone(&log),
         Arc::clone(&host) as Arc<dyn Host>,
@@ -134,6 +134,8 @@ impl DemoHost {
             let tick = TICK.min(span(left.as_secs_f64() / self.speed));
             tokio::time::sleep(tick).await;
             let passed = span(tick.as_secs_f64() * self.speed);
+            // A tick that is shorter than others is the last one, and ends the minute exactly, without a rest from
+            // rounding.
             self.clock
                 .advance(if tick < TICK { left } else { passed.min(left) });
         }

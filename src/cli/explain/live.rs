@@ -157,6 +157,7 @@ impl Watched {
         let separator = self.explanation.as_ref().map_or("", |_| "\n");
         let printable = screen.printable(&text);
         let written = write!(to, "{separator}{printable}").and_then(|()| to.flush());
+        // It borrows the text, which is kept from here on.
         drop(printable);
         self.explanation = Some(text);
         match written {

@@ -37,6 +37,7 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let conditions = status.conditions.unwrap_or_default();
     let ready = conditions.iter().find(|known| known.type_ == "Ready");
     let ready = ready.map(|ready| match &*ready.status {
+        // The usual reason says no more than True.
         "True" if ready.reason == "Decided" => ready.status.clone(),
         _ => format!("{} {}", ready.status, ready.reason),
     });

@@ -83,6 +83,7 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 }
 
 fn label_value(text: &str) -> Result<String, String> {
+    // Not `_`, which a label may have: it separates zones there.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let edges = edge(text.chars().next()) && edge(text.chars().next_back());
@@ -144,6 +145,7 @@ impl AddArgs {
 
     /// Parses the kubeconfig for the hub as the hub parses it.
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
+        // With a placeholder, because the member has no account yet.
         let text = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {

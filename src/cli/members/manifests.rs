@@ -61,6 +61,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
         }),
+        // Kubernetes makes no such Secret for an account by itself since 1.24; it fills in the token.
         json!({
             "apiVersion": "v1",
             "kind": "Secret",

@@ -129,6 +129,7 @@ impl HubArgs {
             key: self.secret_key.clone(),
             allow_loopback: self.allow_loopback,
             namespaces: Vec::new(),
+            // As by default in the controller: --member-lost-after.
             timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
         }
     }

@@ -60,6 +60,7 @@ pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandO
     }
     let own = listed.as_ref().and_then(|member| member.secret.as_deref());
     let secret = own.unwrap_or(&args.name);
+    // A member without a Secret is marked by a new one, which the controller finds by its label.
     let label = own.is_none().then_some(&*args.hub.secret_label);
     let marked = hub.leave(&args.hub.namespace, secret, label).await;
     marked.map_err(|error| Failure::runtime(chain(&error)))?;

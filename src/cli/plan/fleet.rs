@@ -104,6 +104,7 @@ impl FleetPlan {
         if metrics.is_empty() {
             return decision.floor;
         }
+        // Without the metrics that members measure: by those, the HPA of each member decides.
         let workload = Workload {
             mode: Mode::Direct,
             metrics,

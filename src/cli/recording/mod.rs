@@ -128,6 +128,7 @@ pub(super) fn parse(
     text: &str,
     zone: Option<&Zone>,
 ) -> Result<RecordedHistory, RecordingError> {
+    // Spreadsheets begin UTF-8 with a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     if text.trim_start().starts_with(['{', '[']) {
         let (rows, warnings) = prometheus::read(file, text)?;
@@ -151,6 +152,7 @@ pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
 /// What a recording lacks in between, if anything.
 pub(super) fn holes(file: &str, recording: &Recording) -> Option<String> {
     let holes: Vec<(Timestamp, SignedDuration)> = recording.holes().collect();
+    // Of equal ones, the first.
     let longest = holes.iter().rev().max_by_key(|(_, length)| *length)?;
     let total: SignedDuration = holes.iter().map(|(_, length)| *length).sum();
     let (from, length) = longest;
@@ -228,6 +230,7 @@ impl Rows {
                 "{place}: earlier than the row before it; rows were put in order"
             ));
         }
+        // Stable: rows of one time stay in the order of the file, in which messages name them.
         self.rows.sort_by_key(|row| row.at);
         self.check_conflicts()?;
         self.check_gaps()?;

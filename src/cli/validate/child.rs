@@ -110,6 +110,7 @@ fn not_one_of(field: String, allowed: &[&str], found: &str) -> Violation {
 
 /// Why a name cannot be a segment of the path of a request.
 fn unusable_name(field: &str, name: &str) -> Option<Violation> {
+    // As `ValidatePathSegmentName` of the API server.
     let fits = !matches!(name, "" | "." | "..") && !name.contains(['/', '%']);
     let message = match name {
         "" => "must not be empty".to_owned(),

@@ -290,6 +290,7 @@ impl Cluster {
 
     /// Whether its pods serve as much as they can, so that users are sent elsewhere.
     pub(super) fn is_full(&self) -> bool {
+        // Users are sent in fractions, whose sum may be short of full by rounding.
         self.demand >= f64::from(self.ready) * STRETCH * 0.999
     }
 
@@ -313,6 +314,7 @@ impl Cluster {
         while let Some((count, _)) = self.starting.pop_front_if(|(_, left)| *left == 0) {
             self.ready += count;
         }
+        // In the order of a ReplicaSet: pods that are not ready go first, of these the youngest.
         let mut excess = self.placed().saturating_sub(self.replicas);
         while let Some((count, _)) = self.starting.back_mut().filter(|_| excess > 0) {
             let ended = excess.min(*count);
@@ -347,6 +349,7 @@ impl Cluster {
         } else {
             wants
         };
+        // The default policies of an HPA: four pods more, or twice as many, every 15 s.
         let stable = stable.min((self.replicas + 4).max(self.replicas * 2));
         self.wants = bounds.clamp(Replicas::new(stable)).get();
         self.replicas = self.wants;
