@@ -91,10 +91,10 @@ impl Axis {
 #[must_use]
 pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let least = ceil(axis.seconds * real(LABEL_SPACING) / real(axis.columns));
-    let step = STEPS.into_iter().find(|step| *step >= least);
+    let round_step = STEPS.into_iter().find(|step| *step >= least);
     // Beyond weeks: as many of the longest step as are needed.
     let longest = STEPS.last().copied().unwrap_or(DAY);
-    let step = step.unwrap_or_else(|| longest * (least / longest + 1));
+    let step = round_step.unwrap_or_else(|| longest * (least / longest + 1));
     let shift = if step >= WEEK { MONDAY } else { 0 };
     // Civil time, as if it were UTC, makes every zone and clock change one case.
     let civil = |second: f64| {

@@ -146,8 +146,8 @@ impl Calendar {
         day.changes(sheet, hours, &self.zone);
         let mut free: Vec<Timestamp> = Vec::new();
         for window in self.windows.iter().filter(|window| day.meets(window)) {
-            let lane = free.iter().position(|taken| *taken <= window.from);
-            let lane = lane.unwrap_or(free.len());
+            let free_lane = free.iter().position(|taken| *taken <= window.from);
+            let lane = free_lane.unwrap_or(free.len());
             match free.get_mut(lane) {
                 Some(taken) => *taken = window.until,
                 None => free.push(window.until),

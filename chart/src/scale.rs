@@ -47,9 +47,9 @@ impl Scale {
         let step = round_step(wide / lines, unit);
         let first = (from / step).floor();
         let count = (until / step).ceil() - first;
-        let values = (0_u32..=100).map(f64::from);
-        let values = values.take_while(|index| *index <= count.max(1.0));
-        let values: Vec<f64> = values.map(|index| (first + index) * step).collect();
+        let indices = (0_u32..=100).map(f64::from);
+        let within = indices.take_while(|index| *index <= count.max(1.0));
+        let values: Vec<f64> = within.map(|index| (first + index) * step).collect();
         let end = values.last().copied().unwrap_or(until);
         ((first * step, end), values)
     }

@@ -212,8 +212,8 @@ impl Columns {
 
 impl<'a> Reader<'a> {
     fn new(name: &str, heading: &str, traces: &'a [Trace]) -> Result<Self, String> {
-        let names = traces.iter().enumerate();
-        let names = names.map(|(at, trace)| (trace.name.as_str(), (at, trace.demand.len())));
+        let numbered = traces.iter().enumerate();
+        let names = numbered.map(|(at, trace)| (trace.name.as_str(), (at, trace.demand.len())));
         Ok(Self {
             columns: Columns::read(heading)?,
             traces: names.collect(),

@@ -196,8 +196,8 @@ pub(super) fn run(
         progress(Progress::Replaying(done));
         ControlFlow::Continue(())
     })?;
-    let failed = report.outcomes.iter().filter(|o| o.exceeded);
-    let failed: Vec<String> = failed.map(ToString::to_string).collect();
+    let exceeded = report.outcomes.iter().filter(|o| o.exceeded);
+    let failed: Vec<String> = exceeded.map(ToString::to_string).collect();
     let failures = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
     let notes: String = [read.as_str()].into_iter().chain(failures).collect();
     let exit = if failed.is_empty() {

@@ -61,8 +61,8 @@ fn screen() -> Screen {
     let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let terminal = std::io::stdout().is_terminal();
     let cursor = terminal && text("TERM").is_none_or(|term| term != "dumb");
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
-    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
+    let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+    let locale = name.map(|name| name.to_string_lossy().to_lowercase());
     Screen {
         color: cursor && text("NO_COLOR").is_none(),
         // A locale that is not set may be UTF-8.

@@ -126,8 +126,8 @@ impl HistoryArgs {
 
     /// The configuration of a controller that reads this history.
     fn config(&self) -> Result<Config, Failure> {
-        let file = self.config.as_deref().map(ConfigFile::read).transpose();
-        let file = file.map_err(|error| Failure::invalid(chain(&error)))?;
+        let read = self.config.as_deref().map(ConfigFile::read).transpose();
+        let file = read.map_err(|error| Failure::invalid(chain(&error)))?;
         let flags = match &self.prometheus {
             // A token is not a flag of the controller, so its server is made here.
             Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
@@ -304,8 +304,8 @@ impl HistoryArgs {
             from = to + STEP.as_secs();
         }
         if samples.is_empty() {
-            let span = [end - self.last.as_secs(), end];
-            let span = span.map(|at| minute(Timestamp::from_second(at).ok()));
+            let ends = [end - self.last.as_secs(), end];
+            let span = ends.map(|at| minute(Timestamp::from_second(at).ok()));
             let headers = reader.headers_in_words(query);
             return Err(Unread::Metric(empty(query, &span.join(" and "), headers)));
         }

@@ -129,14 +129,14 @@ fn written(document: &Document) -> Result<WorkloadTemplate, Failure> {
     let spec: PodSpec =
         serde_json::from_value(spec).map_err(|error| unusable(error.to_string()))?;
     // Init containers that are restarted run beside the others, and the HPA counts their requests.
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|init| init.restart_policy.as_deref() == Some("Always"));
+    let init_containers = spec.init_containers.iter().flatten();
+    let sidecars = init_containers.filter(|init| init.restart_policy.as_deref() == Some("Always"));
     let containers = spec.containers.iter().chain(sidecars).map(|container| {
         container_of(container)
             .map_err(|error| unusable(format!("container {}: {error}", container.name)))
     });
-    let pod_level = spec.resources.and_then(|resources| resources.requests);
-    let pod_level = pod_level.map(|requests| {
+    let pod_requests = spec.resources.and_then(|resources| resources.requests);
+    let pod_level = pod_requests.map(|requests| {
         requests
             .iter()
             .map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)))
@@ -157,8 +157,8 @@ fn container_of(container: &WireContainer) -> Result<Container, String> {
         .resources
         .as_ref()
         .and_then(|resources| resources.requests.as_ref());
-    let requests = requests.into_iter().flatten();
-    let requests = requests.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
+    let listed = requests.into_iter().flatten();
+    let requests = listed.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
     Ok(Container {
         name: container.name.as_str().into(),
         requests: requests.collect::<Result<Requests, String>>()?,

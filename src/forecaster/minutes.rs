@@ -163,8 +163,8 @@ impl RawValues {
             span.is_some_and(|(first, last)| (first.at..=last.at).contains(&sample.at))
         });
         // The later one of two for a time is kept: a queried minute replaces a live one, and both a mean.
-        let all = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
-        let all: BTreeMap<Timestamp, Sample> = all.collect();
+        let by_time = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
+        let all: BTreeMap<Timestamp, Sample> = by_time.collect();
         SeriesSamples {
             values: all.into_values().collect(),
             raw: raw.iter().map(|sample| sample.at).collect(),
@@ -181,8 +181,8 @@ pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
         newest.is_some_and(|newest| newest.duration_since(sample.at) <= COMPARED)
     };
     let recent: Vec<&Sample> = values.iter().rev().take_while(is_recent).collect();
-    let minutes = minutes.iter().rev().take_while(is_recent);
-    let minutes: HashMap<Timestamp, f64> = minutes.map(|one| (one.at, one.value)).collect();
+    let recent_minutes = minutes.iter().rev().take_while(is_recent);
+    let minutes: HashMap<Timestamp, f64> = recent_minutes.map(|one| (one.at, one.value)).collect();
     let common = recent.iter().filter_map(|value| {
         let minute = minutes.get(&value.at)?;
         (minute.is_finite() && value.value.is_finite()).then_some((*minute, value.value))

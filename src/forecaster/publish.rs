@@ -152,11 +152,11 @@ impl<C: Cluster> Publisher<C> {
         &self,
         existing: &[Arc<TimeSeriesPrediction>],
     ) -> BTreeMap<WriteKey, PredictionWrite> {
-        let (all, _) = autoscalers(&*self.queue.cluster);
-        let all: Vec<_> = all.collect();
+        let (readable, _) = autoscalers(&*self.queue.cluster);
+        let all: Vec<_> = readable.collect();
         let known: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
-        let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
-        let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
+        let with_prediction = all.iter().filter(|one| one.spec().prediction.is_some());
+        let predicting: HashSet<&str> = with_prediction.map(Autoscaler::uid).collect();
         let writes = existing.iter().filter_map(|tsp| {
             let write = match controller_uid(tsp) {
                 // A prediction whose owner no longer exists is left to the garbage collector.
@@ -374,8 +374,10 @@ fn status(
     window: SignedDuration,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let metrics = outcomes.into_iter();
-    let metrics: Vec<_> = metrics.map(|one| one.into_status(window, now)).collect();
+    let metrics: Vec<_> = outcomes
+        .into_iter()
+        .map(|one| one.into_status(window, now))
+        .collect();
     let missing = metrics.iter().find(|metric| !metric.ready);
     let condition = match missing {
         None => ready(true, "PredictSucceed", "every metric has a forecast"),
@@ -432,15 +434,15 @@ fn needs_write(
     window: SignedDuration,
     now: Timestamp,
 ) -> bool {
-    let known = metrics_of(before);
-    let known = known.map(|m| {
+    let known = metrics_of(before).map(|m| {
         (
             m.resource_identifier.as_deref(),
             (m.ready, m.reason.as_deref()),
         )
     });
-    let found = outcomes.iter();
-    let found = found.map(|one| (Some(&*one.identifier), one.readiness()));
+    let found = outcomes
+        .iter()
+        .map(|one| (Some(&*one.identifier), one.readiness()));
     if !known.eq(found) {
         return true;
     }

@@ -151,8 +151,8 @@ impl Refresher {
         now: Timestamp,
     ) -> SeriesSamples {
         let context = self.context(&live.values, now);
-        let queried = self.raw.query();
-        let queried = queried.map(|query| histories.queried(query, &context));
+        let query = self.raw.query();
+        let queried = query.map(|query| histories.queried(query, &context));
         let live = (live, self.live_match);
         self.raw
             .samples(values, &queried.unwrap_or_default(), live, now)

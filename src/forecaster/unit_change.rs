@@ -136,8 +136,8 @@ fn is_step(values: &[f64], at: usize) -> bool {
     let Some(value) = values.get(at).copied().filter(|value| !value.is_nan()) else {
         return false;
     };
-    let before = values.get(..at).unwrap_or_default().iter().rev();
-    let before = before.copied().find(|value| !value.is_nan());
+    let backwards = values.get(..at).unwrap_or_default().iter().rev();
+    let before = backwards.copied().find(|value| !value.is_nan());
     let ratio = before.map_or(f64::NAN, |before| value / before);
     ratio.is_finite() && ratio > 0.0 && !within(ratio, MIN_STEP)
 }

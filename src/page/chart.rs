@@ -31,8 +31,8 @@ pub(super) fn width(asked: Option<u32>) -> Result<u32, ViewError> {
 /// The zone that a query asks for.
 pub(super) fn zone(name: Option<&str>) -> Result<Zone, ViewError> {
     let utc = Zone::utc();
-    let zone = name.filter(|name| !name.is_empty());
-    let zone = zone.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
+    let given = name.filter(|name| !name.is_empty());
+    let zone = given.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
     zone.map_err(|error| ViewError::BadQuery(format!("zone: {error}")))
 }
 
@@ -49,12 +49,12 @@ pub(super) fn svg(
     let is_wanted = |layer: &Layer| {
         layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
     };
-    let shaded = view.windows.iter().map(|window| Window {
+    let spans = view.windows.iter().map(|window| Window {
         name: window.name.clone(),
         from: at(window.span.from),
         until: at(window.span.until),
     });
-    let shaded: Vec<_> = shaded.collect();
+    let shaded: Vec<_> = spans.collect();
     let panels = panels.map(|mut panel| {
         panel.layers.retain(is_wanted);
         panel.windows.clone_from(&shaded);
@@ -94,13 +94,13 @@ fn demand(view: &HistoryView) -> Panel {
     let amounts = |values: &[Option<f32>]| {
         points(&view.times, values.iter().map(|value| value.map(f64::from)))
     };
-    let past = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
-    let past = past.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
-    let coming = iter::zip(
+    let expected = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
+    let past = expected.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
+    let forecast = iter::zip(
         &view.ahead.times,
         iter::zip(&view.ahead.expected, &view.ahead.upper),
     );
-    let coming = coming.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
+    let coming = forecast.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
     let ahead = view
         .ahead
         .expected
@@ -243,8 +243,8 @@ fn bound(id: &str, name: &str, times: &[i64], values: &[Option<u32>]) -> Layer {
 }
 
 fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point> {
-    let known = iter::zip(times, values);
-    let known = known.filter_map(|(second, value)| {
+    let minutes = iter::zip(times, values);
+    let known = minutes.filter_map(|(second, value)| {
         Some(Point {
             at: at(*second),
             value: value?,

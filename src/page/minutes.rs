@@ -226,8 +226,10 @@ impl Minutes {
         while let Some(void) = self.sealed.pop_back_if(is_void) {
             self.release(void.cost());
         }
-        let known = self.sealed.back().map(|last| &last.metrics);
-        let known = known.filter(|known| are_named(known, metrics)).cloned();
+        let last_names = self.sealed.back().map(|last| &last.metrics);
+        let known = last_names
+            .filter(|known| are_named(known, metrics))
+            .cloned();
         let names = || {
             metrics
                 .iter()

@@ -91,8 +91,8 @@ impl Rows {
         }
         for (index, name) in metrics.iter().enumerate() {
             let before = self.times.len();
-            let at = self.metrics.iter().position(|known| known.name == *name);
-            let at = at.unwrap_or_else(|| {
+            let known_at = self.metrics.iter().position(|known| known.name == *name);
+            let at = known_at.unwrap_or_else(|| {
                 self.metrics.push(MetricColumns {
                     name: Arc::clone(name),
                     demand: Vec::new(),

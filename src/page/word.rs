@@ -136,22 +136,22 @@ fn beyond_clusters(status: &Status) -> Option<i32> {
 /// The first condition that says that a forecast, a cron, a member or a metric that is configured is not used.
 fn untrusted(status: &Status) -> Option<&Condition> {
     let is_unused = |reason: &str| UNUSED.iter().any(|unused| unused.as_str() == reason);
-    let prediction = find(status, ConditionKind::PredictionReady.as_str());
-    let prediction = prediction.filter(|it| it.status == "False" || is_unused(&it.reason));
+    let forecasts = find(status, ConditionKind::PredictionReady.as_str());
+    let prediction = forecasts.filter(|it| it.status == "False" || is_unused(&it.reason));
     let failed =
         |kind: ConditionKind| find(status, kind.as_str()).filter(|it| it.status == "False");
     // A workload that somebody scaled to zero is paused on purpose.
     let active = failed(ConditionKind::ScalingActive).filter(|it| it.reason != "ScalingDisabled");
-    let unreachable = find(status, federate::ConditionKind::MembersReachable.as_str());
-    let unreachable = unreachable.filter(|it| it.status == "False");
+    let members = find(status, federate::ConditionKind::MembersReachable.as_str());
+    let unreachable = members.filter(|it| it.status == "False");
     let cron = failed(ConditionKind::CronReady);
     prediction.or(cron).or(unreachable).or(active)
 }
 
 /// Whether a metric cannot be read.
 fn is_unread(decided: &Decided<'_>) -> bool {
-    let observed = decided.decision.proposals.iter();
-    let mut observed = observed.filter(|proposal| proposal.source == Source::Observed);
+    let proposals = decided.decision.proposals.iter();
+    let mut observed = proposals.filter(|proposal| proposal.source == Source::Observed);
     observed.any(|one| one.replicas.is_none() && one.reason != Reason::NotComputed)
 }
 

@@ -67,9 +67,9 @@ impl Experiment {
         let mut chosen = self.changes.applied(chosen, context)?;
         let histories = self.recorded(&chosen)?;
         let missing = inputs::without_history(&mut chosen.workload, &histories);
-        let requests = self.requests.iter();
-        let requests = requests.map(|text| parse_request(text).map_err(flag("--request")));
-        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let texts = self.requests.iter();
+        let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
+        let requests = parsed.collect::<Result<Vec<_>, _>>()?;
         let template = TemplateSource {
             documents: &documents,
             requests: &requests,
@@ -107,9 +107,9 @@ impl Experiment {
 
     fn documents(&self) -> Result<Vec<Document>, Failure> {
         let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
-        let documents = self.manifests.iter().map(parse);
-        let documents = documents.collect::<Result<Vec<_>, _>>();
-        let documents = documents.map_err(|error| Failure::invalid(chain(&error)))?;
+        let parsed = self.manifests.iter().map(parse);
+        let all = parsed.collect::<Result<Vec<_>, _>>();
+        let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(documents.into_iter().flatten().collect())
     }
 

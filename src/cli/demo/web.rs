@@ -203,8 +203,8 @@ impl StatusTrack {
         (from, to): (Replicas, Replicas),
         more: impl IntoIterator<Item = Condition>,
     ) -> EffectiveHorizontalPodAutoscalerStatus {
-        let own = decision.conditions.iter();
-        let own = own.map(|own| decided_condition(own.kind.as_str(), own));
+        let decided = decision.conditions.iter();
+        let own = decided.map(|one| decided_condition(one.kind.as_str(), one));
         let mut conditions: Vec<Condition> = own.collect();
         for condition in more {
             conditions.retain(|known| known.type_ != condition.type_);

@@ -81,8 +81,8 @@ impl RemoveArgs {
 
     /// What fleets have in the member.
     async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
-        let shares = hub.fleet_shares().await;
-        let mut shares = shares.map_err(|error| Failure::runtime(chain(&error)))?;
+        let answer = hub.fleet_shares().await;
+        let mut shares = answer.map_err(|error| Failure::runtime(chain(&error)))?;
         shares.retain(|share| share.member == self.name);
         Ok(shares)
     }

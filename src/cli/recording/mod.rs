@@ -144,8 +144,8 @@ pub(super) fn parse(
 /// # Errors
 /// There is none of this name.
 pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
-    let zone = Zone::parse(name, &Zone::utc()).ok();
-    let zone = zone.filter(|zone| !zone.is_assumed() && !zone.is_local());
+    let parsed = Zone::parse(name, &Zone::utc()).ok();
+    let zone = parsed.filter(|zone| !zone.is_assumed() && !zone.is_local());
     zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
 }
 
@@ -234,8 +234,8 @@ impl Rows {
         self.rows.sort_by_key(|row| row.at);
         self.check_conflicts()?;
         self.check_gaps()?;
-        let samples = self.rows.iter();
-        let samples = samples.filter_map(|row| {
+        let rows = self.rows.iter();
+        let samples = rows.filter_map(|row| {
             Some(Sample {
                 at: row.at,
                 value: row.value?,

@@ -60,12 +60,12 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         file: file.to_owned(),
         rows: Vec::new(),
     };
-    let lines = text.lines().zip(1..);
-    let lines = lines.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
+    let numbered = text.lines().zip(1..);
+    let lines = numbered.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
     let is_data = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
     let mut lines = lines.filter(|(line, _)| is_data(line)).peekable();
-    let named = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
-    let named = named.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
+    let separator_line = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
+    let named = separator_line.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
     let first = lines.peek().map_or("", |(line, _)| *line);
     let mut format = Format::new(named.unwrap_or_else(|| separator(first)), zone);
     if let Some((line, position)) = lines.next_if(|(line, _)| format.is_header(line))
@@ -74,8 +74,8 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         return Err(rows.unreadable(position, line, expected));
     }
     for (line, position) in lines {
-        let row = format.row(line, position);
-        let row = row.map_err(|expected| rows.unreadable(position, line, expected))?;
+        let read = format.row(line, position);
+        let row = read.map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
     match format.commas {

@@ -42,8 +42,8 @@ pub(super) fn violations(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Vec<Vio
             found.extend(of_metric(&format!("spec.metrics[{position}]"), &metric));
         }
     }
-    let behavior = spec.behavior.as_ref().and_then(|raw| raw.typed().ok());
-    let behavior = behavior.unwrap_or_default();
+    let written = spec.behavior.as_ref().and_then(|raw| raw.typed().ok());
+    let behavior = written.unwrap_or_default();
     for (field, rules) in [
         ("scaleUp", behavior.scale_up),
         ("scaleDown", behavior.scale_down),

@@ -101,8 +101,8 @@ impl LiveMatch {
 /// The median ratio of the newest 30 means of live minutes over `window` to the queried samples of the same times.
 fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration) -> Option<f64> {
     let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
-        let queried = cached.samples.get(&sample.at.as_second());
-        let queried = queried.filter(|value| value.is_finite())?;
+        let cached_value = cached.samples.get(&sample.at.as_second());
+        let queried = cached_value.filter(|value| value.is_finite())?;
         let until = live.get(..=index)?.iter().rev();
         let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
         let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {

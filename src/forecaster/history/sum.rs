@@ -72,8 +72,8 @@ impl MemberSum {
         let idle = part.member.as_ref().is_some_and(|name| idle.contains(name));
         let within = || cached.samples.range(self.window.from..=self.window.to);
         // Below zero means that the member ran no pods; see the module's documentation.
-        let newest = within().rev().find(|(_, value)| **value >= 0.0);
-        let newest = newest.map(|(at, _)| *at);
+        let newest_sample = within().rev().find(|(_, value)| **value >= 0.0);
+        let newest = newest_sample.map(|(at, _)| *at);
         let until = if idle { Some(i64::MAX) } else { newest };
         // `None` is less than any `Some`: a member with pods that has no value of its own adds nothing.
         for (at, value) in within().take_while(|(at, _)| Some(**at) <= until) {

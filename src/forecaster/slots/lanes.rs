@@ -168,8 +168,8 @@ impl<W> Lanes<W> {
 
     /// Moves slow work to the slow lane while that has room.
     fn move_slow(&mut self) {
-        let in_prompt = self.holds.iter();
-        let in_prompt = in_prompt.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
+        let holds = self.holds.iter();
+        let in_prompt = holds.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
         let slow: Vec<HoldId> = in_prompt.map(|(id, _)| *id).collect();
         for id in slow {
             let namespace = self.holds.get(&id).map(|hold| Arc::clone(&hold.namespace));
