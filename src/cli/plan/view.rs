@@ -71,10 +71,10 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
 
 fn heading(plan: &PlanReport, screen: Screen) -> String {
     let workload = &plan.workload;
-    let fleet = plan.division.as_ref();
-    let mode = fleet.map_or_else(
+    let division = plan.division.as_ref();
+    let mode = division.map_or_else(
         || workload.mode_in_force(),
-        |fleet| fleet.fleet.spec.policy.mode,
+        |division| division.policy().mode,
     );
     let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
