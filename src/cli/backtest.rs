@@ -138,11 +138,11 @@ struct Comparison {
     bounds: Vec<Bound>,
 }
 
-/// The runs were stopped by who watches them.
+/// The runs were stopped by their [`Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stopped;
 
-/// Who is told which fraction is done, and may stop the runs.
+/// Called with the fraction that is done; a break stops the runs.
 type Watch<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 // === impl RunResult ===
@@ -172,7 +172,7 @@ impl RunResult {
     }
 }
 
-/// Runs `foretide backtest`; `progress` is told what it is doing.
+/// Runs `foretide backtest`; `progress` is called with what it is doing.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags are invalid or incomplete.

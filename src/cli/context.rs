@@ -72,7 +72,7 @@ fn screen() -> Screen {
     }
 }
 
-/// The size of the terminal of standard output; `None` where it does not tell one.
+/// The size of the terminal of standard output; `None` if it reports none.
 pub(super) fn terminal_size() -> Option<Size> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));

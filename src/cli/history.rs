@@ -79,7 +79,7 @@ pub(super) struct Found {
     pub(super) notes: String,
 }
 
-/// The end of what is read, and who is told of each day.
+/// Up to when histories are read, and what is called with each day that is read.
 pub(super) struct Reading<'a> {
     pub(super) until: Timestamp,
     pub(super) progress: &'a mut dyn FnMut(Progress<'_>),

@@ -420,7 +420,7 @@ impl HistoryCache {
                 return Ok(false);
             };
             entry.fetch(reader, missing, window).await?;
-            // Otherwise the tenant changed meanwhile, and the samples may be those of two.
+            // Otherwise the tenant changed during the query, and the samples may be those of two.
             if reader.version(&entry.query) == version {
                 return Ok(true);
             }

@@ -195,8 +195,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.publisher.publish(&sources, now.wall());
     }
 
-    /// Whether autoscalers and predictions are known as they are: an old copy may lack one, and what belongs to it would
-    /// look left behind.
+    /// Whether the watched copies of autoscalers and predictions are current. By an old copy that lacks an autoscaler, its
+    /// prediction would look left behind.
     fn is_current(&self) -> bool {
         // False without their CRD; then no list of fleets could ever be current.
         let has_fleets = self.cluster.knows_federated();

@@ -417,6 +417,7 @@ fn published(
 }
 
 fn samples(forecast: &Forecast, window: SignedDuration, now: Timestamp) -> Vec<PredictedSample> {
+    // Five decimals, as crane writes.
     let number = |value: f64| format!("{value:.5}");
     published(forecast, window, now)
         .map(|sample| PredictedSample {
@@ -449,6 +450,7 @@ fn needs_write(
     let window_end = now.saturating_add(window).unwrap_or(now).as_second();
     metrics_of(before).zip(outcomes).any(|(before, series)| {
         let last = last_sample(before);
+        // One without a forecast has no samples to renew.
         before.ready
             && last.is_none_or(|last| last < window_end)
             // Without later samples the same status would be written with every pass.

@@ -201,7 +201,8 @@ impl Refresher {
     ) -> Result<Vec<Sample>, HistoryError> {
         self.keep_versions(self.query.versions(reader));
         let read = self.read_once(reader, histories, live, now).await;
-        // The tenant changed meanwhile, and less was read than another one needs. A further change is seen next time.
+        // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all of it.
+        // A further change is seen next time.
         if self.keep_versions(self.query.versions(reader)) {
             return self.read_once(reader, histories, live, now).await;
         }
@@ -247,7 +248,7 @@ impl Refresher {
     }
 
     /// Forecasts from the samples, or passes on why they could not be read. The slot is held until the computation has
-    /// ended, also if nobody waits for it any more.
+    /// ended, also if the refresh is dropped before.
     pub(super) async fn finish(
         mut self: Box<Self>,
         samples: Result<SeriesSamples, HistoryError>,

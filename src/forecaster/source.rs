@@ -108,7 +108,7 @@ impl ForecastSource {
         })
     }
 
-    /// Whether it was read from this version of an object.
+    /// Whether it was read from this version of an object: the store has a new `Arc` for an object that changed.
     pub(super) fn is_of(&self, autoscaler: &Autoscaler) -> bool {
         match (&self.autoscaler, autoscaler) {
             (Autoscaler::Effective(one), Autoscaler::Effective(other)) => Arc::ptr_eq(one, other),

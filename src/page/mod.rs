@@ -63,7 +63,7 @@ pub enum ViewError {
     BadQuery(String),
 }
 
-/// The process that decides, as the page tells of it.
+/// The process that decides, as the page shows it.
 pub trait Host: fmt::Debug + Send + Sync {
     /// Its time; in a demo that of the simulation.
     fn now(&self) -> Timestamp;
@@ -429,7 +429,8 @@ impl Page {
     }
 }
 
-/// Whether all is current, for those who may not see the addresses and problems of what is not theirs.
+/// Whether all sources are current, as one sum: for a reader of some namespaces, who may not see their addresses and
+/// problems.
 fn summed(sources: &[SourceHealth]) -> SourceHealth {
     let (all, stale) = (
         sources.len(),

@@ -1,4 +1,4 @@
-//! What a sync, or a simulated run, tells of one autoscaler, and what is kept of the last time.
+//! What a sync, or a simulated run, records of one autoscaler, and what is kept of the last record.
 
 use std::sync::Arc;
 

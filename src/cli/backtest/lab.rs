@@ -48,7 +48,7 @@ pub struct LabReport {
 // === impl Experiment ===
 
 impl Experiment {
-    /// Runs it; `watch` is told which fraction is done, and may stop it.
+    /// Runs it; `watch` is called with the fraction that is done, and may stop it.
     ///
     /// # Errors
     /// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags

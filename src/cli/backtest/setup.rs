@@ -304,6 +304,7 @@ fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<()
     for metric in &workload.metrics {
         match demand::target(metric, &one, None) {
             Ok(_) => return Ok(()),
+            // Not the next metric: a flag or a manifest can add the request.
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }

@@ -36,7 +36,7 @@ use crate::{
 const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);
 /// How much is replayed: enough for a back-test, which learns from two days before it evaluates.
 const REPLAYED: SignedDuration = SignedDuration::from_hours(96);
-/// For how long the demand is generated: then the demo begins anew.
+/// For how long the demand is generated: then the demo starts over.
 const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How often the clock moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ fn replay_begin() -> Timestamp {
     PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT)
 }
 
-/// The simulation as the page tells of it.
+/// The simulation as the page shows it.
 #[derive(Debug)]
 struct DemoHost {
     clock: Clock,

@@ -153,7 +153,7 @@ fn shown(shares: &[FleetShare]) -> String {
 
 /// Shows progress to the person who waits.
 fn report(text: &str) {
-    // Without a terminal there is nobody to tell.
+    // A closed standard error does not stop the removal.
     let _printed = io::stderr().lock().write_all(text.as_bytes());
 }
 

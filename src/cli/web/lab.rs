@@ -273,7 +273,7 @@ impl Lab {
                 "the back-test broke off: {error}"
             )))
         });
-        // Without effect if it was cancelled meanwhile.
+        // Without effect if it has been cancelled.
         run.end(outcome.map_err(|failure| failure.message));
         self.kept().shrink();
     }
@@ -324,7 +324,7 @@ impl Run {
         self.state.send_if_modified(|state| match state {
             RunState::Running { percent: last } => std::mem::replace(last, percent) != percent,
             RunState::Finished(_) => {
-                // It was cancelled: nobody waits for the rest.
+                // It was cancelled: the rest is not needed.
                 goes_on = ControlFlow::Break(());
                 false
             }

@@ -6,8 +6,8 @@
 //! - a value below zero, with which a query says that the member was monitored and ran no pods;
 //! - no sample of a member in which the hub sees no pods now.
 //!
-//! The first one is ignored after the member's newest other sample if the hub sees pods there: then the member's series
-//! have moved elsewhere.
+//! A value below zero that is newer than the member's newest other sample is ignored if the hub sees pods there: then
+//! the member's series have moved elsewhere.
 
 use std::{collections::BTreeSet, sync::Arc};
 

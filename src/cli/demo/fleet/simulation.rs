@@ -83,7 +83,7 @@ const CLUSTERS: [ClusterScript; 3] = [
 #[derive(Debug)]
 pub(in crate::cli::demo) struct FleetSimulation {
     pub(super) step: u32,
-    /// After how many steps the course begins anew; between its end and then it stands still.
+    /// After how many steps the course starts over; from its end until then it stands still.
     period: u32,
     /// When its first step was.
     begin: Timestamp,

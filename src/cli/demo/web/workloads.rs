@@ -258,6 +258,7 @@ impl<'a> WorkloadRun<'a> {
             None => ours,
         };
         let from = self.before.replace(actual.asked).unwrap_or(actual.asked);
+        // The count of what scales the workload, which may be the other HPA.
         decision.current = from;
         if self.workload.strategy == Strategy::Preview {
             preview(&mut decision);
