@@ -192,6 +192,7 @@ fn next_windows(
     local: &Zone,
     now: Timestamp,
 ) -> Result<String, CronError> {
+    // Only its times are printed, so its name and its replicas do not matter.
     let text = WindowText {
         name: "",
         start: &args.expr,

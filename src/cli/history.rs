@@ -194,6 +194,7 @@ impl HistoryArgs {
                 }
             }
             workload.metrics = kept;
+            // A spec with cron windows only has no metrics, and needs no history.
             if found.metrics.is_empty() && !found.missing.is_empty() {
                 return Err(no_history(&found.missing));
             }

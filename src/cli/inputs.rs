@@ -225,6 +225,7 @@ pub(super) fn recorded<'a, T>(
             "--csv: {problem} of {metric}; use --csv METRIC=FILE, where METRIC is one of {known}"
         )));
     }
+    // A spec with cron windows only has no metrics, and needs no history.
     if histories.is_empty() && !known.is_empty() {
         let message = format!(
             "--csv FILE or --prometheus URL is required: the history of {}",

@@ -45,6 +45,7 @@ pub(super) fn svg(
     now: Timestamp,
 ) -> Result<String, ViewError> {
     let panels = [demand(view), replicas(view)];
+    // Before layers without values are removed: those of an empty span may be asked for, too.
     let wanted = wanted(query, &panels)?;
     let is_wanted = |layer: &Layer| {
         layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
@@ -191,6 +192,7 @@ fn replicas(view: &HistoryView) -> Panel {
         name: "Replicas".to_owned(),
         note: allowed(view),
         unit: Unit::Replicas,
+        // Each is drawn over those before it, so the area is first and the result of the decision last.
         layers: vec![
             Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
             bound("min", "minReplicas", &view.times, &view.min),

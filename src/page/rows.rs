@@ -123,7 +123,7 @@ impl Rows {
         if self.times.len() <= most {
             return MINUTE;
         }
-        // Spans that begin at multiples of their length may be one more than fit.
+        // Spans that begin at multiples of their length may be one more than fit, and the last row is kept besides.
         let spans = i64::try_from((most / KEPT).saturating_sub(2).max(1)).unwrap_or(i64::MAX);
         let ends = self.times.first().zip(self.times.last());
         let minutes = ends.map_or(0, |(first, last)| (last - first) / MINUTE + 1);

@@ -149,6 +149,7 @@ impl WorthTable {
     pub(super) fn next(&self, all: &[Arc<Latest>], now: Timestamp) -> Option<ObjectKey> {
         self.lock(|table| {
             let known: HashSet<_> = all.iter().map(|latest| &latest.key).collect();
+            // Else the results of removed autoscalers would be kept for as long as the process runs.
             table.retain(|key, _| known.contains(key));
             let is_due = |key: &&ObjectKey| {
                 let entry = table.get(key);
@@ -284,6 +285,7 @@ fn compare(
     let mut recorded = RecordedMinutes::new(rows);
     let (mut actual, mut plain) = (Score::default(), Score::default());
     let mut span = None;
+    // Minutes without a row are simulated too: time passes for a plain HPA as well.
     for begin in (*first..=*last).step_by(60) {
         let (simulated, _) = run.minute();
         let was = recorded.minute(begin, simulated);

@@ -56,6 +56,7 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
             )
         })
         .collect();
+    // The ledger lists its members by name, but these policies fill them in the order of their ranks.
     if matches!(
         assignment.policy().kind,
         AssignmentKind::Aggregated | AssignmentKind::Prioritized

@@ -164,6 +164,7 @@ impl Changes {
         chosen: AutoscalerWorkload,
         context: &CommandContext,
     ) -> Result<AutoscalerWorkload, Failure> {
+        // Always the case: `chosen_one` refuses fleets.
         let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
             return Ok(chosen);
         };

@@ -269,6 +269,7 @@ impl BacktestSetup {
             )));
         }
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
+        // No run begins before the first sample of its own history.
         let begins = setups.iter().map(|setup| setup.environment.begin);
         let begin = begins.fold(begin, Timestamp::max);
         for setup in setups {

@@ -62,6 +62,7 @@ impl Bound {
     pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),
+            // Without a baseline a bound on cost is refused by `check`.
             Quantity::Cost => plain.map_or(0.0, |plain| ours.more_percent(plain)),
             Quantity::Actions => f64::from(ours.actions),
         };

@@ -82,6 +82,7 @@ fn metrics_of_v1(hpa: &Value) -> Result<Option<(String, Value)>, Unconvertible> 
     }
     let percent = &hpa["spec"]["targetCPUUtilizationPercentage"];
     if percent.is_null() {
+        // Without metrics both kinds default to cpu at 80 %.
         return Ok(None);
     }
     let target = json!({ "type": "Utilization", "averageUtilization": percent });

@@ -46,6 +46,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": ACCOUNT, "namespace": NAMESPACE, "labels": labels()},
+            // No pod runs under this account: the hub uses its token from outside the cluster.
             "automountServiceAccountToken": false,
         }),
         json!({

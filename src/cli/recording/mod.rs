@@ -145,6 +145,7 @@ pub(super) fn parse(
 /// There is none of this name.
 pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
     let parsed = Zone::parse(name, &Zone::utc()).ok();
+    // A spec may leave its zone out, or name that of the controller (`Local`). A file came from elsewhere.
     let zone = parsed.filter(|zone| !zone.is_assumed() && !zone.is_local());
     zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
 }

@@ -151,6 +151,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
         found.push(warning("spec.clusterAffinity.exclude", message));
     }
     let most = fleet.policy.bounds.max;
+    // Only if they are named: how many clusters a selector finds is not known here.
     let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
     if fleet.policy.kind != AssignmentKind::Duplicated && Replicas::new(named) > most {
         let message =

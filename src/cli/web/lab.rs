@@ -135,6 +135,7 @@ fn unreadable(rejection: &JsonRejection) -> Refusal {
     let text = rejection.body_text();
     let cause = match rejection {
         JsonRejection::JsonDataError(_) | JsonRejection::JsonSyntaxError(_) => {
+            // Before the colon axum says which step of reading the body failed.
             text.split_once(": ").map_or(&*text, |(_, cause)| cause)
         }
         JsonRejection::MissingJsonContentType(_) => "expected the content type application/json",

@@ -48,6 +48,7 @@ struct ClusterScript {
 }
 
 /// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while.
+/// In the order of their names, as the members of a decision are.
 const CLUSTERS: [ClusterScript; 3] = [
     ClusterScript {
         name: "frankfurt",
@@ -222,6 +223,7 @@ impl FleetSimulation {
             .collect();
         let all_ready = members.iter().all(|member| member.health == Health::Ready);
         let demand = members.iter().filter_map(|member| member.demand).sum();
+        // While a cluster cannot be reached, its part of the sum is the demand of its last observation.
         let total = Total {
             demand: all_ready.then_some(demand),
             ..Total::default()
