@@ -189,6 +189,7 @@ impl Calendar {
         for (from, until) in day.pieces(window) {
             let x = hours.x(from);
             let wide = (hours.x(until) - x).max(LEAST);
+            // A clock change divides the bar; the name goes into its widest part.
             if wide > free {
                 (free, place) = (wide, (x, y));
             }
@@ -282,6 +283,7 @@ impl Day {
     }
 
     fn meets(&self, window: &Window) -> bool {
+        // A window that ends when it begins overlaps no span, but has a bar of the least width.
         let instant = window.from == window.until && self.contains(window.from);
         instant || (window.from < self.until && self.from < window.until)
     }

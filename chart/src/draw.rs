@@ -72,6 +72,7 @@ impl Chart {
     }
 
     fn scale(&self, panel: &Panel) -> Scale {
+        // Panels of one unit have one scale, so that their heights can be compared.
         let comparable = self.panels.iter().filter(|other| other.unit == panel.unit);
         let layers = comparable.flat_map(|panel| &panel.layers);
         let (mut drawn, mut rules) = (0.0_f64, 0.0_f64);

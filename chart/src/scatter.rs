@@ -137,6 +137,7 @@ impl Scatter {
             x: horizontal.0,
             top: vertical.top,
             left,
+            // The last label is centered on its line, so half of it is beyond the end of the axis.
             right: sheet.width - LEFT - end / 2.0,
             y: (sheet.height, sheet.height + high),
         };

@@ -106,6 +106,7 @@ fn names(object: &Value, found: &mut Vec<Violation>) {
             ),
         ),
         Some(_) => {}
+        // The API server makes a name of it.
         None if text("generateName").is_some() => {}
         None => refuse("name", "is required".to_owned()),
     }
@@ -159,6 +160,7 @@ fn apply_defaults(schema: &JSONSchemaProps, value: &mut Value) {
                     members.insert(name.clone(), default.0.clone());
                 }
             }
+            // After the loop above: as in the API server, a default that was added gets the defaults inside it, too.
             for (name, member) in members {
                 if let Some(property) = property(schema, name) {
                     apply_defaults(property, member);

@@ -176,6 +176,7 @@ impl ForecastSource {
                 Some(members) => self.of_each_member(forecasts, metric, members),
                 None => Vec::new(),
             };
+            // Also of a `Duplicated` fleet until a sync has reported the demand of a member.
             if own.is_empty() {
                 own.push(self.of_all_pods(metric, members.as_ref()));
             }

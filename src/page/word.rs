@@ -26,6 +26,7 @@ const UNUSED: [Reason; 2] = [Reason::NoSkill, Reason::NumericalFallback];
 /// The word for a status as it is reported, and the decision that it is about.
 pub(super) fn of(status: &Status, decided: Option<&Decided<'_>>) -> Word {
     let needed = decided.and_then(|decided| needed(&decided.metrics));
+    // A workload that was scaled to 0 on purpose lacks no replicas.
     let is_paused = decided.is_some_and(|it| it.decision.limit == Some(Limit::Paused));
     let is_short = decided
         .zip(needed)

@@ -189,6 +189,7 @@ impl<C: Cluster> Queue<C> {
         WriteKey { namespace, name }: &WriteKey,
         publication: &Publication<'_>,
     ) -> Result<(), ClusterError> {
+        // Before the status, which is written only to an object with this UID.
         let uid = if let Some(live) = publication.live.filter(|_| publication.has_spec()) {
             live.uid().unwrap_or_default()
         } else {

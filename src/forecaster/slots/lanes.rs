@@ -97,6 +97,7 @@ impl<W> Lanes<W> {
             return None;
         }
         self.move_slow();
+        // Before slow periods end: while slow work runs, that of its namespace goes on.
         self.renew_slow(now);
         for share in self.shares.values_mut() {
             share.end_slow(now);
