@@ -70,6 +70,7 @@ impl Axis {
     /// The column of an instant; that at the edge if it is outside.
     #[must_use]
     pub fn column(self, at: Timestamp) -> usize {
+        // The cast makes what is before the axis 0; its end would be one column too far.
         floor(self.position(at) * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
@@ -90,10 +91,10 @@ impl Axis {
 #[must_use]
 pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let least = ceil(axis.seconds * real(LABEL_SPACING) / real(axis.columns));
-    let step = STEPS.into_iter().find(|step| *step >= least);
+    let round_step = STEPS.into_iter().find(|step| *step >= least);
     // Beyond weeks: as many of the longest step as are needed.
     let longest = STEPS.last().copied().unwrap_or(DAY);
-    let step = step.unwrap_or_else(|| longest * (least / longest + 1));
+    let step = round_step.unwrap_or_else(|| longest * (least / longest + 1));
     let shift = if step >= WEEK { MONDAY } else { 0 };
     // Civil time, as if it were UTC, makes every zone and clock change one case.
     let civil = |second: f64| {
@@ -111,6 +112,7 @@ pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let mut instants: Vec<_> = instants
         .filter(|at| axis.position(*at) > 0.0 && axis.position(*at) <= 1.0)
         .collect();
+    // Civil times that a clock change skips are all the instant after the gap.
     instants.dedup();
     instants
 }

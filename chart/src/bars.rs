@@ -94,6 +94,7 @@ impl Bars {
                 _ => "middle",
             };
             let _infallible = write!(grid, "M{} {}V{}", Length(line), Length(top), Length(bottom));
+            // Only the last line names the unit.
             let text = if value >= scale.top {
                 Unit::Replicas.write(value)
             } else {
@@ -174,6 +175,7 @@ impl Bar {
         sheet.add(format_args!("<g><title>{}</title>", Text(&self.sentence())));
         let desired = Role::Desired;
         rectangle(sheet, &desired.class("bar soft"), (x(0), x(most)), (y, BAR));
+        // Pods are drawn inside the bar, so the minimum is a strip at its lower edge.
         let thick = if self.ready.is_some() { 3.0 } else { BAR };
         rectangle(
             sheet,

@@ -105,11 +105,13 @@ impl Calendar {
         if let (Some(first), Some(last)) = (days.first(), days.last()) {
             sheet.attributes = span_attributes((first.from, last.until));
         }
+        // The label of today is bold, and so wider.
         let left = LEFT + width("Wed 00 May", SMALL * 1.06) + GAP;
         let wide = sheet.width - left - LEFT;
         let hours = Hours { left, width: wide };
         sheet.height += GAP;
         let every = hours.label(&mut sheet);
+        // The grid is drawn behind the rows, so it comes first in the text; but its height is known only after them.
         let (top, body) = (sheet.height, std::mem::take(&mut sheet.body));
         let names = self.names();
         for day in &days {
@@ -144,8 +146,8 @@ impl Calendar {
         day.changes(sheet, hours, &self.zone);
         let mut free: Vec<Timestamp> = Vec::new();
         for window in self.windows.iter().filter(|window| day.meets(window)) {
-            let lane = free.iter().position(|taken| *taken <= window.from);
-            let lane = lane.unwrap_or(free.len());
+            let free_lane = free.iter().position(|taken| *taken <= window.from);
+            let lane = free_lane.unwrap_or(free.len());
             match free.get_mut(lane) {
                 Some(taken) => *taken = window.until,
                 None => free.push(window.until),
@@ -187,6 +189,7 @@ impl Calendar {
         for (from, until) in day.pieces(window) {
             let x = hours.x(from);
             let wide = (hours.x(until) - x).max(LEAST);
+            // A clock change divides the bar; the name goes into its widest part.
             if wide > free {
                 (free, place) = (wide, (x, y));
             }
@@ -260,6 +263,7 @@ impl Day {
             .following(from)
             .take_while(|change| change.timestamp() < until)
         {
+            // A zone may change its abbreviation alone.
             if change.offset() != begin.1 {
                 parts.push((begin.0, change.timestamp(), begin.1));
                 begin = (change.timestamp(), change.offset());
@@ -279,6 +283,7 @@ impl Day {
     }
 
     fn meets(&self, window: &Window) -> bool {
+        // A window that ends when it begins overlaps no span, but has a bar of the least width.
         let instant = window.from == window.until && self.contains(window.from);
         instant || (window.from < self.until && self.from < window.until)
     }

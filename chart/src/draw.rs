@@ -72,6 +72,7 @@ impl Chart {
     }
 
     fn scale(&self, panel: &Panel) -> Scale {
+        // Panels of one unit have one scale, so that their heights can be compared.
         let comparable = self.panels.iter().filter(|other| other.unit == panel.unit);
         let layers = comparable.flat_map(|panel| &panel.layers);
         let (mut drawn, mut rules) = (0.0_f64, 0.0_f64);
@@ -170,6 +171,7 @@ impl Chart {
             .iter()
             .map(|at| (plot.x(*at).0, label(*at, &self.zone)));
         let mut taken: Vec<(f64, f64)> = Vec::new();
+        // The present first: a time that would touch its label is left out.
         for (x, text) in now.into_iter().chain(labels) {
             let half = width(&text, SMALL) / 2.0;
             let (from, until) = (x - half, x + half);

@@ -99,10 +99,10 @@ impl Plot {
 
     /// The runs of what is finite and on the axis, without the points that do not show.
     fn runs(self, points: &[Point]) -> Vec<Vec<Point>> {
-        let drawn = points
+        let shown = points
             .iter()
             .filter(|p| p.value.is_finite() && self.shows(p.at));
-        let drawn: Vec<Point> = drawn.copied().collect();
+        let drawn: Vec<Point> = shown.copied().collect();
         let runs = runs(&drawn, |point| point.at);
         runs.map(|run| thin::points(run, |p| self.column(p.at)))
             .collect()
@@ -110,6 +110,7 @@ impl Plot {
 
     /// A level stays until the next; one that is not finite ends the line.
     fn steps(self, points: &[Point]) -> String {
+        // The level at the start of the axis is that of the last point before it.
         let first = points
             .partition_point(|p| self.axis.position(p.at) <= 0.0)
             .saturating_sub(1);

@@ -64,12 +64,14 @@ impl Pen {
     }
 
     fn command(&mut self, letter: char, tenths: &[i64]) {
+        // Further pairs of an `M` would be lines, so it is always repeated.
         let mut apart = self.last == Some(letter) && letter != 'M';
         if !apart {
             self.data.push(letter);
         }
         self.last = Some(letter);
         for number in tenths {
+            // A minus sign separates numbers, too.
             if apart && *number >= 0 {
                 self.data.push(' ');
             }
@@ -95,6 +97,7 @@ impl Pen {
 
 #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
 fn tenths(length: Length) -> i64 {
+    // The limit keeps differences in range.
     (length.0 * 10.0).round().clamp(-1e9, 1e9) as i64
 }
 

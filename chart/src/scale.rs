@@ -25,6 +25,7 @@ impl Scale {
         let given = top.filter(|top| *top > 0.0 && *top <= HIGHEST);
         let highest = given.unwrap_or(highest).clamp(f64::MIN_POSITIVE, HIGHEST);
         let step = round_step(highest / lines, unit);
+        // A value that is above a line by rounding alone needs no further line.
         let reached = (highest / step * (1.0 - 1e-9)).ceil().max(1.0) * step;
         Self {
             top: given.unwrap_or(reached),
@@ -41,13 +42,14 @@ impl Scale {
         if !(from.abs() <= HIGHEST && until.abs() <= HIGHEST) {
             return ((0.0, 1.0), Vec::new());
         }
+        // A single value has no width.
         let wide = (until - from).max(until.abs() * 1e-3).max(1e-9);
         let step = round_step(wide / lines, unit);
         let first = (from / step).floor();
         let count = (until / step).ceil() - first;
-        let values = (0_u32..=100).map(f64::from);
-        let values = values.take_while(|index| *index <= count.max(1.0));
-        let values: Vec<f64> = values.map(|index| (first + index) * step).collect();
+        let indices = (0_u32..=100).map(f64::from);
+        let within = indices.take_while(|index| *index <= count.max(1.0));
+        let values: Vec<f64> = within.map(|index| (first + index) * step).collect();
         let end = values.last().copied().unwrap_or(until);
         ((first * step, end), values)
     }
@@ -127,6 +129,7 @@ fn decimal(value: f64) -> String {
     let fits = prefixes.into_iter().find(|(scale, _)| value >= *scale);
     match fits {
         Some((scale, prefix)) => {
+            // `k` is used from ten thousand on, and stands for one.
             rounded(value / scale.min(if scale < 1e5 { 1e3 } else { scale })) + prefix
         }
         None => rounded(value),

@@ -103,6 +103,7 @@ impl Scatter {
         sheet.height += LINE + GAP;
         let frame = self.frame(&mut sheet, &dots);
         let around = |(x, y): (f64, f64)| [x - DOT, y - DOT, x + DOT, y + DOT];
+        // All dots and lines before the first label, which must not cover those that are drawn after it.
         let mut taken: Vec<Area> = dots.iter().map(|dot| around(frame.place(dot))).collect();
         for role in Role::ALL {
             let of_role = dots.iter().filter(|dot| dot.role == role);
@@ -136,6 +137,7 @@ impl Scatter {
             x: horizontal.0,
             top: vertical.top,
             left,
+            // The last label is centered on its line, so half of it is beyond the end of the axis.
             right: sheet.width - LEFT - end / 2.0,
             y: (sheet.height, sheet.height + high),
         };

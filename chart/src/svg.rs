@@ -84,6 +84,7 @@ impl Sheet {
             height: 0.0,
             body: String::new(),
         };
+        // Bold letters are wider than those that `width` is for.
         for line in lines(title, TITLE * 1.06, sheet.width - 2.0 * LEFT) {
             sheet.height += LINE;
             sheet.text("title", LEFT, sheet.height, &line);

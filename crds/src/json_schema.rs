@@ -54,6 +54,7 @@ fn for_editors(schema: Option<Value>) -> Value {
     if has(&schema, "int-or-string") {
         schema.insert("type".to_owned(), json!(["integer", "string"]));
     }
+    // Read before the words of the API server are removed.
     let is_open = has(&schema, "preserve-unknown-fields");
     schema.retain(|word, _| !word.starts_with("x-kubernetes-"));
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {

@@ -39,6 +39,7 @@ const MAX_VALUES: u32 = 256;
 /// - [`typed`](Self::typed) never changes what is forwarded.
 pub struct Passthrough<T> {
     raw: Value,
+    // A function, because no `T` is held: `Passthrough<T>` is `Send` and `Sync` even if `T` is not.
     type_of_value: PhantomData<fn() -> T>,
 }
 
@@ -114,6 +115,7 @@ impl<'de, T> Deserialize<'de> for Passthrough<T> {
 }
 
 impl<T: JsonSchema> JsonSchema for Passthrough<T> {
+    // The schema of a CustomResourceDefinition may not contain `$ref`.
     fn inline_schema() -> bool {
         true
     }

@@ -106,6 +106,7 @@ fn names(object: &Value, found: &mut Vec<Violation>) {
             ),
         ),
         Some(_) => {}
+        // The API server makes a name of it.
         None if text("generateName").is_some() => {}
         None => refuse("name", "is required".to_owned()),
     }
@@ -159,6 +160,7 @@ fn apply_defaults(schema: &JSONSchemaProps, value: &mut Value) {
                     members.insert(name.clone(), default.0.clone());
                 }
             }
+            // After the loop above: as in the API server, a default that was added gets the defaults inside it, too.
             for (name, member) in members {
                 if let Some(property) = property(schema, name) {
                     apply_defaults(property, member);
@@ -200,6 +202,7 @@ fn validate(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec
 
 /// What to say about `value` if it breaks `rule`.
 fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violation> {
+    // A rule without a twin, which the tests would find, is left to the server.
     if twins::holds(&rule.rule, value)? {
         return None;
     }
@@ -242,6 +245,7 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
             message,
         });
     };
+    // One message for a value of another type: sizes and fields mean nothing for it.
     if let Some(expected) = wrong_type(schema, value) {
         return refuse(format!("expected {expected}, found {value}"));
     }
@@ -258,6 +262,7 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
     }
     match value {
         Value::String(text) => {
+            // The server counts characters, not bytes.
             let (most, has) = (schema.max_length, text.chars().count());
             too_much(most, has, "characters")
                 .into_iter()
@@ -328,6 +333,7 @@ fn too_much(most: Option<i64>, has: usize, of_what: &str) -> Option<String> {
 
 /// What the schema expects, if `value` is of another type.
 fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
+    // Such a schema has no `type`.
     if schema.x_kubernetes_int_or_string == Some(true) {
         let fits = value.is_string() || value.is_i64() || value.is_u64();
         return (!fits).then_some("an integer or text");

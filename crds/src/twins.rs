@@ -9,9 +9,11 @@ use regex::Regex;
 use serde_json::Value;
 
 /// A spec: its bounds are in order.
+// `maxReplicas` below 1 breaks a rule of its own: one error has one message.
 pub(crate) const BOUNDS: &str =
     "!has(self.minReplicas) || self.maxReplicas < 1 || self.minReplicas <= self.maxReplicas";
 /// A reference to a workload: kind and name are there, and nothing is too long.
+// 317 characters: a group of 253, a slash, and a version of 63.
 pub(crate) const TARGET: &str = "size(self.kind) >= 1 && size(self.kind) <= 63 && size(self.name) >= 1 && size(self.name) <= 253 && (!has(self.apiVersion) || size(self.apiVersion) <= 317)";
 /// Crons: each has a name of its own.
 pub(crate) const CRON_NAMES: &str =
@@ -24,6 +26,7 @@ pub(crate) const TARGET_REPLICAS: &str = "has(self.targetReplicas)";
 /// A cron expression: not `@every`, which [`IS_CRON`] leaves to this rule and its message.
 pub(crate) const NOT_EVERY: &str = "!self.contains('@every')";
 /// A cron expression: an optional zone, then five fields or a name such as `@daily`.
+// An empty one is refused by `START_AND_END`.
 pub(crate) const IS_CRON: &str = r"self == '' || self.matches('^\\s*((CRON_)?TZ=\\S+\\s+)?(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^@\\s]\\S*(\\s+\\S+){4})\\s*$') || !(!self.contains('@every'))";
 /// A prediction: its quantile is chosen in one way.
 pub(crate) const ONE_QUANTILE: &str =
@@ -81,6 +84,7 @@ type Twin = (&'static str, fn(&Value) -> bool);
 const TWINS: [Twin; 20] = [
     (BOUNDS, |spec| {
         let (min, max) = (integer(spec, "minReplicas"), integer(spec, "maxReplicas"));
+        // Without `minReplicas`, `None` is less than any number.
         max < Some(1) || min <= max
     }),
     (TARGET, |target| {
@@ -149,6 +153,7 @@ const TWINS: [Twin; 20] = [
     (THRESHOLDS, |preference| {
         let least = integer(preference, "autoscalingMinThreshold");
         let most = integer(preference, "autoscalingMaxThreshold");
+        // `None` would be less than any `autoscalingMinThreshold`.
         most.is_none() || least <= most
     }),
 ];
@@ -203,6 +208,8 @@ fn is_in_range(rule: &str, value: &Value) -> Option<bool> {
             _ => None,
         }
     });
+    // Every bound is read, also after one that does not hold, so that a rule of another form is never taken for a
+    // range.
     bounds.try_fold(true, |all, holds| Some(all && holds?))
 }
 
@@ -227,6 +234,7 @@ fn seconds(text: &str) -> Option<u64> {
         let (unit, nanoseconds) = *UNITS.iter().find(|(unit, _)| after.starts_with(unit))?;
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let digits = u32::try_from(fraction.len()).ok()?;
+        // `IS_DURATION` allows nine digits, which fit.
         let parts = nanoseconds * u128::from(fraction.parse::<u32>().ok()?);
         total += nanoseconds * u128::from(whole.parse::<u32>().ok()?);
         total += parts / 10_u128.checked_pow(digits)?;

@@ -47,6 +47,7 @@ impl Accuracy {
         Some(Self {
             pinball_90: scale * pinball(0.90)?,
             pinball_95: scale * pinball(0.95)?,
+            // The loss at one half is half of the absolute error.
             absolute: 2.0 * scale * pinball(0.5)?,
             coverage: 100.0 * mean(pairs().map(|(z, f)| f64::from(z <= f)))?,
             answered: 100.0 * count(pairs().count()) / count(actual.len()),

@@ -202,6 +202,7 @@ impl State {
         }
         self.recent.push_back(desired);
         let stabilized = self.recent.iter().copied().max().unwrap_or(desired);
+        // Up at once; down only to the highest count that was desired within the window.
         self.current = desired.max(self.current.min(stabilized));
         self.current
     }
@@ -255,6 +256,7 @@ fn serving(asked: &[u32], start_up: usize) -> Vec<u32> {
             .get(t.saturating_sub(start_up)..=t)
             .unwrap_or_default()
     };
+    // A request serves after `start_up`, a removal at once.
     let least = |t| since(t).iter().copied().min().unwrap_or(0);
     (0..asked.len()).map(least).collect()
 }

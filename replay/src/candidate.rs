@@ -172,6 +172,7 @@ pub fn forecasts(
         answers: Vec::with_capacity(ceilings.len()),
     };
     let mut paths: Vec<CandidateForecast> = tuning.settings().iter().map(empty).collect();
+    // Before minute 0 nothing is known.
     for t in 1..first {
         candidate.learn(history.before(t));
     }

@@ -123,6 +123,7 @@ impl Contender {
                 setting,
             };
             let of = |start_up| self.paths.get(&key(start_up));
+            // A file without a column `start_up` has its forecasts for all of them.
             of(Some(start_up)).or_else(|| of(None))
         };
         let limited = |setting: usize| {
@@ -211,8 +212,8 @@ impl Columns {
 
 impl<'a> Reader<'a> {
     fn new(name: &str, heading: &str, traces: &'a [Trace]) -> Result<Self, String> {
-        let names = traces.iter().enumerate();
-        let names = names.map(|(at, trace)| (trace.name.as_str(), (at, trace.demand.len())));
+        let numbered = traces.iter().enumerate();
+        let names = numbered.map(|(at, trace)| (trace.name.as_str(), (at, trace.demand.len())));
         Ok(Self {
             columns: Columns::read(heading)?,
             traces: names.collect(),

@@ -73,6 +73,7 @@ impl CalibratedPersistence {
 
     fn rank(&mut self, now: usize) {
         let known = now.saturating_sub(self.window + 1);
+        // With too few errors the quantiles before stay; without any there is no forecast.
         if let Some(quantiles) = self.errors.quantiles(self.quantiles, now, known) {
             self.raised_by = quantiles;
         }
@@ -81,6 +82,7 @@ impl CalibratedPersistence {
     /// Sets the offset, and records the errors of the minutes before the run.
     fn begin(&mut self, known: Known<'_>) -> f64 {
         let mean = mean(known.history.iter().copied()).unwrap_or(0.0);
+        // Above zero, so that a demand of zero has a logarithm.
         let offset = 2.0 * mean.max(f64::MIN_POSITIVE);
         for t in 0..known.len() {
             self.record(known, t, offset);

@@ -118,6 +118,7 @@ fn parse(path: &Path, text: &str) -> Result<(i64, Vec<f64>), FileError> {
             path: path.to_owned(),
             what: "no value at all".to_owned(),
         })?;
+    // A hole at the start has no value before it to repeat.
     demand.drain(..seen);
     fill(&mut demand);
     let skipped = STEP * i64::try_from(seen).unwrap_or(0);

@@ -71,6 +71,7 @@ impl<'a> Workload<'a> {
         if let Some((minute, &value)) = demand.iter().enumerate().find(|(_, value)| bad(value)) {
             return Err(WorkloadError::NotDemand { minute, value });
         }
+        // Each minute is decided from the one before, so a run cannot begin with the first.
         let from = from.max(LEAD_IN + 1);
         let target = mean(demand.iter().copied().skip(from)).unwrap_or(0.0) / MEAN_REPLICAS;
         if target > 0.0 {

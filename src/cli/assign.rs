@@ -18,7 +18,7 @@ mod view;
 use std::path::PathBuf;
 
 use foretide_domain::{
-    federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Profile, Total},
+    federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Policy, Profile, Total},
     hpa::{MetricSpec, Target},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -104,9 +104,14 @@ impl Assignment {
         }
     }
 
+    /// How the fleet is divided.
+    pub(super) fn policy(&self) -> &Policy {
+        &self.fleet.spec.policy
+    }
+
     /// What the policy wants of a cluster; `None` if it gets no share.
     fn preference_of(&self, cluster: &Profile) -> Option<EffectivePreference> {
-        self.fleet.spec.policy.effective_preference(cluster)
+        self.policy().effective_preference(cluster)
     }
 
     /// Divides for the first time.

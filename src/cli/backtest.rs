@@ -138,11 +138,11 @@ struct Comparison {
     bounds: Vec<Bound>,
 }
 
-/// The runs were stopped by who watches them.
+/// The runs were stopped by their [`Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stopped;
 
-/// Who is told which fraction is done, and may stop the runs.
+/// Called with the fraction that is done; a break stops the runs.
 type Watch<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 // === impl RunResult ===
@@ -166,12 +166,13 @@ impl RunResult {
         self.minutes.push(minute);
         self.forecasts.extend(run.forecast_for(minute.at));
         let peak = run.forecast().and_then(Forecast::direct);
+        // The last one that was known: in the last minute there may be no forecast.
         self.quantile = peak.map(|peak| peak.quantile).or(self.quantile);
         decision
     }
 }
 
-/// Runs `foretide backtest`; `progress` is told what it is doing.
+/// Runs `foretide backtest`; `progress` is called with what it is doing.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags are invalid or incomplete.
@@ -195,8 +196,8 @@ pub(super) fn run(
         progress(Progress::Replaying(done));
         ControlFlow::Continue(())
     })?;
-    let failed = report.outcomes.iter().filter(|o| o.exceeded);
-    let failed: Vec<String> = failed.map(ToString::to_string).collect();
+    let exceeded = report.outcomes.iter().filter(|o| o.exceeded);
+    let failed: Vec<String> = exceeded.map(ToString::to_string).collect();
     let failures = failed.iter().flat_map(|o| ["foretide: ", o.as_str(), "\n"]);
     let notes: String = [read.as_str()].into_iter().chain(failures).collect();
     let exit = if failed.is_empty() {

@@ -86,9 +86,9 @@ impl ReadCluster<'_> {
     /// # Errors
     /// There is none, or it cannot be read.
     pub(super) fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
-        let found = self.connection.any_autoscaler(namespace, name);
-        let found = self.runtime.block_on(found);
-        let found = found.map_err(|error| match error {
+        let request = self.connection.any_autoscaler(namespace, name);
+        let answer = self.runtime.block_on(request);
+        let found = answer.map_err(|error| match error {
             ClusterError::NotFound { .. } => Failure::runtime(format!(
                 "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject {namespace}/{name} \
                  found; list them with: kubectl get hpa -n {namespace}"
@@ -103,8 +103,8 @@ impl ReadCluster<'_> {
     /// # Errors
     /// It does not exist, or cannot be read.
     pub(super) fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
-        let found = self.runtime.block_on(self.connection.scale_target(target));
-        let found = found.map_err(|error| Failure::runtime(chain(&error)))?;
+        let answer = self.runtime.block_on(self.connection.scale_target(target));
+        let found = answer.map_err(|error| Failure::runtime(chain(&error)))?;
         Ok(Document::of(format!("the cluster's {target}"), &found))
     }
 }

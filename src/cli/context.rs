@@ -61,8 +61,8 @@ fn screen() -> Screen {
     let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let terminal = std::io::stdout().is_terminal();
     let cursor = terminal && text("TERM").is_none_or(|term| term != "dumb");
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
-    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
+    let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+    let locale = name.map(|name| name.to_string_lossy().to_lowercase());
     Screen {
         color: cursor && text("NO_COLOR").is_none(),
         // A locale that is not set may be UTF-8.
@@ -72,7 +72,7 @@ fn screen() -> Screen {
     }
 }
 
-/// The size of the terminal of standard output; `None` where it does not tell one.
+/// The size of the terminal of standard output; `None` if it reports none.
 pub(super) fn terminal_size() -> Option<Size> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));

@@ -76,7 +76,7 @@ fn yaml(converted: &Converted) -> Result<String, Failure> {
         "In Preview: it shows its decisions in its status and scales nothing. To switch it on, {}.",
         converted.switch_on
     );
-    let comments = converted.notes.iter().chain([&preview]);
-    let comments = comments.map(|note| format!("# {}\n", printable::line(note)));
+    let lines = converted.notes.iter().chain([&preview]);
+    let comments = lines.map(|note| format!("# {}\n", printable::line(note)));
     Ok(format!("{}{object}", comments.collect::<String>()))
 }

@@ -143,8 +143,8 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
         return Err(CronError::NeverFires(args.expr.clone()));
     }
     let from = just_before(begin(args, &zone, now)?);
-    let found = occurrences(&expression, &zone, from).take(usize::from(args.count));
-    let found: Vec<Occurrence> = found.collect();
+    let next = occurrences(&expression, &zone, from).take(usize::from(args.count));
+    let found: Vec<Occurrence> = next.collect();
     Ok(match args.output {
         OutputFormat::Table => firings_table(&found, &expression, &zone),
         OutputFormat::Json => {
@@ -192,6 +192,7 @@ fn next_windows(
     local: &Zone,
     now: Timestamp,
 ) -> Result<String, CronError> {
+    // Only its times are printed, so its name and its replicas do not matter.
     let text = WindowText {
         name: "",
         start: &args.expr,

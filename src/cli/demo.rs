@@ -236,6 +236,7 @@ pub(super) fn play(
     let mut animation = animation(args, context, &mut setup)?;
     let frame_time = FRAME.div_f64(args.speed);
     let played = frames(&mut *animation, frame_time, screen, &mut *to, terminal);
+    // Also after an error, which would else be printed on the alternate screen.
     let left = write!(to, "{LEAVE}");
     let shown = played.and_then(|playback| {
         left?;
@@ -249,6 +250,7 @@ pub(super) fn play(
         to.flush()
     });
     match shown {
+        // Nobody reads the rest of a pipe that was closed.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
             "cannot write the output: {error}"
         ))),

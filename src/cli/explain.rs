@@ -192,6 +192,7 @@ impl Explanation<'_> {
     fn text(self, screen: Screen) -> String {
         let status = self.autoscaler.status().cloned().unwrap_or_default();
         let known = status.conditions.iter().flatten();
+        // A conflict comes before the decision, which is not carried out because of it.
         let (first, rest): (Vec<_>, Vec<_>) = known.partition(|known| known.reason == CONFLICT);
         let mut blocks = vec![self.heading, conditions(first, screen)];
         match &status.decision {

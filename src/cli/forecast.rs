@@ -166,8 +166,11 @@ impl Report {
             .at
             .saturating_sub(self.ahead * PAST)
             .unwrap_or(Timestamp::MIN);
-        let past = self.recording.samples().iter();
-        let past: Vec<_> = past.filter(|sample| sample.at >= from).copied().collect();
+        let samples = self.recording.samples().iter();
+        let past: Vec<_> = samples
+            .filter(|sample| sample.at >= from)
+            .copied()
+            .collect();
         let path = self.path();
         let label = |value| Unit::Plain.amount(value);
         let plot = Plot {

@@ -79,7 +79,7 @@ pub(super) struct Found {
     pub(super) notes: String,
 }
 
-/// The end of what is read, and who is told of each day.
+/// Up to when histories are read, and what is called with each day that is read.
 pub(super) struct Reading<'a> {
     pub(super) until: Timestamp,
     pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
@@ -126,8 +126,8 @@ impl HistoryArgs {
 
     /// The configuration of a controller that reads this history.
     fn config(&self) -> Result<Config, Failure> {
-        let file = self.config.as_deref().map(ConfigFile::read).transpose();
-        let file = file.map_err(|error| Failure::invalid(chain(&error)))?;
+        let read = self.config.as_deref().map(ConfigFile::read).transpose();
+        let file = read.map_err(|error| Failure::invalid(chain(&error)))?;
         let flags = match &self.prometheus {
             // A token is not a flag of the controller, so its server is made here.
             Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
@@ -194,6 +194,7 @@ impl HistoryArgs {
                 }
             }
             workload.metrics = kept;
+            // A spec with cron windows only has no metrics, and needs no history.
             if found.metrics.is_empty() && !found.missing.is_empty() {
                 return Err(no_history(&found.missing));
             }
@@ -288,6 +289,7 @@ impl HistoryArgs {
         let mut from = end - self.last.as_secs();
         let mut samples = Vec::new();
         while from <= end {
+            // Both ends are part of a range query, so a day ends one step before the next begins.
             let to = end.min(from + DAY.as_secs() - STEP.as_secs());
             let span = Timestamp::from_second(from)
                 .ok()
@@ -303,8 +305,8 @@ impl HistoryArgs {
             from = to + STEP.as_secs();
         }
         if samples.is_empty() {
-            let span = [end - self.last.as_secs(), end];
-            let span = span.map(|at| minute(Timestamp::from_second(at).ok()));
+            let ends = [end - self.last.as_secs(), end];
+            let span = ends.map(|at| minute(Timestamp::from_second(at).ok()));
             let headers = reader.headers_in_words(query);
             return Err(Unread::Metric(empty(query, &span.join(" and "), headers)));
         }

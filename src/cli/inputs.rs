@@ -144,8 +144,8 @@ impl Inputs {
             ));
         }
         let documents = documents(&self.files)?;
-        let ours = documents.iter();
-        let ours = ours.filter(|document| AutoscalerKind::Ehpa.matches(document));
+        let all = documents.iter();
+        let ours = all.filter(|document| AutoscalerKind::Ehpa.matches(document));
         let names: Vec<String> = ours.map(Document::name).collect();
         if names.is_empty() {
             return Ok(vec![self.clone()]);
@@ -168,8 +168,9 @@ impl Inputs {
     fn recorded(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
         let known = identifiers(workload);
         let given = self.csv.iter().map(|flag| {
-            let named = flag.split_once('=');
-            let named = named.filter(|(metric, _)| known.iter().any(|k| k == metric));
+            let parts = flag.split_once('=');
+            // The name of a file may contain `=`, too.
+            let named = parts.filter(|(metric, _)| known.iter().any(|k| k == metric));
             named.map_or((None, flag.as_str()), |(metric, file)| (Some(metric), file))
         });
         let zone = self.time_zone.as_ref();
@@ -224,6 +225,7 @@ pub(super) fn recorded<'a, T>(
             "--csv: {problem} of {metric}; use --csv METRIC=FILE, where METRIC is one of {known}"
         )));
     }
+    // A spec with cron windows only has no metrics, and needs no history.
     if histories.is_empty() && !known.is_empty() {
         let message = format!(
             "--csv FILE or --prometheus URL is required: the history of {}",
@@ -303,8 +305,8 @@ pub(super) fn chosen(
     context: &CommandContext,
 ) -> Result<Accepted, Failure> {
     let kinds = kind.name();
-    let ours = documents.iter().filter(|document| kind.matches(document));
-    let ours: Vec<_> = ours
+    let of_kind = documents.iter().filter(|document| kind.matches(document));
+    let ours: Vec<_> = of_kind
         .filter(|d| name.is_none_or(|name| d.name() == name))
         .collect();
     let document = match (ours.as_slice(), name) {
@@ -321,11 +323,11 @@ pub(super) fn chosen(
         (all, _) => return Err(several(all)),
     };
     let validation = Validator::new(context).validate(document);
-    let errors = validation
+    let refused = validation
         .diagnostics
         .iter()
         .filter(|remark| remark.severity == Severity::Error);
-    let errors: Vec<_> = errors
+    let errors: Vec<_> = refused
         .map(|r| format!("{}: {}", r.place, r.message))
         .collect();
     validation

@@ -316,8 +316,8 @@ pub(super) fn written(autoscaler: &Autoscaler) -> Result<String, Failure> {
     text.map_err(|error| Failure::invalid(chain(&error)))
 }
 
-/// Makes an autoscaler only show what it would do, as `foretide convert` writes one: whoever applies the manifest of a
-/// report switches it on on purpose.
+/// Makes an autoscaler only show what it would do, as `foretide convert` writes one: applying the manifest of a report
+/// must not switch it on.
 pub(super) fn preview(autoscaler: &mut Autoscaler) {
     if let Autoscaler::Effective(ehpa) = autoscaler {
         Arc::make_mut(ehpa).spec.scale_strategy = Some(ScaleStrategy::Preview);

@@ -166,8 +166,8 @@ impl Situation {
             manifest::preview(&mut chosen.autoscaler);
         }
         // What came after --from is shown beside what was expected.
-        let until = args.at.or(args.to);
-        let until = until.map_or(context.now, |at| at.min(context.now));
+        let asked = args.at.or(args.to);
+        let until = asked.map_or(context.now, |at| at.min(context.now));
         let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;
         let AutoscalerWorkload {
             autoscaler,

@@ -150,8 +150,8 @@ impl<'a> Plot<'a> {
         let (_, height) = canvas.extent();
         let sample = |at, value| Sample { at, value };
         let expected = self.forecast.iter().map(|p| sample(p.at, p.value));
-        let upper = self.forecast.iter();
-        let upper = upper.map(|p| sample(p.at, p.upper.unwrap_or(p.value)));
+        let forecast = self.forecast.iter();
+        let upper = forecast.map(|p| sample(p.at, p.upper.unwrap_or(p.value)));
         let expected = levels(&expected.collect::<Vec<_>>(), fine);
         let upper = levels(&upper.collect::<Vec<_>>(), fine);
         let bare = self.forecast.iter().all(|p| p.upper.is_none());
@@ -170,6 +170,7 @@ impl<'a> Plot<'a> {
                 (y.max(above)..highest).for_each(|y| canvas.set(x, y, Dot::Band));
             }
             if bare || known.is_none() {
+                // From the dot before, so that a steep line has no holes.
                 let joined = before.unwrap_or(y);
                 let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
                 line.for_each(|y| canvas.set(x, y, Dot::Line));
@@ -212,8 +213,8 @@ impl<'a> Plot<'a> {
             ("-", "+", "=", "^", "x", "+")
         };
         let at = self.now.map(|now| axis.column(now));
-        let until = self.now.and_then(|now| now.checked_add(self.window).ok());
-        let until = until.filter(|_| self.window.is_positive());
+        let window_ends = self.now.and_then(|now| now.checked_add(self.window).ok());
+        let until = window_ends.filter(|_| self.window.is_positive());
         let window_end = until.map_or(at, |until| Some(axis.column(until)));
         let short = self.short_columns(axis);
         let ticks = ticks(axis, &TimeZone::UTC);
@@ -288,6 +289,7 @@ fn top(highest: f64) -> f64 {
     let fits = TOPS
         .iter()
         .map(|top| top * power)
+        // A value that is above a top by rounding alone needs no higher one.
         .find(|top| *top >= highest * 0.999_999);
     fits.unwrap_or(highest)
 }

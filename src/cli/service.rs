@@ -50,6 +50,7 @@ where
 
 /// Completes when the process is asked to end.
 pub(super) async fn shutdown_signal() {
+    // One that cannot be listened for is left out; the other still ends the process.
     let mut interrupt = signal(SignalKind::interrupt()).ok();
     let mut terminate = signal(SignalKind::terminate()).ok();
     let on = async |signal: &mut Option<Signal>| match signal {

@@ -102,6 +102,7 @@ fn thousandths(milli: i64) -> String {
 
 /// Whether a document is the workload that an autoscaler scales.
 pub(super) fn is_target(document: &Document, target: &ScaleTarget) -> bool {
+    // Manifests often leave the namespace to `kubectl -n`.
     let same_namespace = document.namespace() == target.namespace
         || document.namespace().is_empty()
         || target.namespace.is_empty();
@@ -127,14 +128,15 @@ fn written(document: &Document) -> Result<WorkloadTemplate, Failure> {
         .unwrap_or(Value::Null);
     let spec: PodSpec =
         serde_json::from_value(spec).map_err(|error| unusable(error.to_string()))?;
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|init| init.restart_policy.as_deref() == Some("Always"));
+    // Init containers that are restarted run beside the others, and the HPA counts their requests.
+    let init_containers = spec.init_containers.iter().flatten();
+    let sidecars = init_containers.filter(|init| init.restart_policy.as_deref() == Some("Always"));
     let containers = spec.containers.iter().chain(sidecars).map(|container| {
         container_of(container)
             .map_err(|error| unusable(format!("container {}: {error}", container.name)))
     });
-    let pod_level = spec.resources.and_then(|resources| resources.requests);
-    let pod_level = pod_level.map(|requests| {
+    let pod_requests = spec.resources.and_then(|resources| resources.requests);
+    let pod_level = pod_requests.map(|requests| {
         requests
             .iter()
             .map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)))
@@ -155,8 +157,8 @@ fn container_of(container: &WireContainer) -> Result<Container, String> {
         .resources
         .as_ref()
         .and_then(|resources| resources.requests.as_ref());
-    let requests = requests.into_iter().flatten();
-    let requests = requests.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
+    let listed = requests.into_iter().flatten();
+    let requests = listed.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
     Ok(Container {
         name: container.name.as_str().into(),
         requests: requests.collect::<Result<Requests, String>>()?,

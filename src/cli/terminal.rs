@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{error::chain, printable};
 
-/// The size of a terminal that does not tell it.
+/// The size of a terminal that reports none.
 const USUAL: Size = Size {
     columns: 80,
     rows: 24,
@@ -120,7 +120,7 @@ fn restore_before_panics() {
     }));
 }
 
-/// Runs a command that tells what it is doing, which is shown where standard error is a terminal.
+/// Runs a command that reports its progress, which is shown where standard error is a terminal.
 pub(super) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> T) -> T {
     let shows = std::io::stderr().is_terminal();
     let mut drawn = String::new();

@@ -209,8 +209,8 @@ impl<'a> Validator<'a> {
     fn prediction(&self, document: &Document) -> Vec<Diagnostic> {
         let value = document.value();
         let mut found = refused(document, &self.tsp.check(&value));
-        let owners = value.pointer("/metadata/ownerReferences");
-        let mut owners = owners
+        let references = value.pointer("/metadata/ownerReferences");
+        let mut owners = references
             .and_then(|owners| owners.as_array())
             .into_iter()
             .flatten();

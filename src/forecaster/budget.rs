@@ -80,6 +80,7 @@ impl Budgets {
         self.shared.retain(|name, _| namespaces.contains_key(name));
         for (namespace, measured) in namespaces {
             let entry = self.shared.entry(Arc::clone(namespace));
+            // A series that came or went changes what the others may cost, so the price is not kept for it.
             if let Entry::Occupied(known) = &entry
                 && known.get().series.iter().eq(measured.keys().copied())
                 && known.get().due_at > now

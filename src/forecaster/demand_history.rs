@@ -99,6 +99,7 @@ impl DemandHistory {
         now: Timestamp,
     ) {
         self.write(|state| {
+            // An unknown lead time is stored, too: `workload_facts` takes an entry for the first sync.
             state.lead_times.insert(uid.to_owned(), lead_time);
             for (metric, sample) in samples {
                 let uid = uid.to_owned();
@@ -117,6 +118,7 @@ impl DemandHistory {
         Some(WorkloadFacts {
             lead_time,
             per_replica: series.and_then(|series| series.per_replica),
+            // Syncs do not know the budgets; the forecaster sets it.
             shares_budget: false,
         })
     }
@@ -182,6 +184,7 @@ impl SeriesDemand {
         let second = now.as_second();
         self.record_per_replica(sample.per_replica);
         self.count_censored(sample.censored, second.div_euclid(3600) * 3600);
+        // Rounded up, as a range of Prometheus excludes its start and includes its end.
         let end = (second + MINUTE - 1).div_euclid(MINUTE) * MINUTE;
         // After the clock was set back, minutes ahead of it are dropped.
         while self.minutes.back().is_some_and(|minute| minute.end > end) {
@@ -214,13 +217,13 @@ impl SeriesDemand {
             return;
         };
         let same = |before: f64| (now / before - 1.0).abs() <= PER_REPLICA_TOLERANCE;
-        // Every new value rebuilds the forecaster, so small changes are ignored.
         if !self.per_replica.is_some_and(same) {
             self.per_replica = Some(now);
         }
     }
 
     fn count_censored(&mut self, censored: bool, start: i64) {
+        // As for the minutes: these hours are ahead of a clock that was set back.
         while self.hours.back().is_some_and(|hour| hour.start > start) {
             self.hours.pop_back();
         }

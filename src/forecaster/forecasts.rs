@@ -112,6 +112,7 @@ impl Forecasts {
     ) -> Result<(Predicted, ForecastDetails), Refused> {
         let (forecast, details) = self.with_details(key, now)?;
         let predicted = Predicted::by(&forecast, now, window, target);
+        // The forecast is still valid, but ends within the window: it should have been refreshed before.
         Ok((predicted.ok_or_else(|| missing(true))?, details))
     }
 
@@ -135,6 +136,7 @@ impl Forecasts {
                 let note = entry.note.as_deref();
                 Ok((forecast, details.with_note(note)))
             }
+            // Why the last refresh failed says more than that the forecast has expired.
             (expired, _) => Err(entry.failure.unwrap_or_else(|| missing(expired.is_some()))),
         }
     }

@@ -309,8 +309,8 @@ impl HistoryCache {
         live_match: &mut LiveMatch,
         context: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let queried = self.fetch_missing(reader, query, *live_match, context);
-        let queried = queried.await;
+        let fetch = self.fetch_missing(reader, query, *live_match, context);
+        let queried = fetch.await;
         let samples = self.with_samples(query, context, |cached| {
             match queried {
                 Ok(true) => live_match.compare(cached, context),
@@ -389,8 +389,10 @@ impl HistoryCache {
                 fetch.await.map_err(|error| sum::name_member(part, error))
             });
         }
-        let fetches = stream::iter(fetches).buffered(CONCURRENT_PARTS);
-        let results: Vec<_> = fetches.collect().await;
+        // In the order of the members, so that the error of the same one is reported each time. All are awaited, also
+        // after an error: what the others read stays cached.
+        let in_order = stream::iter(fetches).buffered(CONCURRENT_PARTS);
+        let results: Vec<_> = in_order.collect().await;
         results.into_iter().collect::<Result<Vec<bool>, _>>()?;
         self.member_sum(query, context).check_complete()?;
         Ok(true)
@@ -410,6 +412,7 @@ impl HistoryCache {
         // Only under the lock: another series may be reading a longer window of the same query.
         entry.cached().drop_before(window.from);
         loop {
+            // Before the samples are used: the credentials may have changed since the last read.
             let version = reader.version(&entry.query);
             entry.cached().keep_version(version);
             let missing = entry.cached().missing(live_match, context);
@@ -417,7 +420,7 @@ impl HistoryCache {
                 return Ok(false);
             };
             entry.fetch(reader, missing, window).await?;
-            // Otherwise the tenant changed meanwhile, and the samples may be those of two.
+            // Otherwise the tenant changed during the query, and the samples may be those of two.
             if reader.version(&entry.query) == version {
                 return Ok(true);
             }

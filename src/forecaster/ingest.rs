@@ -68,6 +68,7 @@ pub(super) fn gate(
         } else if last.is_some_and(|last| sample.at <= last) {
             Some(Rejection::NotMonotone)
         } else {
+            // Only of samples that stay: one from the future must not exclude all that follow.
             last = Some(sample.at);
             None
         };

@@ -60,6 +60,7 @@ pub(super) fn resolution(
     let mut is_mean = false;
     for part in parts {
         let query = match queries.resolution(&part.query) {
+            // In a sum of which another part is a mean, it is the query of minutes of its own.
             Resolution::Minute => part.query.clone(),
             Resolution::Mean(minutes) => {
                 is_mean = true;
@@ -142,6 +143,7 @@ impl RawValues {
     ) -> SeriesSamples {
         if let Some(has_returned) = self.returned.take() {
             self.usable = minutes_are_usable(queried, values);
+            // Otherwise the wait that `begin` set stays.
             if self.usable && has_returned {
                 self.query_at = now;
             }
@@ -161,8 +163,8 @@ impl RawValues {
             span.is_some_and(|(first, last)| (first.at..=last.at).contains(&sample.at))
         });
         // The later one of two for a time is kept: a queried minute replaces a live one, and both a mean.
-        let all = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
-        let all: BTreeMap<Timestamp, Sample> = all.collect();
+        let by_time = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
+        let all: BTreeMap<Timestamp, Sample> = by_time.collect();
         SeriesSamples {
             values: all.into_values().collect(),
             raw: raw.iter().map(|sample| sample.at).collect(),
@@ -179,8 +181,8 @@ pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
         newest.is_some_and(|newest| newest.duration_since(sample.at) <= COMPARED)
     };
     let recent: Vec<&Sample> = values.iter().rev().take_while(is_recent).collect();
-    let minutes = minutes.iter().rev().take_while(is_recent);
-    let minutes: HashMap<Timestamp, f64> = minutes.map(|one| (one.at, one.value)).collect();
+    let recent_minutes = minutes.iter().rev().take_while(is_recent);
+    let minutes: HashMap<Timestamp, f64> = recent_minutes.map(|one| (one.at, one.value)).collect();
     let common = recent.iter().filter_map(|value| {
         let minute = minutes.get(&value.at)?;
         (minute.is_finite() && value.value.is_finite()).then_some((*minute, value.value))

@@ -195,14 +195,15 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.publisher.publish(&sources, now.wall());
     }
 
-    /// Whether autoscalers and predictions are known as they are: an old copy may lack one, and what belongs to it would
-    /// look left behind.
+    /// Whether the watched copies of autoscalers and predictions are current. By an old copy that lacks an autoscaler, its
+    /// prediction would look left behind.
     fn is_current(&self) -> bool {
-        let fleets = self.cluster.knows_federated();
+        // False without their CRD; then no list of fleets could ever be current.
+        let has_fleets = self.cluster.knows_federated();
         let is_fresh = |kind| self.cluster.stale_autoscalers(kind, None).is_none();
         is_fresh(OwnerKind::Effective)
             && self.cluster.stale_predictions().is_none()
-            && (!fleets || is_fresh(OwnerKind::Federated))
+            && (!has_fleets || is_fresh(OwnerKind::Federated))
     }
 
     /// Waits until everything that earlier passes had published is written, or could not be.
@@ -413,6 +414,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let Some(refresh) = refresh.filter(|refresh| refresh.is_running_as(task)) else {
             return;
         };
+        // Without a Prometheus, for which no refresh is built.
         let Some(result) = result else {
             return;
         };
@@ -434,6 +436,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// Drops the series whose task panicked; the next pass builds a new refresh for it.
     fn discard(&mut self, error: &JoinError) {
         let failed = |refresh: &SeriesRefresh| refresh.is_running_as(error.id());
+        // A task that was aborted with its refresh is not found, and nothing is dropped. The inputs first, because
+        // they are found by the refresh.
         self.inputs
             .retain(|key, _| !self.refreshes.get(key).is_some_and(failed));
         self.refreshes.retain(|_, refresh| !failed(refresh));

@@ -152,11 +152,11 @@ impl<C: Cluster> Publisher<C> {
         &self,
         existing: &[Arc<TimeSeriesPrediction>],
     ) -> BTreeMap<WriteKey, PredictionWrite> {
-        let (all, _) = autoscalers(&*self.queue.cluster);
-        let all: Vec<_> = all.collect();
+        let (readable, _) = autoscalers(&*self.queue.cluster);
+        let all: Vec<_> = readable.collect();
         let known: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
-        let predicting = all.iter().filter(|one| one.spec().prediction.is_some());
-        let predicting: HashSet<&str> = predicting.map(Autoscaler::uid).collect();
+        let with_prediction = all.iter().filter(|one| one.spec().prediction.is_some());
+        let predicting: HashSet<&str> = with_prediction.map(Autoscaler::uid).collect();
         let writes = existing.iter().filter_map(|tsp| {
             let write = match controller_uid(tsp) {
                 // A prediction whose owner no longer exists is left to the garbage collector.
@@ -184,6 +184,8 @@ fn key_of(tsp: &TimeSeriesPrediction) -> WriteKey {
 impl UpToDate {
     fn is_for(&self, publication: &Publication<'_>) -> bool {
         let series = publication.series.iter().map(|series| &series.key);
+        // Pointers suffice: an object that changed is another `Arc` in the store, and comparing specs would cost
+        // every pass.
         Arc::ptr_eq(&self.source, publication.source)
             && (publication.live).is_some_and(|live| Arc::ptr_eq(&self.live, live))
             && self.series.iter().eq(series)
@@ -372,8 +374,10 @@ fn status(
     window: SignedDuration,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let metrics = outcomes.into_iter();
-    let metrics: Vec<_> = metrics.map(|one| one.into_status(window, now)).collect();
+    let metrics: Vec<_> = outcomes
+        .into_iter()
+        .map(|one| one.into_status(window, now))
+        .collect();
     let missing = metrics.iter().find(|metric| !metric.ready);
     let condition = match missing {
         None => ready(true, "PredictSucceed", "every metric has a forecast"),
@@ -413,6 +417,7 @@ fn published(
 }
 
 fn samples(forecast: &Forecast, window: SignedDuration, now: Timestamp) -> Vec<PredictedSample> {
+    // Five decimals, as crane writes.
     let number = |value: f64| format!("{value:.5}");
     published(forecast, window, now)
         .map(|sample| PredictedSample {
@@ -430,23 +435,25 @@ fn needs_write(
     window: SignedDuration,
     now: Timestamp,
 ) -> bool {
-    let known = metrics_of(before);
-    let known = known.map(|m| {
+    let known = metrics_of(before).map(|m| {
         (
             m.resource_identifier.as_deref(),
             (m.ready, m.reason.as_deref()),
         )
     });
-    let found = outcomes.iter();
-    let found = found.map(|one| (Some(&*one.identifier), one.readiness()));
+    let found = outcomes
+        .iter()
+        .map(|one| (Some(&*one.identifier), one.readiness()));
     if !known.eq(found) {
         return true;
     }
     let window_end = now.saturating_add(window).unwrap_or(now).as_second();
     metrics_of(before).zip(outcomes).any(|(before, series)| {
         let last = last_sample(before);
+        // One without a forecast has no samples to renew.
         before.ready
             && last.is_none_or(|last| last < window_end)
+            // Without later samples the same status would be written with every pass.
             && last < series.last_sample(window, now)
     })
 }

@@ -50,7 +50,7 @@ enum RefreshState {
     Starting,
 }
 
-/// A task that ends with its schedule: nobody needs the samples of a query that was edited meanwhile.
+/// A task that ends with its schedule: the samples of a query that was edited are not needed.
 #[derive(Debug)]
 struct AbortOnDrop(AbortHandle);
 
@@ -111,8 +111,8 @@ impl SeriesRefresh {
         self.trade_offs.as_ref()
     }
 
-    /// Takes over what was measured of its series before an edit, until its own forecaster has measured it: a series
-    /// that leaves and comes back would move the price of its neighbors twice.
+    /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the series
+    /// would have no trade-offs for a while, and the price of its namespace would change twice.
     pub(super) fn take_trade_offs(&mut self, before: &mut Self) {
         let trade_offs = before.trade_offs.take();
         self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
@@ -191,6 +191,7 @@ impl SeriesRefresh {
         };
         // Counted from due time to due time: passes are seconds apart, and that delay must not add up.
         let wait = wait.unsigned_abs();
+        // Periods that were missed as a whole are not made up for.
         let is_on_time = self.due_at <= now && now.since(self.due_at) < wait;
         let from = if is_on_time { self.due_at } else { now };
         self.due_at = from + wait;

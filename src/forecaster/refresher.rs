@@ -151,8 +151,8 @@ impl Refresher {
         now: Timestamp,
     ) -> SeriesSamples {
         let context = self.context(&live.values, now);
-        let queried = self.raw.query();
-        let queried = queried.map(|query| histories.queried(query, &context));
+        let query = self.raw.query();
+        let queried = query.map(|query| histories.queried(query, &context));
         let live = (live, self.live_match);
         self.raw
             .samples(values, &queried.unwrap_or_default(), live, now)
@@ -201,7 +201,8 @@ impl Refresher {
     ) -> Result<Vec<Sample>, HistoryError> {
         self.keep_versions(self.query.versions(reader));
         let read = self.read_once(reader, histories, live, now).await;
-        // The tenant changed meanwhile, and less was read than another one needs. A further change is seen next time.
+        // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all of it.
+        // A further change is seen next time.
         if self.keep_versions(self.query.versions(reader)) {
             return self.read_once(reader, histories, live, now).await;
         }
@@ -219,13 +220,14 @@ impl Refresher {
         let mut live_match = self.live_match;
         let context = self.context(live, now);
         let read = histories.read(reader, &self.query, &mut live_match, &context);
-        let read = read.await;
+        let values = read.await;
         self.live_match = live_match;
-        read
+        values
     }
 
     /// Starts over if the series may be those of another tenant; returns whether it did.
     fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
+        // The first read finds no versions, and has nothing to forget.
         let is_other = self.versions != versions && !self.versions.is_empty();
         if is_other {
             self.start_over(None);
@@ -246,7 +248,7 @@ impl Refresher {
     }
 
     /// Forecasts from the samples, or passes on why they could not be read. The slot is held until the computation has
-    /// ended, also if nobody waits for it any more.
+    /// ended, also if the refresh is dropped before.
     pub(super) async fn finish(
         mut self: Box<Self>,
         samples: Result<SeriesSamples, HistoryError>,
@@ -287,16 +289,25 @@ impl Refresher {
     }
 
     /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
-    /// them.
+    /// them. The later of the two times; `None` if the whole history is needed.
     fn since(&self, now: Timestamp) -> Option<Timestamp> {
-        let fresh = |answered: &Timestamp| {
-            let ago = now.duration_since(*answered);
-            // After a longer pause the short history would leave a gap in what was learned.
-            !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
+        let continued_from = if self.continues_at(now) {
+            now.checked_sub(INCREMENTAL_HISTORY).ok()
+        } else {
+            None
         };
-        let continued = self.fitted_at.filter(fresh);
-        let continued = continued.and_then(|_| now.checked_sub(INCREMENTAL_HISTORY).ok());
-        continued.max(self.unit_change.map(|change| change.at))
+        let unit_changed_at = self.unit_change.map(|change| change.at);
+        continued_from.max(unit_changed_at)
+    }
+
+    /// Whether a forecaster that has learned can go on from the short history of `now`.
+    fn continues_at(&self, now: Timestamp) -> bool {
+        self.fitted_at.is_some_and(|fitted_at| {
+            let ago = now.duration_since(fitted_at);
+            // Negative after the clock was set back: the history would end before what was learned. After a longer
+            // pause it would leave a gap in it.
+            !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
+        })
     }
 
     fn forecast(
@@ -348,6 +359,7 @@ impl Refresher {
     /// Replaces the forecaster by one that has learned nothing; the next refresh reads the whole history.
     fn renew_forecaster(&mut self) {
         self.fitted_at = None;
+        // It was built from the same settings before, so there is no error to handle.
         if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
         }
@@ -371,6 +383,7 @@ impl Refresher {
     fn aligned(&self, at: Timestamp) -> Timestamp {
         let step = self.forecaster.sample_interval().as_secs().max(1);
         let mut grid = step;
+        // Ends at a common multiple: `step * 60` is one of both.
         while grid % 60 != 0 && grid < step * 60 {
             grid += step;
         }
@@ -395,6 +408,7 @@ impl Refresher {
 /// Why there is no forecast where the history could not be read.
 pub(super) fn unread_reason(error: &HistoryError) -> Reason {
     match error {
+        // What has to be fixed at the server is named as for one cluster; otherwise the sum lacks a part.
         HistoryError::Member { source, .. } => match unread_reason(source) {
             refused @ (Reason::QueryRefused
             | Reason::CredentialsUnreadable

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RequestInputs {
     generation: Option<i64>,
-    /// The query in the object's annotation.
+    /// The query in the object's annotation. It is no part of the generation, which only a change of the spec raises.
     written_query: Option<String>,
     facts: WorkloadFacts,
     scope: SeriesScope,

@@ -77,6 +77,7 @@ impl FairSlots {
             let started = self
                 .lanes()
                 .start_next(self.now(), oneshot::Sender::is_closed);
+            // The lock is free again here: a slot that cannot be sent is dropped, which takes it.
             let Some((hold, waiting)) = started else {
                 return;
             };
@@ -108,6 +109,7 @@ impl Slot {
         }
         self.is_slow();
         let result = work.await;
+        // The minute in which its namespace counts as slow begins at the end of the work.
         self.is_slow();
         result
     }

@@ -108,7 +108,7 @@ impl ForecastSource {
         })
     }
 
-    /// Whether it was read from this version of an object.
+    /// Whether it was read from this version of an object: the store has a new `Arc` for an object that changed.
     pub(super) fn is_of(&self, autoscaler: &Autoscaler) -> bool {
         match (&self.autoscaler, autoscaler) {
             (Autoscaler::Effective(one), Autoscaler::Effective(other)) => Arc::ptr_eq(one, other),
@@ -176,6 +176,7 @@ impl ForecastSource {
                 Some(members) => self.of_each_member(forecasts, metric, members),
                 None => Vec::new(),
             };
+            // Also of a `Duplicated` fleet until a sync has reported the demand of a member.
             if own.is_empty() {
                 own.push(self.of_all_pods(metric, members.as_ref()));
             }

@@ -108,6 +108,7 @@ pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChan
     let (window, day) = sample_counts(series)?;
     let newest = values.len().checked_sub(window)?;
     (day..=newest).rev().find_map(|at| {
+        // A cheap test first: the medians are costly, and few samples are such a step.
         if !is_step(values, at) {
             return None;
         }
@@ -135,8 +136,8 @@ fn is_step(values: &[f64], at: usize) -> bool {
     let Some(value) = values.get(at).copied().filter(|value| !value.is_nan()) else {
         return false;
     };
-    let before = values.get(..at).unwrap_or_default().iter().rev();
-    let before = before.copied().find(|value| !value.is_nan());
+    let backwards = values.get(..at).unwrap_or_default().iter().rev();
+    let before = backwards.copied().find(|value| !value.is_nan());
     let ratio = before.map_or(f64::NAN, |before| value / before);
     ratio.is_finite() && ratio > 0.0 && !within(ratio, MIN_STEP)
 }

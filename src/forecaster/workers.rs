@@ -57,9 +57,9 @@ impl<H, Q> Workers<H, Q> {
 
     /// The namespaces whose queries, or computations, are slow.
     pub(super) fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
-        let queries = self.queries.values().into_iter();
-        let queries = queries.flat_map(|slots| slots.slow_namespaces());
-        queries.chain(self.computations.slow_namespaces()).collect()
+        let of_servers = self.queries.values().into_iter();
+        let slow = of_servers.flat_map(|slots| slots.slow_namespaces());
+        slow.chain(self.computations.slow_namespaces()).collect()
     }
 }
 
@@ -76,6 +76,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         {
             let computation = self.computations.acquire(&namespace).await;
             let (now, history) = (self.machine.clock().now(), &self.history);
+            // Otherwise the slot is given back first: a series that waits for a query must not hold one for
+            // computations.
             if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
                 return Some(
                     refresher
@@ -92,18 +94,20 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         let live = minutes(now);
         let began = clock.monotonic();
         let read = query.run(refresher.read(reader, &self.history, &live.values, now));
-        let read = read.await;
-        if read.is_ok() && refresher.needs_raw(now) {
+        let values = read.await;
+        if values.is_ok() && refresher.needs_raw(now) {
             // The forecast does not wait longer for raw values than for the values.
             let limit = clock.monotonic().since(began).max(PROMPT);
             let raw = refresher.query_raw(reader, &self.history, now);
+            // Not an error: `begin` has recorded a query that may not return, and the values are used without raw
+            // ones.
             let _timed_out = query.run(timeout(limit, raw)).await;
         }
-        let read = read.map(|values| refresher.with_raw(&values, &self.history, &live, now));
+        let samples = values.map(|values| refresher.with_raw(&values, &self.history, &live, now));
         let computation = self.computations.acquire(&namespace).await;
         Some(
             refresher
-                .finish(read, &self.machine, computation, now)
+                .finish(samples, &self.machine, computation, now)
                 .await,
         )
     }

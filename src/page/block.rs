@@ -120,6 +120,7 @@ impl OpenBlock {
             number,
             present: 0,
             words: vec![ABSENT; columns * usize::from(BLOCK)].into(),
+            // No position of a block, so that the first row begins a minute.
             minute: usize::from(BLOCK),
             sums: vec![(0.0, 0); metrics.len()],
             metrics,
@@ -138,6 +139,7 @@ impl OpenBlock {
         if self.minute != minute {
             self.minute = minute;
             self.sums.fill((0.0, 0));
+            // Only after the clock was set back are there later minutes; they are void.
             self.present &= (1 << minute) - 1;
         }
         self.present |= 1 << minute;
@@ -145,6 +147,7 @@ impl OpenBlock {
             self.put(Column::Expected.index(), amount(Some(made.value)));
             self.put(Column::ExpectedUpper.index(), amount(made.upper));
         }
+        // What an earlier sync of this minute knew and this one does not must not stay.
         for column in Column::Current.index()..COLUMNS {
             self.put(column, ABSENT);
         }
@@ -216,6 +219,7 @@ pub(super) fn are_named(names: &[Arc<str>], metrics: &[MetricRow<'_>]) -> bool {
 fn names_cost(names: &[Arc<str>]) -> usize {
     let texts: usize = names
         .iter()
+        // A pointer with its length, and the two counts of an `Arc`.
         .map(|name| name.len() + BLOCK_OVERHEAD / 4)
         .sum();
     texts + BLOCK_OVERHEAD
@@ -240,6 +244,7 @@ pub(super) fn known(word: u32) -> Option<f32> {
 fn pack(column: &[u32], packed: &mut Vec<u8>) {
     let runs = column.chunk_by(|one, next| one == next);
     let count = runs.clone().count();
+    // A run takes five bytes, its length and its word; a plain word takes four. No runs mark plain words.
     if count * 5 >= column.len() * 4 {
         packed.push(0);
         packed.extend(column.iter().flat_map(|word| word.to_le_bytes()));

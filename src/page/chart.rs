@@ -31,8 +31,8 @@ pub(super) fn width(asked: Option<u32>) -> Result<u32, ViewError> {
 /// The zone that a query asks for.
 pub(super) fn zone(name: Option<&str>) -> Result<Zone, ViewError> {
     let utc = Zone::utc();
-    let zone = name.filter(|name| !name.is_empty());
-    let zone = zone.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
+    let given = name.filter(|name| !name.is_empty());
+    let zone = given.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
     zone.map_err(|error| ViewError::BadQuery(format!("zone: {error}")))
 }
 
@@ -45,16 +45,17 @@ pub(super) fn svg(
     now: Timestamp,
 ) -> Result<String, ViewError> {
     let panels = [demand(view), replicas(view)];
+    // Before layers without values are removed: those of an empty span may be asked for, too.
     let wanted = wanted(query, &panels)?;
     let is_wanted = |layer: &Layer| {
         layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
     };
-    let shaded = view.windows.iter().map(|window| Window {
+    let spans = view.windows.iter().map(|window| Window {
         name: window.name.clone(),
         from: at(window.span.from),
         until: at(window.span.until),
     });
-    let shaded: Vec<_> = shaded.collect();
+    let shaded: Vec<_> = spans.collect();
     let panels = panels.map(|mut panel| {
         panel.layers.retain(is_wanted);
         panel.windows.clone_from(&shaded);
@@ -94,13 +95,13 @@ fn demand(view: &HistoryView) -> Panel {
     let amounts = |values: &[Option<f32>]| {
         points(&view.times, values.iter().map(|value| value.map(f64::from)))
     };
-    let past = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
-    let past = past.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
-    let coming = iter::zip(
+    let expected = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
+    let past = expected.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
+    let forecast = iter::zip(
         &view.ahead.times,
         iter::zip(&view.ahead.expected, &view.ahead.upper),
     );
-    let coming = coming.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
+    let coming = forecast.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
     let ahead = view
         .ahead
         .expected
@@ -191,6 +192,7 @@ fn replicas(view: &HistoryView) -> Panel {
         name: "Replicas".to_owned(),
         note: allowed(view),
         unit: Unit::Replicas,
+        // Each is drawn over those before it, so the area is first and the result of the decision last.
         layers: vec![
             Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
             bound("min", "minReplicas", &view.times, &view.min),
@@ -243,8 +245,8 @@ fn bound(id: &str, name: &str, times: &[i64], values: &[Option<u32>]) -> Layer {
 }
 
 fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point> {
-    let known = iter::zip(times, values);
-    let known = known.filter_map(|(second, value)| {
+    let minutes = iter::zip(times, values);
+    let known = minutes.filter_map(|(second, value)| {
         Some(Point {
             at: at(*second),
             value: value?,
@@ -255,6 +257,7 @@ fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point
 
 fn band(second: i64, low: f32, high: f32) -> Option<Band> {
     let (low, high) = (f64::from(low), f64::from(high));
+    // A low quantile may lie below the expectation; then there is no range to draw.
     (low <= high).then(|| Band {
         at: at(second),
         low,

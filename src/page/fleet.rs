@@ -197,6 +197,7 @@ impl Order {
         } else {
             order
         };
+        // Never reversed: equal rows need one order, or a row could be on two pages, or on none.
         order.then_with(|| one.key.cmp(&other.key))
     }
 }

@@ -148,14 +148,16 @@ pub(super) fn sparkline(recorded: &Recorded, now: Timestamp) -> Option<Sparkline
         at: at(second),
         value,
     };
-    let past = iter::zip(rows.times, counts);
-    let past: Vec<_> = past
+    let recorded_counts = iter::zip(rows.times, counts);
+    let past: Vec<_> = recorded_counts
         .filter_map(|(second, count)| Some(point(second, f64::from(count?))))
         .collect();
     let ahead = ahead(&recorded.latest, span.until);
     let upper = iter::zip(ahead.expected, ahead.upper).map(|(value, upper)| upper.unwrap_or(value));
-    let ahead = iter::zip(ahead.times, upper.map(f64::from));
-    let ahead: Vec<_> = ahead.map(|(second, value)| point(second, value)).collect();
+    let forecast = iter::zip(ahead.times, upper.map(f64::from));
+    let ahead: Vec<_> = forecast
+        .map(|(second, value)| point(second, value))
+        .collect();
     let values = past.iter().map(|point| point.value);
     let (low, high) = (values.clone().reduce(f64::min)?, values.reduce(f64::max)?);
     let range = if low < high {

@@ -69,6 +69,7 @@ impl DecisionLog {
     /// Records what was decided about an autoscaler and reported of it.
     pub fn record(&self, record: Record<'_>) {
         let key = key_of(record.autoscaler);
+        // All but the first sync of an object need only the read lock, which readers share.
         let object = self.known(&key).unwrap_or_else(|| self.add(key.clone()));
         if lock(&object).record(key, record) {
             self.version.send_modify(|version| *version += 1);
@@ -80,6 +81,7 @@ impl DecisionLog {
         let key = key_at(kind, namespace, name);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let gone = objects.remove(&key);
+        // Before the version changes: readers that it wakes take this lock.
         drop(objects);
         if gone.is_some() {
             self.version.send_modify(|version| *version += 1);
@@ -109,6 +111,7 @@ impl DecisionLog {
     pub(super) fn version(&self, is_visible: impl Fn(&str) -> bool) -> u64 {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
+        // One more each, so that a new object without a version changes the sum, too.
         let versions = visible.map(|(_, object)| 1 + lock(object).version);
         versions.fold(0, u64::wrapping_add)
     }
@@ -218,6 +221,7 @@ impl Object {
             }
         }
         let decided = record.decided.map(LastDecision::of);
+        // A sync that could decide nothing leaves the last decision in view.
         let kept = before.as_ref().and_then(|before| before.decided.clone());
         let changed = is_other || is_new || before.is_none_or(|before| before.word != word);
         self.latest = Some(Arc::new(Latest {
@@ -247,6 +251,7 @@ impl Object {
         let row = Row {
             counts: &decided.counts(acted),
             metrics: &decided.rows(),
+            // Of several metrics the one that asks for the most, as in the decision.
             expected: made.max_by(|one, other| end(one).total_cmp(&end(other))),
         };
         self.minutes.record(second, &row);

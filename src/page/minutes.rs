@@ -84,6 +84,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> bool {
         let rest = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
+        // Nothing else is published by these counts, so their order among other writes does not matter.
         let relaxed = Ordering::Relaxed;
         self.used.fetch_update(relaxed, relaxed, rest).is_ok()
     }
@@ -138,6 +139,7 @@ impl Minutes {
         while let Some(void) = self.sentences.pop_back_if(|later| later.at > sentence.at) {
             self.release(cost_of(&void));
         }
+        // A sentence is in force until the next one, so the oldest goes only once its successor is that old.
         let oldest = sentence.at - MOST * MINUTE;
         while self.sentences.get(1).is_some_and(|next| next.at <= oldest) {
             self.drop_sentence();
@@ -217,14 +219,17 @@ impl Minutes {
         }
         let is_back = self.open.as_ref().is_some_and(|open| open.number > number);
         self.seal();
+        // If the clock did not go back, a block of this number had other metrics, and its minutes are earlier ones.
         let is_void = |later: &mut Arc<SealedBlock>| {
             later.number > number || is_back && later.number == number
         };
         while let Some(void) = self.sealed.pop_back_if(is_void) {
             self.release(void.cost());
         }
-        let known = self.sealed.back().map(|last| &last.metrics);
-        let known = known.filter(|known| are_named(known, metrics)).cloned();
+        let last_names = self.sealed.back().map(|last| &last.metrics);
+        let known = last_names
+            .filter(|known| are_named(known, metrics))
+            .cloned();
         let names = || {
             metrics
                 .iter()
@@ -240,6 +245,7 @@ impl Minutes {
     /// Packs the open block.
     fn seal(&mut self) {
         let Some(open) = self.open.take() else { return };
+        // Before the packed block, which is smaller, takes its part: otherwise older blocks could be dropped for it.
         self.release(open.cost());
         let sealed = open.sealed();
         if self.reserve(sealed.cost()) {
@@ -251,6 +257,8 @@ impl Minutes {
     /// are not enough.
     fn reserve(&mut self, bytes: usize) -> bool {
         loop {
+            // The share alone does not suffice: it shrinks with each new autoscaler, and others may still hold more
+            // than theirs.
             let fits = self.held + bytes <= self.budget.share();
             if fits && self.budget.take(bytes) {
                 self.held += bytes;

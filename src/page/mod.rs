@@ -63,7 +63,7 @@ pub enum ViewError {
     BadQuery(String),
 }
 
-/// The process that decides, as the page tells of it.
+/// The process that decides, as the page shows it.
 pub trait Host: fmt::Debug + Send + Sync {
     /// Its time; in a demo that of the simulation.
     fn now(&self) -> Timestamp;
@@ -318,14 +318,15 @@ impl Page {
         Ok(self.worth.of_all(&self.visible(visible)))
     }
 
-    /// Computes the worth of the autoscaler whose figures are the oldest, for [`Self::worth_of_all`]; returns whether
-    /// there is one whose figures are older than they need to be.
+    /// Computes the worth of one autoscaler whose figures are missing or older than an hour, for
+    /// [`Self::worth_of_all`]; returns whether there was one.
     pub fn refresh_worth(&self) -> bool {
         let all = self.log.all(|_| true);
         let Some(key) = self.worth.next(&all, self.host.now()) else {
             return false;
         };
         if let Some(recorded) = self.log.recorded(&key) {
+            // The table keeps the result.
             drop(self.worth.of(&recorded, self.host.now()));
         }
         true
@@ -428,7 +429,8 @@ impl Page {
     }
 }
 
-/// Whether all is current, for those who may not see the addresses and problems of what is not theirs.
+/// Whether all sources are current, as one sum: for a reader of some namespaces, who may not see their addresses and
+/// problems.
 fn summed(sources: &[SourceHealth]) -> SourceHealth {
     let (all, stale) = (
         sources.len(),

@@ -1,4 +1,4 @@
-//! What a sync, or a simulated run, tells of one autoscaler, and what is kept of the last time.
+//! What a sync, or a simulated run, records of one autoscaler, and what is kept of the last record.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl Decided<'_> {
     pub(super) fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
         let decision = self.decision;
         let bounds = decision.bounds;
-        let known = [
+        let counts = [
             (Column::Current, Some(self.current)),
             (Column::Ready, Some(self.ready)),
             (Column::Observed, decision.largest(Source::Observed)),
@@ -129,7 +129,7 @@ impl Decided<'_> {
             (Column::Max, Some(bounds.max)),
             (Column::Acted, Some(Replicas::new(acted.into()))),
         ];
-        let known = known.into_iter();
+        let known = counts.into_iter();
         known
             .filter_map(|(column, count)| Some((column, count?.get())))
             .collect()

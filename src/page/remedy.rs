@@ -282,6 +282,7 @@ pub(super) fn of(
 ) -> Option<Remedy> {
     let (_, text, line) = row(cause(condition, &recorded.latest))?;
     Some(Remedy {
+        // The page shows plain text, in which the marks of code would stay.
         text: text.replace('`', ""),
         copy: line.of(recorded, namespace),
     })
@@ -338,6 +339,7 @@ impl Line {
                 &format!("{target} --requests=cpu=100m,memory=128Mi"),
             ),
             Self::Edit => on("edit", &object),
+            // Outside of a cluster, the controller is no Deployment whose log could be read.
             Self::Logs => controller.map(|namespace| {
                 let namespace = quoted(namespace);
                 format!("kubectl -n {namespace} logs deployment/foretide-controller --since=10m")

@@ -75,6 +75,7 @@ impl Rows {
         let last = self.times.last().copied().unwrap_or(i64::MIN);
         let is_wanted = |minute: &usize| {
             let at = second(*minute);
+            // Two blocks have a minute in common if the metrics of the autoscaler changed within it.
             present >> *minute & 1 == 1 && (from..until).contains(&at) && at > last
         };
         let minutes: Vec<usize> = (0..usize::from(BLOCK)).filter(is_wanted).collect();
@@ -90,8 +91,8 @@ impl Rows {
         }
         for (index, name) in metrics.iter().enumerate() {
             let before = self.times.len();
-            let at = self.metrics.iter().position(|known| known.name == *name);
-            let at = at.unwrap_or_else(|| {
+            let known_at = self.metrics.iter().position(|known| known.name == *name);
+            let at = known_at.unwrap_or_else(|| {
                 self.metrics.push(MetricColumns {
                     name: Arc::clone(name),
                     demand: Vec::new(),
@@ -122,7 +123,7 @@ impl Rows {
         if self.times.len() <= most {
             return MINUTE;
         }
-        // Spans that begin at multiples of their length may be one more than fit.
+        // Spans that begin at multiples of their length may be one more than fit, and the last row is kept besides.
         let spans = i64::try_from((most / KEPT).saturating_sub(2).max(1)).unwrap_or(i64::MAX);
         let ends = self.times.first().zip(self.times.last());
         let minutes = ends.map_or(0, |(first, last)| (last - first) / MINUTE + 1);

@@ -24,9 +24,9 @@ const WEEKS: std::ops::RangeInclusive<u32> = 1..=8;
 
 /// The openings of an autoscaler's windows that touch a span, in the order of time, and whether there are more of them.
 pub(super) fn of(latest: &Latest, span: Span) -> (Vec<WindowSpan>, bool) {
-    let (openings, truncated) = openings(&[latest], span, MOST);
-    let openings = openings.into_iter().map(|opening| opening.window);
-    (openings.collect(), truncated)
+    let (found, truncated) = openings(&[latest], span, MOST);
+    let windows = found.into_iter().map(|opening| opening.window);
+    (windows.collect(), truncated)
 }
 
 /// The first openings that touch a span, in the order of time, of autoscalers in their order, and whether there are more.
@@ -49,6 +49,7 @@ fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, b
     }
     let mut found = Vec::new();
     while let Some(Reverse((since, index, until))) = next.pop() {
+        // Asked here and not below: only now is it known that there is one more.
         if found.len() == most {
             return (found, true);
         }
@@ -112,13 +113,13 @@ pub(super) fn calendar(
 /// From the Monday before, at the beginning of its day.
 fn weeks(query: &CalendarQuery, zone: &Zone, now: Timestamp) -> Result<Span, ViewError> {
     let weeks = query.weeks.unwrap_or(2);
-    let from = query.from.map_or(Ok(now), Timestamp::from_second);
+    let asked = query.from.map_or(Ok(now), Timestamp::from_second);
     let bad =
         |field: &str, expected: &str| ViewError::BadQuery(format!("{field}: expected {expected}"));
     if !WEEKS.contains(&weeks) {
         return Err(bad("weeks", "1 to 8"));
     }
-    let from = from.map_err(|_| bad("from", "seconds since 1970"))?;
+    let from = asked.map_err(|_| bad("from", "seconds since 1970"))?;
     let day = from.to_zoned(zone.rules().clone()).date();
     let monday = day.checked_sub(i64::from(day.weekday().to_monday_zero_offset()).days());
     let second = |date: jiff::civil::Date| {
@@ -136,8 +137,8 @@ fn weeks(query: &CalendarQuery, zone: &Zone, now: Timestamp) -> Result<Span, Vie
 }
 
 fn clock_changes(all: &[&Latest], span: Span) -> Vec<ClockChange> {
-    let windows = all.iter().filter_map(|latest| latest.decided.as_ref());
-    let windows = windows.flat_map(|decided| &decided.workload.windows);
+    let decisions = all.iter().filter_map(|latest| latest.decided.as_ref());
+    let windows = decisions.flat_map(|decided| &decided.workload.windows);
     let zones: BTreeMap<&str, &Zone> = windows
         .map(|window| (window.zone().name(), window.zone()))
         .collect();
@@ -148,6 +149,7 @@ fn clock_changes(all: &[&Latest], span: Span) -> Vec<ClockChange> {
         for change in following.take_while(|change| change.timestamp().as_second() < span.until) {
             let forward = change.offset().seconds() - before.seconds();
             before = change.offset();
+            // A zone may change its abbreviation alone.
             if forward != 0 {
                 let at = change.timestamp().as_second();
                 changes.push(ClockChange {

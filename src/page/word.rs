@@ -26,6 +26,7 @@ const UNUSED: [Reason; 2] = [Reason::NoSkill, Reason::NumericalFallback];
 /// The word for a status as it is reported, and the decision that it is about.
 pub(super) fn of(status: &Status, decided: Option<&Decided<'_>>) -> Word {
     let needed = decided.and_then(|decided| needed(&decided.metrics));
+    // A workload that was scaled to 0 on purpose lacks no replicas.
     let is_paused = decided.is_some_and(|it| it.decision.limit == Some(Limit::Paused));
     let is_short = decided
         .zip(needed)
@@ -128,10 +129,7 @@ fn beyond_clusters(status: &Status) -> Option<i32> {
         .flatten()
         .filter_map(|cluster| cluster.max);
     let asked = status.common.decision.as_ref()?.maximum?;
-    let unassigned = status
-        .fleet
-        .unassigned
-        .filter(|unassigned| *unassigned > 0)?;
+    let unassigned = status.fleet.unassigned?;
     let room = most.fold(0, i32::saturating_add);
     (unassigned > 0 && asked > room).then_some(room)
 }
@@ -139,21 +137,22 @@ fn beyond_clusters(status: &Status) -> Option<i32> {
 /// The first condition that says that a forecast, a cron, a member or a metric that is configured is not used.
 fn untrusted(status: &Status) -> Option<&Condition> {
     let is_unused = |reason: &str| UNUSED.iter().any(|unused| unused.as_str() == reason);
-    let prediction = find(status, ConditionKind::PredictionReady.as_str());
-    let prediction = prediction.filter(|it| it.status == "False" || is_unused(&it.reason));
+    let forecasts = find(status, ConditionKind::PredictionReady.as_str());
+    let prediction = forecasts.filter(|it| it.status == "False" || is_unused(&it.reason));
     let failed =
         |kind: ConditionKind| find(status, kind.as_str()).filter(|it| it.status == "False");
+    // A workload that somebody scaled to zero is paused on purpose.
     let active = failed(ConditionKind::ScalingActive).filter(|it| it.reason != "ScalingDisabled");
-    let unreachable = find(status, federate::ConditionKind::MembersReachable.as_str());
-    let unreachable = unreachable.filter(|it| it.status == "False");
+    let members = find(status, federate::ConditionKind::MembersReachable.as_str());
+    let unreachable = members.filter(|it| it.status == "False");
     let cron = failed(ConditionKind::CronReady);
     prediction.or(cron).or(unreachable).or(active)
 }
 
 /// Whether a metric cannot be read.
 fn is_unread(decided: &Decided<'_>) -> bool {
-    let observed = decided.decision.proposals.iter();
-    let mut observed = observed.filter(|proposal| proposal.source == Source::Observed);
+    let proposals = decided.decision.proposals.iter();
+    let mut observed = proposals.filter(|proposal| proposal.source == Source::Observed);
     observed.any(|one| one.replicas.is_none() && one.reason != Reason::NotComputed)
 }
 

@@ -61,8 +61,9 @@ fn amounts(latest: &Latest) -> Vec<ProposalAmount> {
     let proposals = decision
         .into_iter()
         .flat_map(|it| it.proposals.iter().flatten());
-    let units = latest.decided.iter().flat_map(|decided| &decided.units);
-    let units = units.copied().chain(std::iter::repeat(Unit::Plain));
+    let known_units = latest.decided.iter().flat_map(|decided| &decided.units);
+    // Before the first decision of this process, the status has proposals whose units are not known.
+    let units = known_units.copied().chain(std::iter::repeat(Unit::Plain));
     let amount = |(proposal, unit): (&foretide_crds::ProposalStatus, Unit)| {
         let text = |number: Option<&String>| Some(unit.amount(number?.parse().ok()?));
         let forecast = proposal.forecast.as_ref();

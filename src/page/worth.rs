@@ -72,8 +72,9 @@ impl WorthTable {
     pub(super) fn of(&self, recorded: &Recorded, now: Timestamp) -> Worth {
         let key = &recorded.latest.key;
         let known = self.lock(|table| table.get(key).cloned());
-        let entry = known.filter(|known| known.is_younger(FRESH, now));
-        let entry = entry.unwrap_or_else(|| {
+        let fresh = known.filter(|known| known.is_younger(FRESH, now));
+        let entry = fresh.unwrap_or_else(|| {
+            // Without the lock: days are simulated, and other readers would wait. Two of them may compute the same.
             let entry = Entry::of(recorded, now);
             self.lock(|table| table.insert(key.clone(), entry.clone()));
             entry
@@ -148,6 +149,7 @@ impl WorthTable {
     pub(super) fn next(&self, all: &[Arc<Latest>], now: Timestamp) -> Option<ObjectKey> {
         self.lock(|table| {
             let known: HashSet<_> = all.iter().map(|latest| &latest.key).collect();
+            // Else the results of removed autoscalers would be kept for as long as the process runs.
             table.retain(|key, _| known.contains(key));
             let is_due = |key: &&ObjectKey| {
                 let entry = table.get(key);
@@ -182,6 +184,7 @@ impl Entry {
     }
 
     fn is_younger(&self, age: SignedDuration, now: Timestamp) -> bool {
+        // After the clock was set back, an old result must not be kept until then.
         now.duration_since(self.computed).abs() < age
     }
 
@@ -246,8 +249,8 @@ impl Compared {
 /// How long a replica takes to start: as measured, else as the spec says, else the default.
 fn start_up(latest: &Latest, decided: &LastDecision) -> SignedDuration {
     let prediction = latest.autoscaler.spec().prediction.as_ref();
-    let written = prediction.and_then(|prediction| prediction.lead_time_seconds);
-    let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+    let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
+    let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
     let lead_time = LeadTime::of(None, decided.start_up.or(written));
     lead_time.span
 }
@@ -282,10 +285,12 @@ fn compare(
     let mut recorded = RecordedMinutes::new(rows);
     let (mut actual, mut plain) = (Score::default(), Score::default());
     let mut span = None;
+    // Minutes without a row are simulated too: time passes for a plain HPA as well.
     for begin in (*first..=*last).step_by(60) {
         let (simulated, _) = run.minute();
         let was = recorded.minute(begin, simulated);
         if recorded.is_compared(begin) {
+            // A minute whose demand one side does not know is unknown on both, so that both have the same minutes.
             let was = was.filter(|was| was.load.is_some() && simulated.load.is_some());
             let load = was.and(simulated.load);
             plain.add_minute(&Minute { load, ..simulated });
@@ -323,9 +328,9 @@ fn recordings(rows: &Rows, workload: &mut Workload) -> Vec<RecordedMetric> {
         let name = metric.identifier();
         let column = rows.metrics.iter().find(|column| *column.name == *name);
         let demand = column.map(MetricColumns::demand).unwrap_or_default();
-        let samples = rows.times.iter().zip(demand);
+        let minutes = rows.times.iter().zip(demand);
         // The demand of a minute is known at its end.
-        let samples = samples.filter_map(|(begin, value)| {
+        let samples = minutes.filter_map(|(begin, value)| {
             Some(Sample {
                 at: at(begin + MINUTE.as_secs()),
                 value: f64::from(value?),
@@ -369,8 +374,8 @@ impl RecordedMinutes {
         let (asked, ready) = (rows.counts(Column::Current), rows.counts(Column::Ready));
         let counts = asked.into_iter().zip(ready);
         let facts = rows.counts(Column::Acted).into_iter().zip(rows.needed());
-        let minutes = rows.times.iter().zip(counts.zip(facts));
-        let minutes = minutes.filter_map(|(at, ((asked, ready), (acted, needed)))| {
+        let recorded = rows.times.iter().zip(counts.zip(facts));
+        let minutes = recorded.filter_map(|(at, ((asked, ready), (acted, needed)))| {
             let minute = RecordedMinute {
                 asked: asked?,
                 ready: ready?,

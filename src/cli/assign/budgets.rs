@@ -17,7 +17,7 @@ pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
     if entries.is_empty() {
         return String::new();
     }
-    let policy = &assignment.fleet.spec.policy;
+    let policy = assignment.policy();
     let table = match policy.kind {
         AssignmentKind::Duplicated => undivided(&entries, screen),
         AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
@@ -56,8 +56,9 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
             )
         })
         .collect();
+    // The ledger lists its members by name, but these policies fill them in the order of their ranks.
     if matches!(
-        assignment.fleet.spec.policy.kind,
+        assignment.policy().kind,
         AssignmentKind::Aggregated | AssignmentKind::Prioritized
     ) {
         entries.sort_by_key(|(_, entry)| entry.rank);
@@ -66,7 +67,7 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
 }
 
 fn title(assignment: &Assignment) -> String {
-    let policy = &assignment.fleet.spec.policy;
+    let policy = assignment.policy();
     let bounds = policy.bounds;
     match policy.kind {
         AssignmentKind::Duplicated => {
@@ -129,7 +130,7 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         ("OF MAX", Side::Right),
         ("MAX", Side::Right),
     ];
-    let bounds = assignment.fleet.spec.policy.bounds;
+    let bounds = assignment.policy().bounds;
     let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
     let share = |n: Replicas, entry: &Entry| match all {
         all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
@@ -156,7 +157,7 @@ const fn weight(entry: &Entry) -> f64 {
 }
 
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.fleet.spec.policy.kind == AssignmentKind::Prioritized;
+    let prioritized = assignment.policy().kind == AssignmentKind::Prioritized;
     let header = [
         ("CLUSTER", Side::Left),
         (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
@@ -165,7 +166,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
         ("MIN", Side::Right),
         ("MAX", Side::Right),
     ];
-    let most = assignment.fleet.spec.policy.bounds.max;
+    let most = assignment.policy().bounds.max;
     let row = |(name, entry): &(&String, &Entry)| {
         let priority = of(assignment, name).and_then(|standing| standing.priority);
         let place = if prioritized {
@@ -194,7 +195,7 @@ fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
 
 /// The thresholds of a cluster, if it has any.
 fn within(assignment: &Assignment, name: &str) -> String {
-    let most = assignment.fleet.spec.policy.bounds.max;
+    let most = assignment.policy().bounds.max;
     let standing = of(assignment, name);
     let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
     bound.map_or_else(dash, |standing| {

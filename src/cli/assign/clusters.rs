@@ -147,6 +147,7 @@ impl Clusters {
             let message = format!("{file}: expected one document of clusters, found {found}");
             return Err(Failure::invalid(message));
         };
+        // Read again by type: the document is only asked for the lines of fields.
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
             let (line, message) = yaml(&error, text);
             let line = line.map(|line| format!(":{line}"));
@@ -186,11 +187,11 @@ impl Clusters {
         let most = policy.bounds.max;
         let count = |count: u32| Replicas::new(count).min(most);
         let floor = self.fleet.floor.map(count);
-        let lasting = demand.map(|demand| {
+        let settled = demand.map(|demand| {
             let asked = Replicas::for_demand(demand).max(floor.unwrap_or_default());
             policy.bounds.clamp(asked)
         });
-        let lasting = lasting.filter(|_| policy.mode == Mode::Delegated);
+        let lasting = settled.filter(|_| policy.mode == Mode::Delegated);
         Total {
             demand,
             floor,
@@ -235,6 +236,7 @@ impl Cluster {
             },
         };
         let observed = match health {
+            // Nothing was observed since contact was lost.
             Health::Unknown { since } => since,
             Health::Ready | Health::NotReady { .. } => now,
         };

@@ -66,6 +66,7 @@ impl Previous {
         }
         let clusters = written.clusters.into_iter();
         let bounds = clusters.filter_map(|cluster| {
+            // No HPA has a maximum of 0: such bounds were written nowhere.
             let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
             let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
             Some((cluster.name, bounds))

@@ -84,7 +84,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
     format!(
         "{}{}",
         screen.table(header, &rows),
-        totals(&assignment.total, assignment.fleet.spec.policy.mode)
+        totals(&assignment.total, assignment.policy().mode)
     )
 }
 

@@ -44,8 +44,8 @@ struct Totals {
 
 /// Reads the percentage of a budget.
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text.trim_end_matches('%').trim().parse::<f64>().ok();
-    let percent = percent.filter(|percent| (0.0..=1000.0).contains(percent));
+    let number = text.trim_end_matches('%').trim().parse::<f64>().ok();
+    let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));
     percent.ok_or_else(|| format!("expected a percentage from 0 to 1000, such as 15, got {text:?}"))
 }
 
@@ -107,6 +107,7 @@ fn together(
         if minute % PRICE_MINUTES == 0 {
             let sharing = runs.iter().zip(&shares).filter(|(_, shares)| **shares);
             let known: Vec<TradeOffs> = sharing.flat_map(|(run, _)| run.trade_offs()).collect();
+            // As in the controller: while nothing is measured, the price before it counts.
             price = SharedPrice::within(percent, &known).or(price);
         }
         for (run, result) in runs.iter_mut().zip(&mut results) {
@@ -148,8 +149,8 @@ impl BudgetReport {
         let (sharing, price) = together(&setups, percent, &mut |done| {
             progress(Progress::Replaying(0.5 + 0.5 * done));
         });
-        let results = results.into_iter().zip(sharing);
-        let results = results.map(|((plain, written), sharing)| [plain, written, sharing]);
+        let pairs = results.into_iter().zip(sharing);
+        let results = pairs.map(|((plain, written), sharing)| [plain, written, sharing]);
         Ok(Self {
             percent,
             results: results.collect(),
@@ -235,13 +236,13 @@ impl BudgetReport {
 
     /// Who takes no part, and what was assumed, each sentence once.
     fn remarks(&self) -> Vec<String> {
-        let left = self.setups.iter().filter(|setup| !setup.shares_budget());
-        let left = left.map(|setup| {
+        let without_share = self.setups.iter().filter(|setup| !setup.shares_budget());
+        let left = without_share.map(|setup| {
             let name = setup.autoscaler.name();
             format!("{name} takes no part in the budget: its spec chooses its quantile, or its algorithm has none")
         });
-        let assumed = self.setups.iter().flat_map(|setup| &setup.assumptions);
-        let assumed = assumed.map(|assumption| format!("assumed: {assumption}"));
+        let assumptions = self.setups.iter().flat_map(|setup| &setup.assumptions);
+        let assumed = assumptions.map(|assumption| format!("assumed: {assumption}"));
         let mut remarks = Vec::new();
         for remark in left.chain(assumed) {
             if !remarks.contains(&remark) {

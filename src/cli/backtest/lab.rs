@@ -48,7 +48,7 @@ pub struct LabReport {
 // === impl Experiment ===
 
 impl Experiment {
-    /// Runs it; `watch` is told which fraction is done, and may stop it.
+    /// Runs it; `watch` is called with the fraction that is done, and may stop it.
     ///
     /// # Errors
     /// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags
@@ -67,9 +67,9 @@ impl Experiment {
         let mut chosen = self.changes.applied(chosen, context)?;
         let histories = self.recorded(&chosen)?;
         let missing = inputs::without_history(&mut chosen.workload, &histories);
-        let requests = self.requests.iter();
-        let requests = requests.map(|text| parse_request(text).map_err(flag("--request")));
-        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let texts = self.requests.iter();
+        let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
+        let requests = parsed.collect::<Result<Vec<_>, _>>()?;
         let template = TemplateSource {
             documents: &documents,
             requests: &requests,
@@ -107,9 +107,9 @@ impl Experiment {
 
     fn documents(&self) -> Result<Vec<Document>, Failure> {
         let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
-        let documents = self.manifests.iter().map(parse);
-        let documents = documents.collect::<Result<Vec<_>, _>>();
-        let documents = documents.map_err(|error| Failure::invalid(chain(&error)))?;
+        let parsed = self.manifests.iter().map(parse);
+        let all = parsed.collect::<Result<Vec<_>, _>>();
+        let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(documents.into_iter().flatten().collect())
     }
 
@@ -164,6 +164,7 @@ impl Changes {
         chosen: AutoscalerWorkload,
         context: &CommandContext,
     ) -> Result<AutoscalerWorkload, Failure> {
+        // Always the case: `chosen_one` refuses fleets.
         let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
             return Ok(chosen);
         };
@@ -181,6 +182,7 @@ impl Changes {
         let spec = &mut ehpa.spec;
         spec.min_replicas = self.min_replicas.or(spec.min_replicas);
         spec.max_replicas = self.max_replicas.unwrap_or(spec.max_replicas);
+        // Other bounds alone must not add a prediction to a spec without one.
         let predicts = Self {
             min_replicas: None,
             max_replicas: None,
@@ -192,6 +194,7 @@ impl Changes {
         let prediction = spec.prediction.get_or_insert_default();
         if self.quantile.is_some() {
             prediction.quantile = self.quantile;
+            // Both together would be refused.
             prediction.max_under_provisioned_percent = None;
         }
         prediction.lead_time_seconds = self.lead_time_seconds.or(prediction.lead_time_seconds);

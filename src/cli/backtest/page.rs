@@ -21,8 +21,8 @@ use crate::html::Html;
 /// The chart: one panel per run, on one scale.
 pub(super) fn chart(report: &BacktestReport) -> Chart {
     let setup = &report.setup;
-    let panels = results(report).zip(["foretide", "plain-hpa"]);
-    let panels = panels.map(|(result, id)| foretide_chart::Panel {
+    let named = results(report).zip(["foretide", "plain-hpa"]);
+    let panels = named.map(|(result, id)| foretide_chart::Panel {
         id: id.to_owned(),
         name: result.name.to_owned(),
         note: format!("{:.1} replica-hours", result.score.replica_hours()),
@@ -164,8 +164,8 @@ fn sweep(report: &BacktestReport) -> Html {
     }
     let plain = report.plain.as_ref();
     let rows = report.sweep.iter().map(|run| {
-        let more = plain.map(|plain| run.score.more_percent(&plain.score));
-        let more = more.map(|more| number(more, &format!("{more:+.1} %")));
+        let percent = plain.map(|plain| run.score.more_percent(&plain.score));
+        let more = percent.map(|more| number(more, &format!("{more:+.1} %")));
         let name = [number(run.quantile, &run.quantile.to_string())];
         let cells = name.into_iter().chain(figures(&run.score));
         cells.chain([more.unwrap_or_default()]).collect()

@@ -97,6 +97,7 @@ impl BacktestSetup {
         let mut source = args.inputs.source(&runtime, &context.machine)?;
         let name = args.inputs.name.as_deref();
         let mut chosen = inputs::chosen_one(&source.documents, name, context)?;
+        // A history has nothing beyond the present.
         let until = args
             .until
             .map_or(context.now, |until| until.min(context.now));
@@ -160,6 +161,7 @@ impl BacktestSetup {
             metrics: metrics(&workload, histories),
             template: template.pod,
             start_up,
+            // Not before the first sample, where no demand is known.
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
         };
         Ok(Self {
@@ -216,6 +218,7 @@ impl BacktestSetup {
         let prediction = self.at_quantile(quantile).ok_or_else(|| {
             Failure::usage("--sweep: expected spec.prediction, whose quantile is varied")
         })?;
+        // Without the facts of the workload: whether the algorithm takes a quantile does not depend on them.
         let algorithm = validation::algorithm(&prediction, WorkloadFacts::default());
         algorithm
             .map(drop)
@@ -266,6 +269,7 @@ impl BacktestSetup {
             )));
         }
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
+        // No run begins before the first sample of its own history.
         let begins = setups.iter().map(|setup| setup.environment.begin);
         let begin = begins.fold(begin, Timestamp::max);
         for setup in setups {
@@ -301,6 +305,7 @@ fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<()
     for metric in &workload.metrics {
         match demand::target(metric, &one, None) {
             Ok(_) => return Ok(()),
+            // Not the next metric: a flag or a manifest can add the request.
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }

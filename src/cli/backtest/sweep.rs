@@ -73,10 +73,10 @@ impl FromStr for Quantiles {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let quantiles = text.split(',').map(|quantile| quantile.trim().parse());
-        let quantiles: Result<Vec<f64>, _> = quantiles.collect();
-        let quantiles = quantiles
-            .map_err(|_| format!("expected numbers such as 0.8,0.9,0.95, got {text:?}"))?;
+        let parsed = text.split(',').map(|quantile| quantile.trim().parse());
+        let numbers: Result<Vec<f64>, _> = parsed.collect();
+        let quantiles =
+            numbers.map_err(|_| format!("expected numbers such as 0.8,0.9,0.95, got {text:?}"))?;
         quantiles.try_into()
     }
 }
@@ -108,6 +108,7 @@ pub(super) fn runs(
                 }
             });
         }
+        // The events end with the last sender, and this one sends nothing.
         drop(sender);
         let mut hundredths = 0.0;
         for event in events {

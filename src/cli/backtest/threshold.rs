@@ -62,6 +62,7 @@ impl Bound {
     pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),
+            // Without a baseline a bound on cost is refused by `check`.
             Quantity::Cost => plain.map_or(0.0, |plain| ours.more_percent(plain)),
             Quantity::Actions => f64::from(ours.actions),
         };
@@ -83,13 +84,13 @@ impl FromStr for Bound {
             .into_iter()
             .find(|known| known.as_str() == quantity.trim())
             .ok_or_else(refused)?;
-        let limit = limit.trim();
-        let limit = match quantity.unit() {
-            "" => Some(limit),
-            unit => limit.strip_suffix(unit),
+        let written = limit.trim();
+        let number = match quantity.unit() {
+            "" => Some(written),
+            unit => written.strip_suffix(unit),
         };
-        let limit = limit.and_then(|limit| limit.trim().parse::<f64>().ok());
-        let limit = limit
+        let parsed = number.and_then(|number| number.trim().parse::<f64>().ok());
+        let limit = parsed
             .filter(|limit| limit.is_finite())
             .ok_or_else(refused)?;
         Ok(Self { quantity, limit })

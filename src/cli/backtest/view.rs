@@ -213,8 +213,8 @@ pub(super) fn worst_load(report: &BacktestReport, minute: &Minute) -> Option<(St
 /// The reasons for missing forecasts and their minutes, and what is left out of the spec.
 pub(super) fn absences(report: &BacktestReport) -> Vec<String> {
     let all = report.ours.score.minutes;
-    let absent = report.ours.score.absent.iter();
-    let absent = absent.map(|((metric, reason), missing)| {
+    let reasons = report.ours.score.absent.iter();
+    let absent = reasons.map(|((metric, reason), missing)| {
         format!(
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
             missing.minutes, missing.message

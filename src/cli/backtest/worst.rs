@@ -55,10 +55,10 @@ pub(super) fn hours(all: &[Minute]) -> Vec<ShortHour> {
         hour.needed = hour.needed.max(needed);
         hour.ready = hour.ready.min(minute.ready);
     }
-    let mut hours: Vec<_> = hours.into_values().collect();
-    hours.sort_by(|a, b| b.missing.total_cmp(&a.missing));
-    hours.truncate(MOST);
-    hours
+    let mut worst: Vec<_> = hours.into_values().collect();
+    worst.sort_by(|a, b| b.missing.total_cmp(&a.missing));
+    worst.truncate(MOST);
+    worst
 }
 
 fn hour_of(at: Timestamp) -> Timestamp {

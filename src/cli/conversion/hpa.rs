@@ -44,6 +44,7 @@ pub(super) fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
         .as_object()
         .into_iter()
         .flatten()
+        // Others, such as that of `kubectl apply`, are about the HPA itself.
         .filter(|(name, _)| name.starts_with(QUERY_ANNOTATION))
         .map(|(name, query)| (name.clone(), query.clone()))
         .collect();
@@ -81,6 +82,7 @@ fn metrics_of_v1(hpa: &Value) -> Result<Option<(String, Value)>, Unconvertible> 
     }
     let percent = &hpa["spec"]["targetCPUUtilizationPercentage"];
     if percent.is_null() {
+        // Without metrics both kinds default to cpu at 80 %.
         return Ok(None);
     }
     let target = json!({ "type": "Utilization", "averageUtilization": percent });

@@ -117,6 +117,7 @@ fn target(of: &Value) -> Value {
 /// `minReplicas`: at least 1, as in the HPA that KEDA makes.
 fn least(spec: &Value, notes: &mut Vec<String>) -> Value {
     match spec.get("minReplicaCount") {
+        // Where it is not set, KEDA takes 0.
         Some(count) if count != 0 => count.clone(),
         _ => {
             let note = "minReplicas is 1: scaling to zero (minReplicaCount: 0) is left to KEDA";
@@ -142,6 +143,7 @@ impl Triggers {
         match kind {
             "cpu" | "memory" => self.metrics.push(trigger.resource(kind)?),
             "prometheus" => {
+                // The name under which KEDA serves the metric of this trigger.
                 let name = format!("s{}-prometheus", trigger.index);
                 self.metrics.push(trigger.prometheus(&name)?);
                 let annotation = format!("{QUERY_ANNOTATION}external.{name}");

@@ -85,6 +85,7 @@ impl<'a> BacktestAnimation<'a> {
 
     /// The forecast in force, in replicas, as far as the axis goes.
     fn ahead(&self) -> Vec<Prediction> {
+        // The example has one metric.
         let target = self.setup.environment.targets().first().copied().flatten();
         let (Some(forecast), Some(target)) = (self.ours.0.forecast(), target) else {
             return Vec::new();
@@ -128,9 +129,9 @@ impl Animation for BacktestAnimation<'_> {
         let heading = heading(self.now, self.scenario.about(), size.columns, screen);
         let mut forecast = self.ours.1.forecasts.clone();
         forecast.extend(self.ahead());
-        let upper = self.picture(&self.ours.1, &forecast, picture, screen);
+        let with_times = self.picture(&self.ours.1, &forecast, picture, screen);
         // The times are shown once, under the lower picture.
-        let upper = upper
+        let upper = with_times
             .trim_end()
             .rsplit_once('\n')
             .map_or("", |(rows, _)| rows);

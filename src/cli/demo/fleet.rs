@@ -103,8 +103,8 @@ impl Animation for FleetAnimation {
         let about = format!("{clusters} clusters share {min} to {max} replicas");
         let heading = heading(now, &about, size.columns, screen);
         let legend = legend(size.columns, screen);
-        let moved = self.moved.as_ref();
-        let moved = moved.map(|(at, words)| format!("{}  {words}", at.strftime("%H:%M")));
+        let last_move = self.moved.as_ref();
+        let moved = last_move.map(|(at, words)| format!("{}  {words}", at.strftime("%H:%M")));
         let moved = moved.unwrap_or_default();
         let sentence = sentence_lines(&moved, size.columns, "       ", self.is_over());
         // The heading, the totals and the axis of each picture, and their times.

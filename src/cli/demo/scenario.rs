@@ -105,6 +105,7 @@ impl Scenario {
     fn demand(self, index: i64) -> f64 {
         let (day, hour) = (index.div_euclid(DAY), real(index.rem_euclid(DAY)) / 60.0);
         let works = !matches!(day % 7, 0 | 6);
+        // An index far from those of minutes, so that days have a noise of their own.
         let busy = if works { 1.0 } else { 0.6 } * (1.0 + 0.05 * noise(day + 77_777));
         let shop = || {
             let rush = if works {

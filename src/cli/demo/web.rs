@@ -36,7 +36,7 @@ use crate::{
 const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);
 /// How much is replayed: enough for a back-test, which learns from two days before it evaluates.
 const REPLAYED: SignedDuration = SignedDuration::from_hours(96);
-/// For how long the demand is generated: then the demo begins anew.
+/// For how long the demand is generated: then the demo starts over.
 const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How often the clock moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ fn replay_begin() -> Timestamp {
     PRESENT.checked_sub(REPLAYED).unwrap_or(PRESENT)
 }
 
-/// The simulation as the page tells of it.
+/// The simulation as the page shows it.
 #[derive(Debug)]
 struct DemoHost {
     clock: Clock,
@@ -72,8 +72,8 @@ pub fn start(
         members: Mutex::default(),
     });
     let workloads = Workloads::new(context)?;
-    let fleet = || FleetRun::new(context);
-    drop(fleet()?);
+    // Built once in advance, because the task could not report an error.
+    drop(FleetRun::new(context)?);
     let page = Arc::new(Page::new(
         Arc::clone(&log),
         Arc::clone(&host) as Arc<dyn Host>,
@@ -134,6 +134,8 @@ impl DemoHost {
             let tick = TICK.min(span(left.as_secs_f64() / self.speed));
             tokio::time::sleep(tick).await;
             let passed = span(tick.as_secs_f64() * self.speed);
+            // A tick that is shorter than others is the last one, and ends the minute exactly, without a rest from
+            // rounding.
             self.clock
                 .advance(if tick < TICK { left } else { passed.min(left) });
         }
@@ -201,8 +203,8 @@ impl StatusTrack {
         (from, to): (Replicas, Replicas),
         more: impl IntoIterator<Item = Condition>,
     ) -> EffectiveHorizontalPodAutoscalerStatus {
-        let own = decision.conditions.iter();
-        let own = own.map(|own| decided_condition(own.kind.as_str(), own));
+        let decided = decision.conditions.iter();
+        let own = decided.map(|one| decided_condition(one.kind.as_str(), one));
         let mut conditions: Vec<Condition> = own.collect();
         for condition in more {
             conditions.retain(|known| known.type_ != condition.type_);

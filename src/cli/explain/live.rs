@@ -157,6 +157,7 @@ impl Watched {
         let separator = self.explanation.as_ref().map_or("", |_| "\n");
         let printable = screen.printable(&text);
         let written = write!(to, "{separator}{printable}").and_then(|()| to.flush());
+        // It borrows the text, which is kept from here on.
         drop(printable);
         self.explanation = Some(text);
         match written {
@@ -237,8 +238,8 @@ async fn list(
     args: &ExplainArgs,
     context: &CommandContext,
 ) -> Result<CommandOutput, Failure> {
-    let own = args.cluster.namespace.as_deref();
-    let own = own.unwrap_or_else(|| connection.namespace());
+    let given = args.cluster.namespace.as_deref();
+    let own = given.unwrap_or_else(|| connection.namespace());
     let namespace = (!args.cluster.all_namespaces).then_some(own);
     let listed = connection.autoscalers(namespace).await;
     let (ehpas, fdhpas) = listed.map_err(|error| failed(&error))?;

@@ -35,8 +35,9 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let winner = status.decision.and_then(|decision| decision.winner);
     let conditions = status.conditions.unwrap_or_default();
-    let ready = conditions.iter().find(|known| known.type_ == "Ready");
-    let ready = ready.map(|ready| match &*ready.status {
+    let condition = conditions.iter().find(|known| known.type_ == "Ready");
+    let ready = condition.map(|ready| match &*ready.status {
+        // The usual reason says no more than True.
         "True" if ready.reason == "Decided" => ready.status.clone(),
         _ => format!("{} {}", ready.status, ready.reason),
     });

@@ -111,8 +111,8 @@ impl<'a> Source<'a> {
             scope: self.inputs.promql_scope,
         };
         let mut found = history.read(autoscaler, workload, &access, reading)?;
-        let read = std::mem::take(&mut found.metrics);
-        let read = read.into_iter().map(|(metric, recording)| History {
+        let metrics = std::mem::take(&mut found.metrics);
+        let read = metrics.into_iter().map(|(metric, recording)| History {
             notes: recording::holes(&metric, &recording).into_iter().collect(),
             metric,
             file: found.url.clone(),

@@ -83,6 +83,7 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 }
 
 fn label_value(text: &str) -> Result<String, String> {
+    // Not `_`, which a label may have: it separates zones there.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let edges = edge(text.chars().next()) && edge(text.chars().next_back());
@@ -115,8 +116,8 @@ pub(super) async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutp
         return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let member = AdminClient::open(file, args.context.as_deref(), machine).await;
-    let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+    let opened = AdminClient::open(file, args.context.as_deref(), machine).await;
+    let member = opened.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
     let mut summary = args.summary("applied");
@@ -134,8 +135,8 @@ impl AddArgs {
     /// The member's server as the hub is to reach it.
     async fn reached_at(&self) -> Result<ApiServer, Failure> {
         let file = Some(self.kubeconfig.as_path());
-        let server = ApiServer::from_kubeconfig(file, self.context.as_deref()).await;
-        let server = server.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+        let read = ApiServer::from_kubeconfig(file, self.context.as_deref()).await;
+        let server = read.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
         Ok(ApiServer {
             url: self.server.clone().unwrap_or(server.url),
             ..server
@@ -144,6 +145,7 @@ impl AddArgs {
 
     /// Parses the kubeconfig for the hub as the hub parses it.
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
+        // With a placeholder, because the member has no account yet.
         let text = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {
@@ -170,8 +172,8 @@ impl AddArgs {
             .await
             .map_err(|error| Failure::runtime(self.unwritten(&error)))?;
         let objects = in_member(self.place);
-        let token = member.join(&objects, NAMESPACE, TOKEN).await;
-        let token = token.map_err(|JoinFailure { applied, error }| {
+        let joined = member.join(&objects, NAMESPACE, TOKEN).await;
+        let token = joined.map_err(|JoinFailure { applied, error }| {
             Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
         })?;
         hub.apply(&secret(&token)?).await.map_err(|error| {

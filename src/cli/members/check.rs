@@ -50,8 +50,8 @@ pub(super) async fn run(
     machine: &Machine,
 ) -> Result<CommandOutput, Failure> {
     let (access, notes) = access(args, machine).await?;
-    let member = AdminClient::for_member(&access, machine);
-    let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
+    let opened = AdminClient::for_member(&access, machine);
+    let member = opened.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
         version: member.version().await.map_err(failed)?,

@@ -69,6 +69,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str, machine: &Machine) {
         };
         found.err()
     });
+    // In the order of the members, to which the answers are added.
     let asked: Vec<_> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
     for (member, unready) in members.iter_mut().zip(asked) {
         member.problem = problem(member, unready, namespace);

@@ -46,6 +46,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": ACCOUNT, "namespace": NAMESPACE, "labels": labels()},
+            // No pod runs under this account: the hub uses its token from outside the cluster.
             "automountServiceAccountToken": false,
         }),
         json!({
@@ -61,6 +62,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
         }),
+        // Kubernetes makes no such Secret for an account by itself since 1.24; it fills in the token.
         json!({
             "apiVersion": "v1",
             "kind": "Secret",

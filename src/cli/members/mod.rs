@@ -100,10 +100,10 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
 pub(super) fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
+    let runtime = built.map_err(|error| Failure::runtime(chain(&error)))?;
     let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
         Command::Add(args) => runtime.block_on(add::run(args, machine)),
@@ -129,6 +129,7 @@ impl HubArgs {
             key: self.secret_key.clone(),
             allow_loopback: self.allow_loopback,
             namespaces: Vec::new(),
+            // As by default in the controller: --member-lost-after.
             timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
         }
     }

@@ -60,6 +60,7 @@ pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandO
     }
     let own = listed.as_ref().and_then(|member| member.secret.as_deref());
     let secret = own.unwrap_or(&args.name);
+    // A member without a Secret is marked by a new one, which the controller finds by its label.
     let label = own.is_none().then_some(&*args.hub.secret_label);
     let marked = hub.leave(&args.hub.namespace, secret, label).await;
     marked.map_err(|error| Failure::runtime(chain(&error)))?;
@@ -80,8 +81,8 @@ impl RemoveArgs {
 
     /// What fleets have in the member.
     async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
-        let shares = hub.fleet_shares().await;
-        let mut shares = shares.map_err(|error| Failure::runtime(chain(&error)))?;
+        let answer = hub.fleet_shares().await;
+        let mut shares = answer.map_err(|error| Failure::runtime(chain(&error)))?;
         shares.retain(|share| share.member == self.name);
         Ok(shares)
     }
@@ -152,7 +153,7 @@ fn shown(shares: &[FleetShare]) -> String {
 
 /// Shows progress to the person who waits.
 fn report(text: &str) {
-    // Without a terminal there is nobody to tell.
+    // A closed standard error does not stop the removal.
     let _printed = io::stderr().lock().write_all(text.as_bytes());
 }
 

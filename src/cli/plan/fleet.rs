@@ -102,8 +102,10 @@ impl FleetPlan {
         let (metrics, readings): (Vec<_>, Vec<_>) =
             own.map(|(m, r)| (m.clone(), r.clone())).unzip();
         if metrics.is_empty() {
+            // Then only forecasts and cron windows ask for a count: the floor lane of the decision.
             return decision.floor;
         }
+        // Without the metrics that members measure: by those, the HPA of each member decides.
         let workload = Workload {
             mode: Mode::Direct,
             metrics,

@@ -137,6 +137,7 @@ fn needed(
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }
+            // Without a target per replica, it says nothing about their number.
             Err(TargetError::NotForecastable { .. }) => continue,
         };
         if let Some(value) = outlook.demand {

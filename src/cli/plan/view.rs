@@ -45,8 +45,8 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
         Units::of(&plan.workload.metrics),
         screen,
     ));
-    let zones = plan.decision.windows.iter();
-    let zones = zones.map(|window| (window.name.clone(), window.zone.clone()));
+    let windows = plan.decision.windows.iter();
+    let zones = windows.map(|window| (window.name.clone(), window.zone.clone()));
     blocks.push(decision::windows(
         &window_status(&plan.decision),
         &zones.collect(),
@@ -71,10 +71,10 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
 
 fn heading(plan: &PlanReport, screen: Screen) -> String {
     let workload = &plan.workload;
-    let fleet = plan.division.as_ref();
-    let mode = fleet.map_or_else(
+    let division = plan.division.as_ref();
+    let mode = division.map_or_else(
         || workload.mode_in_force(),
-        |fleet| fleet.fleet.spec.policy.mode,
+        |division| division.policy().mode,
     );
     let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
@@ -98,8 +98,8 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
 
 fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
-    let past = outlook.recording.until(plan.at).iter();
-    let past: Vec<Sample> = past.filter(|s| s.at >= from).copied().collect();
+    let known = outlook.recording.until(plan.at).iter();
+    let past: Vec<Sample> = known.filter(|s| s.at >= from).copied().collect();
     let configured = plan.workload.prediction.as_ref().map(|p| p.window);
     // A direct forecast covers its own window, which is the one that the sentence names too.
     let direct = made(outlook).and_then(Forecast::direct);

@@ -128,6 +128,7 @@ pub(super) fn parse(
     text: &str,
     zone: Option<&Zone>,
 ) -> Result<RecordedHistory, RecordingError> {
+    // Spreadsheets begin UTF-8 with a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     if text.trim_start().starts_with(['{', '[']) {
         let (rows, warnings) = prometheus::read(file, text)?;
@@ -143,14 +144,16 @@ pub(super) fn parse(
 /// # Errors
 /// There is none of this name.
 pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
-    let zone = Zone::parse(name, &Zone::utc()).ok();
-    let zone = zone.filter(|zone| !zone.is_assumed() && !zone.is_local());
+    let parsed = Zone::parse(name, &Zone::utc()).ok();
+    // A spec may leave its zone out, or name that of the controller (`Local`). A file came from elsewhere.
+    let zone = parsed.filter(|zone| !zone.is_assumed() && !zone.is_local());
     zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
 }
 
 /// What a recording lacks in between, if anything.
 pub(super) fn holes(file: &str, recording: &Recording) -> Option<String> {
     let holes: Vec<(Timestamp, SignedDuration)> = recording.holes().collect();
+    // Of equal ones, the first.
     let longest = holes.iter().rev().max_by_key(|(_, length)| *length)?;
     let total: SignedDuration = holes.iter().map(|(_, length)| *length).sum();
     let (from, length) = longest;
@@ -228,11 +231,12 @@ impl Rows {
                 "{place}: earlier than the row before it; rows were put in order"
             ));
         }
+        // Stable: rows of one time stay in the order of the file, in which messages name them.
         self.rows.sort_by_key(|row| row.at);
         self.check_conflicts()?;
         self.check_gaps()?;
-        let samples = self.rows.iter();
-        let samples = samples.filter_map(|row| {
+        let rows = self.rows.iter();
+        let samples = rows.filter_map(|row| {
             Some(Sample {
                 at: row.at,
                 value: row.value?,

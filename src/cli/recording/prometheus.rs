@@ -18,8 +18,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Rows, Vec<String>), Record
         file: file.to_owned(),
         problem,
     };
-    let response = response::parse(enveloped(text).as_bytes(), LIMITS);
-    let response = response.map_err(|error| refused(problem(&error)))?;
+    let parsed = response::parse(enveloped(text).as_bytes(), LIMITS);
+    let response = parsed.map_err(|error| refused(problem(&error)))?;
     let series = match response.data {
         Data::Series(mut series) => series.pop(),
         Data::Scalar(_) | Data::Text(_) => {
@@ -36,8 +36,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Rows, Vec<String>), Record
     };
     for (index, sample) in samples.into_iter().enumerate() {
         let position = Position::Value(index);
-        let value = measured(sample.value);
-        let value = value
+        let checked = measured(sample.value);
+        let value = checked
             .map_err(|expected| rows.unreadable(position, &sample.value.to_string(), expected))?;
         rows.rows.push(Row {
             position,
@@ -45,8 +45,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Rows, Vec<String>), Record
             value,
         });
     }
-    let warnings = response.warnings.iter();
-    let warnings = warnings.map(|warning| format!("{file}: Prometheus reported: {warning}"));
+    let remarks = response.warnings.iter();
+    let warnings = remarks.map(|warning| format!("{file}: Prometheus reported: {warning}"));
     Ok((rows, warnings.collect()))
 }
 

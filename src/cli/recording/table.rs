@@ -60,12 +60,12 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         file: file.to_owned(),
         rows: Vec::new(),
     };
-    let lines = text.lines().zip(1..);
-    let lines = lines.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
+    let numbered = text.lines().zip(1..);
+    let lines = numbered.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
     let is_data = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
     let mut lines = lines.filter(|(line, _)| is_data(line)).peekable();
-    let named = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
-    let named = named.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
+    let separator_line = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
+    let named = separator_line.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
     let first = lines.peek().map_or("", |(line, _)| *line);
     let mut format = Format::new(named.unwrap_or_else(|| separator(first)), zone);
     if let Some((line, position)) = lines.next_if(|(line, _)| format.is_header(line))
@@ -74,10 +74,11 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         return Err(rows.unreadable(position, line, expected));
     }
     for (line, position) in lines {
-        let row = format.row(line, position);
-        let row = row.map_err(|expected| rows.unreadable(position, line, expected))?;
+        let read = format.row(line, position);
+        let row = read.map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
+    // Not before the last line: any later one may show that the commas are decimal.
     match format.commas {
         Commas {
             are_decimal: false,
@@ -90,6 +91,7 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
 /// The character that separates the cells of a line.
 fn separator(line: &str) -> char {
     let separates = |separator: &char| cells(line, *separator).len() > 1;
+    // The comma is last: in lines with another separator it is part of a number.
     ['\t', ';'].into_iter().find(separates).unwrap_or(',')
 }
 
@@ -143,6 +145,7 @@ impl<'a> Format<'a> {
         let cells = self.cells(line);
         let value = cells.get(1).map(|cell| self.value(cell));
         let is_named = |cell: &String| cell.starts_with(char::is_alphabetic);
+        // A line with a value is data: if its time cannot be read, that is an error and not a header to skip.
         cells.first().is_some_and(is_named) && !matches!(value, Some(Ok(_)))
     }
 
@@ -246,6 +249,7 @@ impl<'a> Format<'a> {
         let (number, unit) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let number = match self.separator {
             ',' => number.parse::<f64>(),
+            // Where numbers have a decimal comma, exports separate cells by another character.
             _ => number.replacen(',', ".", 1).parse(),
         };
         let value = measured(number.map_err(|_| NUMBER.to_owned())?)?;

@@ -137,6 +137,7 @@ impl Table<'_> {
         } else {
             "table"
         };
+        // In the order of the Tab key, because a keyboard scrolls only what has the focus.
         let attributes = [
             ("class", class),
             ("role", "region"),

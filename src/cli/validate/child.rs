@@ -42,8 +42,8 @@ pub(super) fn violations(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Vec<Vio
             found.extend(of_metric(&format!("spec.metrics[{position}]"), &metric));
         }
     }
-    let behavior = spec.behavior.as_ref().and_then(|raw| raw.typed().ok());
-    let behavior = behavior.unwrap_or_default();
+    let written = spec.behavior.as_ref().and_then(|raw| raw.typed().ok());
+    let behavior = written.unwrap_or_default();
     for (field, rules) in [
         ("scaleUp", behavior.scale_up),
         ("scaleDown", behavior.scale_down),
@@ -110,6 +110,7 @@ fn not_one_of(field: String, allowed: &[&str], found: &str) -> Violation {
 
 /// Why a name cannot be a segment of the path of a request.
 fn unusable_name(field: &str, name: &str) -> Option<Violation> {
+    // As `ValidatePathSegmentName` of the API server.
     let fits = !matches!(name, "" | "." | "..") && !name.contains(['/', '%']);
     let message = match name {
         "" => "must not be empty".to_owned(),

@@ -45,8 +45,8 @@ pub(super) fn meant(path: &str) -> Option<&'static str> {
 /// All warnings.
 pub(super) fn diagnostics(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     let mut found = without_effect(fdhpa, fleet.policy.kind);
-    let preferences = &fdhpa.spec.federated_hpa_assignment;
-    let preferences = preferences.cluster_autoscaling_preference.iter().flatten();
+    let assignment = &fdhpa.spec.federated_hpa_assignment;
+    let preferences = assignment.cluster_autoscaling_preference.iter().flatten();
     for (position, preference) in preferences.enumerate() {
         let path = format!("{ASSIGNMENT}.clusterAutoscalingPreference[{position}]");
         found.extend(about_preference(preference, &path, fleet));
@@ -151,6 +151,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
         found.push(warning("spec.clusterAffinity.exclude", message));
     }
     let most = fleet.policy.bounds.max;
+    // Only if they are named: how many clusters a selector finds is not known here.
     let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
     if fleet.policy.kind != AssignmentKind::Duplicated && Replicas::new(named) > most {
         let message =

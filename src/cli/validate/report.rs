@@ -43,8 +43,8 @@ pub(in crate::cli) fn run(
     let validator = Validator::new(context);
     let mut report = Report::default();
     for path in &args.files {
-        let files = manifest::files(std::slice::from_ref(path));
-        let files = files.map_err(|error| Failure::invalid(chain(&error)))?;
+        let listed = manifest::files(std::slice::from_ref(path));
+        let files = listed.map_err(|error| Failure::invalid(chain(&error)))?;
         if files.is_empty() {
             report.refuse(
                 path,
@@ -176,11 +176,11 @@ impl Report {
 
     /// What was checked, with which result, and what was not.
     fn summary(&self) -> String {
-        let others = [
+        let counts = [
             (self.configurations, "configuration"),
             (self.predictions, "TimeSeriesPrediction"),
         ];
-        let others = others.into_iter().filter(|(count, _)| *count > 0);
+        let others = counts.into_iter().filter(|(count, _)| *count > 0);
         let mut valid: Vec<_> = others.map(|(count, what)| counted(count, what)).collect();
         if self.autoscalers > 0 || valid.is_empty() {
             valid.insert(0, counted(self.autoscalers, "autoscaler"));

@@ -135,6 +135,7 @@ fn unreadable(rejection: &JsonRejection) -> Refusal {
     let text = rejection.body_text();
     let cause = match rejection {
         JsonRejection::JsonDataError(_) | JsonRejection::JsonSyntaxError(_) => {
+            // Before the colon axum says which step of reading the body failed.
             text.split_once(": ").map_or(&*text, |(_, cause)| cause)
         }
         JsonRejection::MissingJsonContentType(_) => "expected the content type application/json",
@@ -263,6 +264,7 @@ impl Lab {
         };
         let (context, running) = (self.context.clone(), Arc::clone(&run));
         let computed = tokio::task::spawn_blocking(move || {
+            // Until the computation ends, not until the experiment is forgotten.
             let _turn = turn;
             let report = experiment.run(&context, &mut |part| running.advance(part))?;
             Results::of(&report)
@@ -272,6 +274,7 @@ impl Lab {
                 "the back-test broke off: {error}"
             )))
         });
+        // Without effect if it has been cancelled.
         run.end(outcome.map_err(|failure| failure.message));
         self.kept().shrink();
     }
@@ -322,6 +325,7 @@ impl Run {
         self.state.send_if_modified(|state| match state {
             RunState::Running { percent: last } => std::mem::replace(last, percent) != percent,
             RunState::Finished(_) => {
+                // It was cancelled: the rest is not needed.
                 goes_on = ControlFlow::Break(());
                 false
             }
@@ -352,6 +356,7 @@ impl Run {
             RunState::Running { .. } => 0,
             RunState::Finished(outcome) => match &**outcome {
                 Ok(results) => results.bytes(),
+                // Never 0, which stands for one that has not ended.
                 Err(message) => message.len() + 1,
             },
         }
@@ -360,6 +365,7 @@ impl Run {
     /// How far it is, whenever that changes, until it has ended.
     fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let mut states = self.state.subscribe();
+        // So that the present state is the first event.
         states.mark_changed();
         stream::unfold(Some(states), |states| async {
             let mut states = states?;

@@ -73,6 +73,7 @@ impl Default for LiveMatch {
     fn default() -> Self {
         Self {
             matches: false,
+            // Nothing is used before it was compared, so the first read queries and compares.
             compare_at: i64::MIN,
         }
     }
@@ -100,8 +101,8 @@ impl LiveMatch {
 /// The median ratio of the newest 30 means of live minutes over `window` to the queried samples of the same times.
 fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration) -> Option<f64> {
     let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
-        let queried = cached.samples.get(&sample.at.as_second());
-        let queried = queried.filter(|value| value.is_finite())?;
+        let cached_value = cached.samples.get(&sample.at.as_second());
+        let queried = cached_value.filter(|value| value.is_finite())?;
         let until = live.get(..=index)?.iter().rev();
         let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
         let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
@@ -150,6 +151,7 @@ impl CachedSamples {
             .since
             .map_or(start, |since| -(-since.as_second()).div_euclid(step) * step);
         TimeRange {
+            // After the clock was set back, `since` may be ahead of it.
             from: since.clamp(start, to),
             to,
         }
@@ -174,6 +176,7 @@ impl CachedSamples {
         let follows_outage = match before {
             // A series that is always in short runs is sparse: none of its gaps is an outage.
             Some((at, _)) => at - self.run_start(*at, window, lasts) >= lasts,
+            // Samples from the start of the window on are cut off by it; later ones are the start of a history.
             None => since - window.from > outage,
         };
         (follows_outage && !is_over).then_some(WarmUp {
@@ -221,9 +224,12 @@ impl CachedSamples {
         let tail = self.live_tail(live_match, context);
         let points = (window.to - window.from) / step + 1;
         let present = self.samples.range(window.from..=window.to).count() + tail.len();
-        let full = present as i128 * 10 >= i128::from(points) * 9;
-        let fresh = window.to.saturating_sub(self.full_read_at) < FULL_READ_PERIOD.as_secs();
-        if read_from > window.from || !(full || fresh) {
+        let is_dense = present as i128 * 10 >= i128::from(points) * 9;
+        // Saturating, because it starts at `i64::MIN`.
+        let since_full_read = window.to.saturating_sub(self.full_read_at);
+        let was_just_read = since_full_read < FULL_READ_PERIOD.as_secs();
+        // The window starts earlier than before when a forecaster needs the whole span again.
+        if read_from > window.from || !(is_dense || was_just_read) {
             return Some(window);
         }
         if self.live_reaches_end(live_match, context) && window.to < live_match.compare_at {
@@ -261,6 +267,7 @@ impl CachedSamples {
         let to = window.to;
         let later = |sample: &&Sample| {
             let at = sample.at.as_second();
+            // With a longer step, only the minutes that end at a time of the grid stand for a sample.
             at > newest && at <= to && at % step == 0
         };
         let tail: Vec<Sample> = context.live.iter().filter(later).copied().collect();
@@ -290,6 +297,7 @@ impl CachedSamples {
             let (since, until) = (super::second(since)?, super::second(until)?);
             return Err(HistoryError::WarmingUp { since, until });
         }
+        // In a warm-up the tail replaces the samples since the outage, which are left out here.
         let end = self.newest_trusted(window).unwrap_or(window.to);
         let to = end.clamp(window.from, window.to);
         let mut samples = self.within(TimeRange { to, ..window });
@@ -308,11 +316,11 @@ impl CachedSamples {
 
     fn within(&self, range: TimeRange) -> Vec<Sample> {
         let cached = self.samples.range(range.from..=range.to);
-        let cached = cached.filter_map(|(at, value)| {
+        let samples = cached.filter_map(|(at, value)| {
             let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
             Some(Sample { at, value })
         });
-        cached.collect()
+        samples.collect()
     }
 
     /// Merges the result of a query; for the same time the later result wins.
@@ -338,6 +346,7 @@ impl CachedSamples {
 
 /// The ratio of a live value to a queried one; that of two zeros is one.
 fn ratio(live: f64, queried: f64) -> f64 {
+    // 0 / 0 is not a number, and an idle series would never match.
     if live.to_bits() == queried.to_bits() {
         1.0
     } else {

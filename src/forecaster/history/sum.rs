@@ -6,8 +6,8 @@
 //! - a value below zero, with which a query says that the member was monitored and ran no pods;
 //! - no sample of a member in which the hub sees no pods now.
 //!
-//! The first one is ignored after the member's newest other sample if the hub sees pods there: then the member's series
-//! have moved elsewhere.
+//! A value below zero that is newer than the member's newest other sample is ignored if the hub sees pods there: then
+//! the member's series have moved elsewhere.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -56,6 +56,7 @@ impl MemberSum {
             points: vec![Point::default(); count],
             required: 0,
             newest: Vec::new(),
+            // The neutral elements of the maximum and the minimum that `add` forms.
             read_from: Some(i64::MIN),
             full_read_at: i64::MAX,
         }
@@ -71,9 +72,10 @@ impl MemberSum {
         let idle = part.member.as_ref().is_some_and(|name| idle.contains(name));
         let within = || cached.samples.range(self.window.from..=self.window.to);
         // Below zero means that the member ran no pods; see the module's documentation.
-        let newest = within().rev().find(|(_, value)| **value >= 0.0);
-        let newest = newest.map(|(at, _)| *at);
+        let newest_sample = within().rev().find(|(_, value)| **value >= 0.0);
+        let newest = newest_sample.map(|(at, _)| *at);
         let until = if idle { Some(i64::MAX) } else { newest };
+        // `None` is less than any `Some`: a member with pods that has no value of its own adds nothing.
         for (at, value) in within().take_while(|(at, _)| Some(**at) <= until) {
             let index = usize::try_from((at - self.window.from) / self.grid.step);
             let point = index.ok().and_then(|index| self.points.get_mut(index));
@@ -88,6 +90,7 @@ impl MemberSum {
             self.required += 1;
             self.newest.push((part.member.clone(), newest));
         }
+        // The sum has been read only from where every member has been.
         self.read_from = self
             .read_from
             .zip(cached.read_from)
@@ -99,6 +102,8 @@ impl MemberSum {
     pub(super) fn cached(&self) -> CachedSamples {
         let times = (self.window.from..).step_by(usize::try_from(self.grid.step).unwrap_or(1));
         let points = times.zip(&self.points);
+        // If all members are idle, none is required, and without `any` every time of the grid would have a sum of
+        // zero.
         let complete = points.filter(|(_, point)| point.any && point.answered == self.required);
         let mut cached = CachedSamples::empty(self.grid);
         cached.samples = complete.map(|(at, point)| (at, point.total)).collect();

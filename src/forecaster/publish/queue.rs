@@ -102,6 +102,7 @@ impl<C: Cluster> Queue<C> {
     pub(super) fn submit(self: &Arc<Self>, mut wanted: BTreeMap<WriteKey, PredictionWrite>) {
         let mut pending = self.pending();
         for (key, known) in pending.iter_mut() {
+            // Also where a write is in flight: the next pass decides from its result.
             let latest = wanted.remove(key);
             if let Pending::Waiting(write) = known {
                 *write = latest;
@@ -117,6 +118,7 @@ impl<C: Cluster> Queue<C> {
     /// Waits until every write that was submitted has ended.
     pub(super) async fn delivered(&self) {
         loop {
+            // Before the check: `notify_waiters` wakes only the futures that exist when it is called.
             let idle = self.idle.notified();
             if self.pending().is_empty() {
                 return;
@@ -147,6 +149,7 @@ impl<C: Cluster> Queue<C> {
     fn start(&self, key: &WriteKey) -> Option<PredictionWrite> {
         let before = self.pending().insert(key.clone(), Pending::Writing);
         match before {
+            // Asked again here, because the write may have waited for long.
             Some(Pending::Waiting(write)) => write.filter(|_| self.leadership.may_act()),
             Some(Pending::Writing) | None => None,
         }
@@ -186,6 +189,7 @@ impl<C: Cluster> Queue<C> {
         WriteKey { namespace, name }: &WriteKey,
         publication: &Publication<'_>,
     ) -> Result<(), ClusterError> {
+        // Before the status, which is written only to an object with this UID.
         let uid = if let Some(live) = publication.live.filter(|_| publication.has_spec()) {
             live.uid().unwrap_or_default()
         } else {

@@ -97,6 +97,7 @@ impl<W> Lanes<W> {
             return None;
         }
         self.move_slow();
+        // Before slow periods end: while slow work runs, that of its namespace goes on.
         self.renew_slow(now);
         for share in self.shares.values_mut() {
             share.end_slow(now);
@@ -130,6 +131,7 @@ impl<W> Lanes<W> {
     pub(super) fn was_prompt(&mut self, hold: HoldId, now: Monotonic) {
         if let Some(share) = self.share_of(hold) {
             share.end_slow(now);
+            // A slow namespace stays slow for its minute, even if some of its work is prompt.
             if share.latency == LatencyClass::Unknown {
                 share.latency = LatencyClass::Prompt;
             }
@@ -167,8 +169,8 @@ impl<W> Lanes<W> {
 
     /// Moves slow work to the slow lane while that has room.
     fn move_slow(&mut self) {
-        let in_prompt = self.holds.iter();
-        let in_prompt = in_prompt.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
+        let holds = self.holds.iter();
+        let in_prompt = holds.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
         let slow: Vec<HoldId> = in_prompt.map(|(id, _)| *id).collect();
         for id in slow {
             let namespace = self.holds.get(&id).map(|hold| Arc::clone(&hold.namespace));
@@ -226,6 +228,7 @@ impl<W> Lanes<W> {
         }
         let holds = &self.holds;
         self.shares.retain(|namespace, share| {
+            // Forgotten, it would start in the prompt lane again.
             let is_slow = matches!(share.latency, LatencyClass::Slow(_));
             let is_working = holds.values().any(|hold| hold.namespace == *namespace);
             is_slow || is_working || !share.waiting.is_empty()

@@ -48,6 +48,7 @@ struct ClusterScript {
 }
 
 /// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while.
+/// In the order of their names, as the members of a decision are.
 const CLUSTERS: [ClusterScript; 3] = [
     ClusterScript {
         name: "frankfurt",
@@ -83,7 +84,7 @@ const CLUSTERS: [ClusterScript; 3] = [
 #[derive(Debug)]
 pub(in crate::cli::demo) struct FleetSimulation {
     pub(super) step: u32,
-    /// After how many steps the course begins anew; between its end and then it stands still.
+    /// After how many steps the course starts over; from its end until then it stands still.
     period: u32,
     /// When its first step was.
     begin: Timestamp,
@@ -222,6 +223,7 @@ impl FleetSimulation {
             .collect();
         let all_ready = members.iter().all(|member| member.health == Health::Ready);
         let demand = members.iter().filter_map(|member| member.demand).sum();
+        // While a cluster cannot be reached, its part of the sum is the demand of its last observation.
         let total = Total {
             demand: all_ready.then_some(demand),
             ..Total::default()
@@ -290,6 +292,7 @@ impl Cluster {
 
     /// Whether its pods serve as much as they can, so that users are sent elsewhere.
     pub(super) fn is_full(&self) -> bool {
+        // Users are sent in fractions, whose sum may be short of full by rounding.
         self.demand >= f64::from(self.ready) * STRETCH * 0.999
     }
 
@@ -313,6 +316,7 @@ impl Cluster {
         while let Some((count, _)) = self.starting.pop_front_if(|(_, left)| *left == 0) {
             self.ready += count;
         }
+        // In the order of a ReplicaSet: pods that are not ready go first, of these the youngest.
         let mut excess = self.placed().saturating_sub(self.replicas);
         while let Some((count, _)) = self.starting.back_mut().filter(|_| excess > 0) {
             let ended = excess.min(*count);
@@ -347,6 +351,7 @@ impl Cluster {
         } else {
             wants
         };
+        // The default policies of an HPA: four pods more, or twice as many, every 15 s.
         let stable = stable.min((self.replicas + 4).max(self.replicas * 2));
         self.wants = bounds.clamp(Replicas::new(stable)).get();
         self.replicas = self.wants;

@@ -55,8 +55,8 @@ impl FleetRun {
         let object: FederatedHPA = serde_saphyr::from_str(AUTOSCALER).map_err(unusable)?;
         let settings = Settings::default();
         let period = SignedDuration::from_secs(15);
-        let spec = validation::fleet(&object, &context.local, period, &settings);
-        let spec = spec.map_err(unusable)?;
+        let validated = validation::fleet(&object, &context.local, period, &settings);
+        let spec = validated.map_err(unusable)?;
         Ok(Self {
             autoscaler: Autoscaler::Federated(Arc::new(object)),
             workload: Arc::new(spec.workload),
@@ -83,8 +83,8 @@ impl FleetRun {
         let decision = self.decide(ready, demand, now);
         let current = decision.current;
         let from = self.before.replace(current).unwrap_or(current);
-        let own = divided.conditions.iter();
-        let own = own.map(|own| decided_condition(own.kind.as_str(), own));
+        let conditions = divided.conditions.iter();
+        let own = conditions.map(|one| decided_condition(one.kind.as_str(), one));
         let own: Vec<Condition> = own.collect();
         let status = Status {
             common: self.track.status(&decision, (from, current), own),
@@ -150,8 +150,8 @@ impl FleetRun {
         let clusters = divided.members.iter().map(|decided| {
             let seen = self.simulation.seen(&decided.name);
             let entry = ledger.members.get(&decided.name);
-            let reason = decided.reasons.first();
-            let reason = reason.map_or("Steady", |reason| reason.as_str());
+            let first = decided.reasons.first();
+            let reason = first.map_or("Steady", |reason| reason.as_str());
             let reason = format!("{reason}: {}", decided.sentence());
             cluster_status(decided, seen, entry, reason)
         });

@@ -140,8 +140,8 @@ pub(super) struct WorkloadRun<'a> {
 impl Workloads {
     /// The examples with their demand.
     pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
-        let documents = manifest::parse("demo", AUTOSCALERS);
-        let documents = documents.map_err(|error| Failure::invalid(chain(&error)))?;
+        let parsed = manifest::parse("demo", AUTOSCALERS);
+        let documents = parsed.map_err(|error| Failure::invalid(chain(&error)))?;
         let setups = SCRIPTS
             .iter()
             .map(|script| Ok((*script, script.setup(&documents, context)?)));
@@ -228,8 +228,8 @@ impl<'a> WorkloadRun<'a> {
 
     fn of(script: Script, setup: &'a BacktestSetup) -> Self {
         let prediction = setup.autoscaler.spec().prediction.as_ref();
-        let written = prediction.and_then(|prediction| prediction.lead_time_seconds);
-        let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
+        let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         Self {
             script,
             setup,
@@ -258,6 +258,7 @@ impl<'a> WorkloadRun<'a> {
             None => ours,
         };
         let from = self.before.replace(actual.asked).unwrap_or(actual.asked);
+        // The count of what scales the workload, which may be the other HPA.
         decision.current = from;
         if self.workload.strategy == Strategy::Preview {
             preview(&mut decision);
@@ -300,8 +301,8 @@ impl<'a> WorkloadRun<'a> {
 
     fn metrics(&self, environment: &Environment, at: Timestamp) -> Vec<MetricRecord> {
         let end = at.checked_add(MINUTE).unwrap_or(at);
-        let forecast = self.ours.forecast();
-        let forecast = forecast.filter(|forecast| at <= forecast.valid_until());
+        let made = self.ours.forecast();
+        let forecast = made.filter(|forecast| at <= forecast.valid_until());
         let all = environment.metrics.iter().zip(&self.targets);
         let metrics = all.map(|(recorded, target)| MetricRecord {
             name: recorded.metric.identifier(),

@@ -83,8 +83,8 @@ fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
     let windows = report.situation.workload.windows.iter();
     let open = windows.flat_map(|window| {
-        let activities = window.activities(from).take(MOST_OPENINGS);
-        let activities = activities.take_while(move |it| it.since < to);
+        let first = window.activities(from).take(MOST_OPENINGS);
+        let activities = first.take_while(move |it| it.since < to);
         activities.map(move |activity| Window {
             name: window.name().to_owned(),
             from: activity.since.max(from),

@@ -91,8 +91,8 @@ pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
         return Vec::new();
     };
     let Outlook { recording, .. } = outlook;
-    let known = recording.until(report.span.to).iter();
-    let known = known.filter(|sample| sample.at > report.span.from);
+    let until_end = recording.until(report.span.to).iter();
+    let known = until_end.filter(|sample| sample.at > report.span.from);
     let replicas = known.map(|sample| Sample {
         at: sample.at,
         value: sample.value / target,
@@ -103,13 +103,13 @@ pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
 /// The top of the scale.
 fn top(report: &ExpectedReport) -> f64 {
     let minutes = report.minutes.iter();
-    let highest = minutes.map(|it| {
+    let expected = minutes.map(|it| {
         it.replicas
             .as_f64()
             .max(it.forecast_replicas.unwrap_or(0.0))
     });
     let came = came(report).into_iter().map(|sample| sample.value);
-    let highest = highest.chain(came).fold(1.0, f64::max);
+    let highest = expected.chain(came).fold(1.0, f64::max);
     (highest * HEADROOM / 2.0).ceil() * 2.0
 }
 
