@@ -69,13 +69,12 @@ pub struct Landing {
     #[serde(rename = "landing", with = "second")]
     pub until: Timestamp,
     /// The replicas of the members with a share when it began, or the demand since then if that is larger: how many are
-    /// enough while windows, policies or a missing metric hide the demand. Absent in a ledger that is older than this
-    /// field: the current count is used then.
+    /// enough while windows, policies or a missing metric hide the demand.
     ///
     /// It is stored because the current count includes replicas that were started to replace others: a goal that
     /// followed it would grow for as long as the landing lasts.
-    #[serde(rename = "landingServed", skip_serializing_if = "is_default")]
-    pub served: Option<Replicas>,
+    #[serde(rename = "landingServed", default, skip_serializing_if = "is_default")]
+    pub served: Replicas,
 }
 
 /// The state of one member between two decisions.
@@ -93,7 +92,7 @@ pub struct Entry {
     #[serde(skip_serializing_if = "is_default")]
     pub written: Replicas,
     /// Its merged preferences when budgets were divided last: labels of a cluster may change, and with them the
-    /// preferences that match it. Absent in a ledger that is older than this field.
+    /// preferences that match it.
     #[serde(rename = "standing", skip_serializing_if = "is_default")]
     pub preference: Option<EffectivePreference>,
     /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this value, so
@@ -314,6 +313,18 @@ pub struct Span {
     pub seconds: u32,
 }
 
+impl Span {
+    /// The next span: of `first` seconds, or twice as long as `before`, up to `longest`.
+    pub(super) fn next(before: Option<Self>, now: Timestamp, first: u32, longest: u32) -> Self {
+        let seconds = before.map_or(first, |span| span.seconds.saturating_mul(2).min(longest));
+        let until = now.checked_add(SignedDuration::from_secs(i64::from(seconds)));
+        Self {
+            until: until.unwrap_or(Timestamp::MAX),
+            seconds,
+        }
+    }
+}
+
 /// `until` in seconds since the epoch, `seconds`.
 type SpanFields = (i64, u32);
 /// `placed`, `claimed`, then the fields of the span.
@@ -455,7 +466,7 @@ mod tests {
             unassigned: n(2),
             landing: Some(Landing {
                 until: at(10),
-                served: Some(n(6)),
+                served: n(6),
             }),
             optimized: Some(at(11)),
             shrunk: Some(at(12)),
@@ -561,19 +572,19 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_without_the_newer_fields_is_read() {
-        let older = read(r#"{"landing": 10, "members": {"m1": {"min": 1, "max": 7}}}"#).unwrap();
+    fn omitted_fields_have_their_defaults() {
+        let ledger = read(r#"{"landing": 10, "members": {"m1": {"min": 1, "max": 7}}}"#).unwrap();
         let begun = Landing {
             until: Timestamp::from_second(10).unwrap(),
-            served: None,
+            served: Replicas::ZERO,
         };
-        assert_eq!(older.landing, Some(begun));
+        assert_eq!(ledger.landing, Some(begun));
         let entry = Entry {
             min: Replicas::new(1),
             max: Replicas::new(7),
             ..Entry::default()
         };
-        assert_eq!(older.members.get("m1"), Some(&entry));
+        assert_eq!(ledger.members.get("m1"), Some(&entry));
     }
 
     #[test]

@@ -83,6 +83,25 @@ impl Policy {
     pub fn may_sleep(&self) -> bool {
         self.scaling_to_zero && self.kind != AssignmentKind::Duplicated
     }
+
+    /// Whether budgets move at run time.
+    pub(super) fn moves_budgets(&self) -> bool {
+        matches!(
+            self.kind,
+            AssignmentKind::Aggregated
+                | AssignmentKind::DynamicWeighted
+                | AssignmentKind::Prioritized
+        )
+    }
+
+    /// Whether members are weighted by capacity.
+    pub(super) fn weighs_capacity(&self) -> bool {
+        match self.kind {
+            AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
+            AssignmentKind::DynamicWeighted => self.weight_by == WeightBy::Capacity,
+            AssignmentKind::Aggregated | AssignmentKind::Prioritized => true,
+        }
+    }
 }
 
 words! {

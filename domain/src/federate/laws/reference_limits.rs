@@ -138,7 +138,7 @@ pub(super) fn measures_are_true(
         .ledger
         .landing
         .filter(|_| sync.before.landing.is_none());
-    let taken = begun.and_then(|landing| landing.served);
+    let taken = begun.map(|landing| landing.served);
     if taken.is_some_and(|taken| taken.get() < served) {
         return violation(
             "X12 a landing knows what served",
@@ -163,7 +163,7 @@ pub(super) fn no_pod_ends_sooner(
     let ReadyPods { after, room, .. } = ReadyPods::of_all_shares(simulation, sync);
     // The reference would not keep pods that were started to replace others.
     let landing = sync.before.landing.or(simulation.ledger.landing);
-    let served = landing.and_then(|landing| landing.served);
+    let served = landing.map(|landing| landing.served);
     let replaced = served.into_iter().chain(sync.before.handover).min();
     let least = simulation.reference.desired.min(room);
     let least = replaced.map_or(least, |replaced| least.min(replaced.get()));

@@ -4,66 +4,83 @@
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use jiff::Timestamp;
 
 use crate::federate::{
-    AssignmentKind, Budget, Budgets, Candidate, Health, Ledger, Reason, ShareStatus,
+    AssignmentKind, Budget, Budgets, Candidate, Entry, Health, Ledger, Policy, Reason, ShareStatus,
     WorkloadSource, assign as divide, weights,
 };
 use crate::{ReplicaBounds, Replicas};
 
-use super::fleet::RuleContext;
+use super::fleet::{RuleContext, Step};
 use super::landing;
-use super::member::{MemberRole, MemberState, sum};
+use super::member::{Assigned, Change, Effect, Estimate, MemberState, sum};
+use super::participation::MemberRole;
 
-/// Assigns budgets if something has changed; returns whether it did.
-pub(super) fn assign(fleet: &mut RuleContext<'_>) -> bool {
+/// Assigns budgets if something has changed.
+pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
-        record_recovery(fleet);
-        fill_missing_preferences(fleet);
-        return false;
+        return Step::of(recoveries(fleet));
     }
-    let candidates: Vec<_> = fleet
-        .active()
-        .map(|state| candidate(state, fleet))
-        .collect();
+    let candidates: Vec<_> = fleet.active().map(candidate).collect();
     let budgets = budgets(fleet, &candidates);
-    let weights = weights(fleet.policy, &candidates);
-    store_estimates(fleet, &candidates, &weights);
-    let had_share: Vec<bool> = fleet.members.iter().map(serves_for_fleet).collect();
-    store_budgets(fleet, &budgets);
-    fleet.ledger.generation = Some(fleet.policy.generation);
-    fleet.ledger.unassigned = budgets.unassigned;
-    // What was observed under the former budgets does not count for the new ones.
-    fleet.ledger.excess_since = None;
-    fleet.ledger.idle_since = None;
-    if fleet.policy.kind != AssignmentKind::Duplicated {
-        let members = fleet.members.iter().zip(had_share);
-        let sharing = members.filter(|(state, had)| *had || state.is_active() && state.max() > 0);
-        let served = sum(sharing.map(|(state, _)| state.placed));
-        landing::begin(fleet, served);
+    let estimates = estimates(fleet.policy, &candidates);
+    let shares = fleet.members.iter().map(|state| {
+        let estimate = estimates.get(state.name()).copied();
+        let budget = budgets.members.get(state.name()).copied();
+        share(fleet, state, budget.unwrap_or_default(), estimate)
+    });
+    let shares: Vec<_> = shares.collect();
+    let ledger = Ledger {
+        generation: Some(fleet.policy.generation),
+        unassigned: budgets.unassigned,
+        // What was observed under the former budgets does not count for the new ones.
+        excess_since: None,
+        idle_since: None,
+        landing: if fleet.policy.kind == AssignmentKind::Duplicated {
+            fleet.ledger.landing
+        } else {
+            landing::begun(fleet, served(fleet, &shares))
+        },
+        ..fleet.ledger.clone()
+    };
+    let members = fleet.members.iter().zip(shares).enumerate();
+    Step {
+        changes: members
+            .map(|(at, (state, share))| change(at, state, share))
+            .collect(),
+        ledger: Some(ledger),
+        floor: None,
     }
-    true
+}
+
+/// The replicas that served the fleet until now, those of members with a new share among them.
+fn served(fleet: &RuleContext<'_>, shares: &[Assigned]) -> u32 {
+    let members = fleet.members.iter().zip(shares);
+    let serving = members.filter(|(state, share)| {
+        let has_share = state.is_active() && share.entry.max > Replicas::ZERO;
+        serves_for_fleet(state) || has_share
+    });
+    sum(serving.map(|(state, _)| state.placed))
 }
 
 /// Whether the member's pods are the fleet's because it has or had a share, and it has not been unavailable for long.
 fn serves_for_fleet(state: &MemberState<'_>) -> bool {
     let is_gone =
         state.role == MemberRole::Failed && state.entry.share_status == ShareStatus::Failed;
-    state.known && state.counted && !is_gone
+    state.known && state.is_counted() && !is_gone
 }
 
 /// Whether a member's role or merged preferences differ from those of the last assignment.
 fn has_changed(state: &MemberState<'_>) -> bool {
     match state.role {
         MemberRole::Active => {
-            let before = state.entry.preference.unwrap_or(state.preference);
             !state.known
                 || state.entry.share_status != ShareStatus::Candidate
-                || before != state.preference
+                || state.entry.preference != Some(state.preference)
         }
         // They keep their share, so they are no reason to divide again.
         MemberRole::Lost | MemberRole::Foreign => false,
@@ -75,11 +92,11 @@ fn has_changed(state: &MemberState<'_>) -> bool {
     }
 }
 
-fn record_recovery(fleet: &mut RuleContext<'_>) {
-    let now = fleet.now;
-    for state in &mut fleet.members {
-        state.entry.recovered = recovered(state, now);
-    }
+/// Since when members are healthy again, where nothing is assigned.
+fn recoveries(fleet: &RuleContext<'_>) -> Vec<Change> {
+    let members = fleet.members.iter().enumerate();
+    let recovery = |(at, state)| Change::silent(at, Effect::Recovered(recovered(state, fleet.now)));
+    members.map(recovery).collect()
 }
 
 /// Since when a member that has lost its share is healthy again. Also a silence that is tolerated begins that time anew.
@@ -101,20 +118,18 @@ pub(super) fn waiting(fleet: &RuleContext<'_>, ledger: &Ledger) -> Ledger {
     ledger
 }
 
-/// Stores the merged preferences that an older ledger lacks: nothing is known to have changed.
-fn fill_missing_preferences(fleet: &mut RuleContext<'_>) {
-    for state in fleet.active_mut() {
-        state.entry.preference = state.entry.preference.or(Some(state.preference));
-    }
+/// A member as a candidate, with its present estimate and preferences.
+pub(super) fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
+    candidate_with(state, state.max())
 }
 
-/// A member as a candidate, with its present estimate and preferences.
-pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> Candidate<'a> {
-    let backed_off = state.is_backed_off(fleet.now);
+/// As [`candidate`], if its maximum were `max`.
+pub(super) fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
+    let backed_off = state.proved.is_some();
     let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;
     let mut preference = state.preference;
     // A taint keeps a member from a larger share, not from the one it has.
-    preference.max = Replicas::new(state.upper_limit().max(state.lower_limit()));
+    preference.max = Replicas::new(state.upper_limit_with(max).max(state.lower_limit()));
     // A proved capacity counts even if the member is declared elastic.
     preference.elastic &= !backed_off;
     Candidate {
@@ -133,7 +148,7 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
         return divide(fleet.policy, bounds, candidates);
     }
     // Divided among all first, so that each of the others gets its own share of MIN.
-    let lost = pinned().map(|state| candidate(state, fleet));
+    let lost = pinned().map(candidate);
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
     let all_budgets = divide(fleet.policy, bounds, &all);
     let least = |name: &str| {
@@ -157,104 +172,118 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     divide(fleet.policy, bounds, &raised)
 }
 
-/// Stores capacities, weights and the order of filling: floors are divided by them until the next assignment.
-pub(super) fn store_estimates(
-    fleet: &mut RuleContext<'_>,
-    candidates: &[Candidate<'_>],
-    weights: &[u64],
-) {
-    let tier = |at: usize, candidate: &Candidate<'_>, weight: u64| match fleet.policy.kind {
-        AssignmentKind::Prioritized => (
-            Reverse(candidate.preference.priority),
-            Reverse(false),
-            Reverse(0),
-            0,
-        ),
-        _ => (Reverse(None), Reverse(candidate.hosts), Reverse(weight), at),
+/// Capacities, weights and the order of filling, by member: floors are divided by them until the next assignment.
+pub(super) fn estimates<'a>(
+    policy: &Policy,
+    candidates: &[Candidate<'a>],
+) -> BTreeMap<&'a str, Estimate> {
+    let weights = weights(policy, candidates);
+    let ranks = ranks(policy.kind, candidates, &weights);
+    let estimates = candidates.iter().zip(weights).zip(ranks);
+    let estimate = |((candidate, weight), rank): ((&Candidate<'a>, u64), u32)| {
+        let capacity = candidate.capacity.map(Replicas::new);
+        let estimate = Estimate {
+            capacity,
+            weight,
+            rank,
+        };
+        (candidate.name, estimate)
     };
-    let keyed = candidates.iter().zip(weights).enumerate();
-    let mut keyed: Vec<_> = keyed
-        .map(|(at, (candidate, weight))| (tier(at, candidate, *weight), at))
-        .collect();
-    keyed.sort_unstable();
-    let mut ranks = vec![0; keyed.len()];
-    let tiers = keyed.chunk_by(|(a, _), (b, _)| a == b);
+    estimates.map(estimate).collect()
+}
+
+/// The position of each candidate in the order of filling: one for each priority, or, under the other policies, one for
+/// each member. Members that run pods come first there, then those of the largest weight.
+fn ranks(kind: AssignmentKind, candidates: &[Candidate<'_>], weights: &[u64]) -> Vec<u32> {
+    let has_tiers = kind == AssignmentKind::Prioritized;
+    let mut order: Vec<_> = candidates.iter().zip(weights).enumerate().collect();
+    if has_tiers {
+        order.sort_by_key(|(_, (candidate, _))| Reverse(candidate.preference.priority));
+    } else {
+        order.sort_by_key(|(_, (candidate, weight))| Reverse((candidate.hosts, **weight)));
+    }
+    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| {
+        has_tiers && a.preference.priority == b.preference.priority
+    });
+    let mut ranks = vec![0; candidates.len()];
     for (rank, tier) in (0u32..).zip(tiers) {
-        for (_, at) in tier {
+        for (at, _) in tier {
             if let Some(place) = ranks.get_mut(*at) {
                 *place = rank;
             }
         }
     }
-    let estimates = candidates.iter().zip(weights).zip(ranks);
-    for (state, ((candidate, weight), rank)) in fleet.active_mut().zip(estimates) {
-        state.entry.capacity = candidate.capacity.map(Replicas::new);
-        state.entry.weight = *weight;
-        state.entry.rank = rank;
-    }
+    ranks
 }
 
-/// Stores each member's budget and share status.
-fn store_budgets(fleet: &mut RuleContext<'_>, budgets: &Budgets) {
-    let (now, policy) = (fleet.now, fleet.policy);
-    for state in &mut fleet.members {
-        state.entry.recovered = recovered(state, now);
-        match state.role {
-            MemberRole::Active => {
-                let budget = budgets.members.get(state.name()).copied();
-                take_budget(state, budget.unwrap_or_default(), now);
-                if state.member.pods.is_none() && policy.source == WorkloadSource::Hub {
-                    let start = budget.unwrap_or_default().start(None, policy.may_sleep());
-                    state.write = Some(start.get());
-                }
+/// The share of a member. `budget` and `estimate` are those of the division, for an active one.
+fn share(
+    fleet: &RuleContext<'_>,
+    state: &MemberState<'_>,
+    budget: Budget,
+    estimate: Option<Estimate>,
+) -> Assigned {
+    let mut entry = state.entry;
+    entry.recovered = recovered(state, fleet.now);
+    let (mut known, mut write) = (state.known, None);
+    match state.role {
+        MemberRole::Active => {
+            entry.set_estimate(estimate.unwrap_or_else(|| entry.estimate()));
+            take_budget(&mut entry, state, budget, fleet.now);
+            known = true;
+            if state.member.pods.is_none() && fleet.policy.source == WorkloadSource::Hub {
+                write = Some(budget.start(None, fleet.policy.may_sleep()).get());
             }
-            MemberRole::Lost | MemberRole::Foreign => {
-                state.entry.share_status = ShareStatus::Pinned;
-            }
-            MemberRole::Failed | MemberRole::Recovering => {
-                state.entry.share_status = ShareStatus::Failed;
-                state.set_budget(0, 0);
-            }
-            MemberRole::Draining => {
-                state.known = true;
-                state.entry.share_status = ShareStatus::Draining;
-                state.set_budget(0, 0);
-            }
-            MemberRole::Outside(_) => state.known = false,
         }
+        MemberRole::Lost | MemberRole::Foreign => entry.share_status = ShareStatus::Pinned,
+        MemberRole::Failed | MemberRole::Recovering => {
+            entry.share_status = ShareStatus::Failed;
+            entry.set_budget(Budget::default());
+        }
+        MemberRole::Draining => {
+            known = true;
+            entry.share_status = ShareStatus::Draining;
+            entry.set_budget(Budget::default());
+        }
+        MemberRole::Outside(_) => known = false,
+    }
+    Assigned {
+        entry,
+        known,
+        write,
     }
 }
 
-fn take_budget(state: &mut MemberState<'_>, budget: Budget, now: Timestamp) {
-    let Budget { min, max } = budget;
-    if (state.entry.min, state.entry.max) != (min, max) {
-        state.entry.moved = Some(now);
+fn take_budget(entry: &mut Entry, state: &MemberState<'_>, budget: Budget, now: Timestamp) {
+    if entry.budget() != budget {
+        entry.moved = Some(now);
     }
-    let (is_new, capacity, elastic) = (!state.known, state.capacity, state.preference.elastic);
-    state.known = true;
-    state.entry.share_status = ShareStatus::Candidate;
-    state.entry.preference = Some(state.preference);
-    state.set_budget(min.get(), max.get());
-    state.entry.saturated_since = None;
-    if is_new {
-        state.entry.written = max;
+    entry.share_status = ShareStatus::Candidate;
+    entry.preference = Some(state.preference);
+    entry.set_budget(budget);
+    entry.saturated_since = None;
+    if !state.known {
+        entry.written = budget.max;
     }
-    let reason = if max == Replicas::ZERO {
-        Reason::NoBudget
-    } else {
-        Reason::Assigned
+}
+
+/// The share as a change of its member; only an active one gets a reason.
+fn change(at: usize, state: &MemberState<'_>, share: Assigned) -> Change {
+    let Entry { max, capacity, .. } = share.entry;
+    let effect = Effect::Assign(Box::new(share));
+    if !state.is_active() {
+        return Change::silent(at, effect);
+    }
+    if max == Replicas::ZERO {
+        return Change::because(at, effect, Reason::NoBudget, String::new());
+    }
+    let by = match capacity {
+        Some(_) => format!(", with a capacity of {}", state.capacity),
+        None if state.preference.elastic => {
+            "; elastic, so its capacity counts as maxReplicas".to_owned()
+        }
+        None => ", with an unknown capacity".to_owned(),
     };
-    let known = state.entry.capacity.is_some();
-    state.add_reason(reason, || {
-        if max == Replicas::ZERO {
-            String::new()
-        } else if elastic && !known {
-            "its share of the budget by the policy; elastic, so its capacity counts as maxReplicas"
-                .to_owned()
-        } else if known {
-            format!("its share of the budget by the policy, with a capacity of {capacity}")
-        } else {
-            "its share of the budget by the policy, with an unknown capacity".to_owned()
-        }
-    });
+    let text = format!("its share of the budget by the policy{by}");
+    Change::because(at, effect, Reason::Assigned, text)
 }

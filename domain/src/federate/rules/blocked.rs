@@ -1,124 +1,37 @@
 //! R5: a member with unschedulable pods gives the budget that it cannot use to members with room. Pods that have a node
 //! stay.
-//!
-//! The number of placed pods counts as the member's capacity for ten minutes, and for twice as long each time it is
-//! proved again: it overrides every estimate, also for elastic members.
 
-use jiff::{SignedDuration, Timestamp};
+use std::{cmp::Reverse, collections::BTreeSet};
 
-use crate::Replicas;
-use crate::federate::{
-    AssignmentKind, Backoff, Reason, Recipient, Span, Surplus, divide::quota_split,
-};
+use jiff::Timestamp;
+
+use crate::federate::{Budget, Reason, Recipient, Surplus, divide::quota_split};
 use crate::words::counted;
 
-use super::fleet::RuleContext;
-use super::member::{DivisionLimits, MemberState, sum};
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, DivisionLimits, Effect, MemberState, budget, sum};
 
-const BACKOFF_SECONDS: u32 = 600;
-const LONGEST_BACKOFF_SECONDS: u32 = 7_200;
-
-/// Finds blocked members, and stores the capacities that unschedulable pods prove.
-pub(super) fn observe(fleet: &mut RuleContext<'_>) {
-    let (now, delay) = (fleet.now, fleet.policy.delay);
-    let weighs = fleet.weighs_capacity();
-    for state in fleet.active_mut() {
-        let old = |since: Timestamp| now.duration_since(since) >= delay;
-        let pods = state.member.pods.unwrap_or_default();
-        state.blocked = state.placed < state.replicas && pods.unschedulable_since.is_some_and(old);
-        let placed = Replicas::new(state.placed);
-        let claimed = state.estimate();
-        if state
-            .entry
-            .backoff
-            .is_some_and(|backoff| placed > backoff.placed)
-        {
-            // More pods run than seemed possible: the proof is outdated.
-            state.entry.backoff = None;
-        }
-        if let Some(backoff) = state
-            .entry
-            .backoff
-            .as_mut()
-            .filter(|backoff| claimed > backoff.claimed)
-        {
-            // The estimate has grown, perhaps by a new node, so it is tried now.
-            backoff.span.until = backoff.span.until.min(now);
-        }
-        if state.blocked {
-            state.entry.backoff = Some(next_backoff(state.entry.backoff, placed, claimed, now));
-            // The stored capacity proved wrong; when the backoff ends, the present estimate is tried next.
-            if let Some(claimed) = claimed.filter(|c| state.entry.capacity > Some(*c)) {
-                state.store_capacity(claimed, weighs);
+/// Moves the budget that blocked members cannot use, tier by tier.
+pub(super) fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let mut budgets: Vec<_> = fleet.members.iter().map(|s| s.entry.budget()).collect();
+    let mut changes = Vec::new();
+    for Reverse(tier) in tiers(fleet) {
+        let moved = relieve_tier(fleet, tier, &budgets);
+        for (at, budget) in moved.iter().filter_map(Change::budget) {
+            if let Some(place) = budgets.get_mut(at) {
+                *place = budget;
             }
         }
-        if let Some(backoff) = state
-            .entry
-            .backoff
-            .filter(|backoff| now < backoff.span.until)
-        {
-            // What is placed is proved; the scheduler found no node for more.
-            state.capacity = backoff.placed.get();
-        }
+        changes.extend(moved);
     }
+    Step::of(changes)
 }
 
-fn next_backoff(
-    before: Option<Backoff>,
-    placed: Replicas,
-    claimed: Option<Replicas>,
-    now: Timestamp,
-) -> Backoff {
-    let span = match before {
-        // A member that is still blocked does not double its backoff with every sync.
-        Some(backoff) if now < backoff.span.until => backoff.span,
-        before => Span::next(
-            before.map(|backoff| backoff.span),
-            now,
-            BACKOFF_SECONDS,
-            LONGEST_BACKOFF_SECONDS,
-        ),
-    };
-    Backoff {
-        placed,
-        claimed,
-        span,
-    }
-}
-
-impl Span {
-    /// The next span: of `first` seconds, or twice as long as `before`, up to `longest`.
-    pub(super) fn next(before: Option<Self>, now: Timestamp, first: u32, longest: u32) -> Self {
-        let seconds = before.map_or(first, |span| span.seconds.saturating_mul(2).min(longest));
-        let until = now.checked_add(SignedDuration::from_secs(i64::from(seconds)));
-        Self {
-            until: until.unwrap_or(Timestamp::MAX),
-            seconds,
-        }
-    }
-}
-
-/// Moves the budget that blocked members cannot use.
-///
-/// Donors give tier by tier under Prioritized, all at once otherwise. Receivers are not blocked, have room by their
-/// capacity, and were not just shrunk; they may be asleep, and need not have cooled down.
-pub(super) fn relieve(fleet: &mut RuleContext<'_>) {
-    let mut tiers: Vec<_> = fleet
-        .active()
-        .filter(|state| state.blocked)
-        .map(|state| tier(fleet, state))
-        .collect();
-    tiers.sort_unstable();
-    tiers.dedup();
-    // The highest priority first, because the room of the others may not be enough for all.
-    for from in tiers.into_iter().rev() {
-        relieve_tier(fleet, from);
-    }
-}
-
-fn tier(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option<i64> {
-    let ordered = fleet.policy.kind == AssignmentKind::Prioritized;
-    state.preference.priority.filter(|_| ordered)
+/// The tiers of the blocked members: one under the policies without priorities. The highest priority comes first,
+/// because the room of the others may not be enough for all.
+fn tiers(fleet: &RuleContext<'_>) -> BTreeSet<Reverse<Option<i64>>> {
+    let blocked = fleet.active().filter(|state| state.blocked);
+    blocked.map(|state| Reverse(fleet.tier(state))).collect()
 }
 
 /// What a blocked member keeps: what is placed, at least one, at least its threshold.
@@ -126,56 +39,69 @@ fn keeps(state: &MemberState<'_>) -> u32 {
     state.placed.max(1).max(state.lower_limit())
 }
 
-fn relieve_tier(fleet: &mut RuleContext<'_>, from: Option<i64>) {
-    let gives = |fleet: &RuleContext<'_>, state: &MemberState<'_>| {
-        let is_donor = state.is_active() && state.blocked && tier(fleet, state) == from;
+/// Moves the budget that the blocked members of one tier cannot use. `budgets`: what the tiers before it have left,
+/// parallel to the members.
+///
+/// Receivers are not blocked, have room by their capacity, and were not just shrunk; they may be asleep, and need not
+/// have cooled down.
+fn relieve_tier(fleet: &RuleContext<'_>, tier: Option<i64>, budgets: &[Budget]) -> Vec<Change> {
+    let gives = |state: &MemberState<'_>| {
+        let is_donor = state.is_active() && state.blocked && fleet.tier(state) == tier;
         if is_donor && !fleet.is_cooling_down(state) {
             state.max().saturating_sub(keeps(state))
         } else {
             0
         }
     };
-    let offers: Vec<u32> = fleet
-        .members
-        .iter()
-        .map(|state| gives(fleet, state))
-        .collect();
-    let spare = sum(offers.iter().copied());
-    let gains = fleet.divide(spare, Surplus::Keep, |state| {
-        let open = receives(fleet, state);
-        open.then(|| DivisionLimits {
-            priority: from.map(|from| nearness(from, state)),
-            ..DivisionLimits::room(state.room())
-        })
+    let offers: Vec<u32> = fleet.members.iter().map(gives).collect();
+    let members = fleet.members.iter().zip(budgets);
+    let limits = members.map(|(state, budget)| {
+        let room = state.room_beyond(budget.max.get());
+        let limits = DivisionLimits {
+            priority: tier.map(|tier| nearness(tier, state)),
+            ..DivisionLimits::room(room)
+        };
+        (receives(fleet, state) && room > 0).then_some(limits)
     });
+    let limits: Vec<_> = limits.collect();
+    let gains = fleet.divide(sum(offers.iter().copied()), Surplus::Keep, &limits);
     let mut rest = sum(gains.iter().copied());
-    let (now, mut minimum, mut cause) = (fleet.now, 0_u32, None);
+    let (mut minimum, mut cause) = (0_u32, None);
     let receivers = names(fleet, &gains);
-    for (state, unusable) in fleet.members.iter_mut().zip(offers) {
+    let mut changes = Vec::new();
+    for ((at, state), unusable) in fleet.members.iter().enumerate().zip(offers) {
         let moved = unusable.min(rest);
         rest -= moved;
         if moved > 0 {
-            let why = symptom(state, now);
-            let before = state.min();
-            state.lose(moved, now);
-            minimum = minimum.saturating_add(before.saturating_sub(state.min()));
-            state.add_reason(Reason::Blocked, || {
-                format!(
-                    "{why}; moved {} of its budget to {receivers}",
-                    counted(moved, "replica")
-                )
-            });
+            let why = symptom(state, fleet.now);
+            let budget = state.entry.budget().lowered(moved);
+            minimum = minimum.saturating_add(state.min().saturating_sub(budget.min.get()));
+            let text = format!(
+                "{why}; moved {} of its budget to {receivers}",
+                counted(moved, "replica")
+            );
+            changes.push(Change::because(
+                at,
+                Effect::Budget(budget),
+                Reason::Blocked,
+                text,
+            ));
             cause.get_or_insert(why);
         } else if state.blocked && unusable > 0 {
-            let why = symptom(state, now);
-            state.add_reason(Reason::NoCapacityAnywhere, || {
-                format!("{why}, and no other member has capacity")
-            });
+            let why = symptom(state, fleet.now);
+            let text = format!("{why}, and no other member has capacity");
+            changes.push(Change::because(
+                at,
+                Effect::Explain,
+                Reason::NoCapacityAnywhere,
+                text,
+            ));
         }
     }
     if let Some(cause) = cause {
-        receive(fleet, &gains, minimum, &cause);
+        changes.extend(receive(fleet, budgets, &gains, minimum, &cause));
     }
+    changes
 }
 
 /// The problem of a blocked member.
@@ -191,8 +117,13 @@ fn symptom(state: &MemberState<'_>, now: Timestamp) -> String {
 }
 
 /// Gives budget to the receivers, and with it `minimum` of the donors' minimums, in proportion.
-fn receive(fleet: &mut RuleContext<'_>, gains: &[u32], minimum: u32, cause: &str) {
-    let now = fleet.now;
+fn receive(
+    fleet: &RuleContext<'_>,
+    budgets: &[Budget],
+    gains: &[u32],
+    minimum: u32,
+    cause: &str,
+) -> Vec<Change> {
     let recipients = gains.iter().map(|gain| Recipient {
         weight: u64::from(*gain),
         max: *gain,
@@ -200,26 +131,26 @@ fn receive(fleet: &mut RuleContext<'_>, gains: &[u32], minimum: u32, cause: &str
     });
     let recipients: Vec<_> = recipients.collect();
     let minimums = quota_split(minimum, &recipients).shares;
-    for ((state, gain), minimum) in fleet.members.iter_mut().zip(gains).zip(minimums) {
-        if *gain > 0 {
-            let text = format!(
-                "{cause}; {} has capacity for {}",
-                state.name(),
-                state.capacity
-            );
-            state.gain(*gain, now);
-            let min = state.min().saturating_add(minimum).min(state.max());
-            state.set_budget(min, state.max());
-            state.add_reason(Reason::Relief, || text);
-        }
-    }
+    let raised = budgets.iter().zip(gains).zip(minimums);
+    let raised = raised.map(|((before, gain), minimum)| {
+        let raised = before.raised(*gain);
+        let min = raised.min.get().saturating_add(minimum);
+        budget(min.min(raised.max.get()), raised.max.get())
+    });
+    let members = fleet.members.iter().zip(gains).zip(raised).enumerate();
+    let receivers = members.filter(|(_, ((_, gain), _))| **gain > 0);
+    let change = |(at, ((state, _), raised)): (usize, ((&MemberState<'_>, &u32), Budget))| {
+        let name = state.name();
+        let text = format!("{cause}; {name} has capacity for {}", state.capacity);
+        Change::because(at, Effect::Budget(raised), Reason::Relief, text)
+    };
+    receivers.map(change).collect()
 }
 
 fn receives(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
     state.is_active()
         && !state.blocked
-        && !state.is_backed_off(fleet.now)
-        && state.room() > 0
+        && state.proved.is_none()
         && !fleet.within(state.entry.shrunk, fleet.policy.cooldown)
 }
 

@@ -13,7 +13,8 @@ use crate::{ReplicaBounds, Replicas};
 
 use super::conditions;
 use super::fleet::RuleContext;
-use super::member::{MemberRole, MemberState};
+use super::member::{MemberState, budget};
+use super::participation::MemberRole;
 
 /// The urgency of writes that end ready pods, which may be needed until other members have grown.
 const AFTER_GROWTH: u8 = 2;
@@ -51,8 +52,8 @@ pub(super) fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     let mut ledger = std::mem::take(&mut fleet.ledger);
     let mut members = Vec::with_capacity(fleet.members.len());
     let mut order = Vec::new();
-    let (unmet, policy, now) = (fleet.unmet, fleet.policy, fleet.now);
-    let goal = fleet.lands.then_some(fleet.floor);
+    let (unmet, policy, now) = (fleet.floor.unmet, fleet.policy, fleet.now);
+    let goal = fleet.floor.lands.then_some(fleet.floor.count);
     for mut state in fleet.members {
         let before = before(&state, policy.mode);
         let outcome = outcome(&state, policy.source, policy.mode, before);
@@ -92,7 +93,8 @@ pub(super) fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
 fn put_in_order(state: &mut MemberState<'_>) {
     let max = state.max().min(state.preference.max.get());
     if state.is_active() {
-        state.set_budget(state.min().max(1).min(max), max);
+        let min = state.min().max(1).min(max);
+        state.entry.set_budget(budget(min, max));
     }
 }
 
@@ -144,7 +146,7 @@ fn ended(
     let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
     let is_ours = source == WorkloadSource::Hub && state.member.pods.is_some() && !is_theirs;
     let present = present.filter(|bounds| bounds.max > Replicas::ZERO);
-    if state.keep > 0 {
+    if state.decided.keep > 0 {
         // Pods that never were the fleet's are kept without bounds, and none are stored.
         let never_was_ours = state
             .previous
@@ -152,8 +154,8 @@ fn ended(
         let bounds = if present.is_none() && never_was_ours {
             ReplicaBounds::default()
         } else {
-            let min = present.map_or(1, |bounds| bounds.min.get().min(state.keep));
-            counts(min, state.keep)
+            let min = present.map_or(1, |bounds| bounds.min.get().min(state.decided.keep));
+            counts(min, state.decided.keep)
         };
         Outcome::of(Action::Keep, bounds)
     } else if runs && !is_theirs {
@@ -174,10 +176,10 @@ fn running(
     mode: Mode,
     present: Option<ReplicaBounds>,
 ) -> Outcome {
-    let bounds = counts(state.written_min(), state.max().max(state.keep));
+    let bounds = counts(state.written_min(), state.max().max(state.decided.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
     let replicas = match mode {
-        Mode::Delegated | Mode::Metric => state.write,
+        Mode::Delegated | Mode::Metric => state.decided.write,
         Mode::Direct => Some(direct(state)),
     };
     let changes = |n: u32| there != Some(n);
@@ -193,7 +195,7 @@ fn running(
             }
         }
         _ if present.is_none() => Action::Create,
-        _ if present != Some(bounds) || state.hold != state.entry.held => Action::Update,
+        _ if present != Some(bounds) || state.decided.hold != state.entry.held => Action::Update,
         _ => Action::Keep,
     };
     let replicas = replicas.or((action == Action::Create && there.is_none()).then_some(0));
@@ -210,9 +212,9 @@ fn counts(min: u32, max: u32) -> ReplicaBounds {
 
 /// The count to write in Direct mode.
 fn direct(state: &MemberState<'_>) -> u32 {
-    match (state.keep, state.write) {
+    match (state.decided.keep, state.decided.write) {
         (0, Some(0)) => 0,
-        (0, _) => state.count,
+        (0, _) => state.decided.count,
         (keep, _) => keep,
     }
 }
@@ -238,7 +240,7 @@ fn urgency(
 /// The next entry of a member; `None` removes it from the ledger.
 fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = state.entry;
-    let is_over = outcome.action == Action::Keep && outcome.max() == 0 && state.keep == 0;
+    let is_over = outcome.action == Action::Keep && outcome.max() == 0 && state.decided.keep == 0;
     let gone = entry.share_status == ShareStatus::Draining && is_over;
     // A member that a taint evicted returns when the taint is removed, not when its entry would be.
     if !state.known || gone && entry.tainted.is_none() {
@@ -246,7 +248,7 @@ fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     }
     if matches!(state.role, MemberRole::Active | MemberRole::Draining) {
         entry.written = outcome.bounds.max;
-        entry.held = state.hold;
+        entry.held = state.decided.hold;
     }
     Some(entry)
 }
@@ -271,7 +273,7 @@ fn explain_raised_minimum(
 
 /// Adds the reason of the member's role, where no rule has given one.
 fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<ReplicaBounds>) {
-    if outcome.action.writes() && state.is_active() && state.reasons.is_empty() {
+    if outcome.action.writes() && state.is_active() && state.decided.reasons.is_empty() {
         state.add_reason(default_reason(state, outcome, before), String::new);
     }
     let reason = match state.role {
@@ -288,14 +290,14 @@ fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<
         MemberRole::Failed => Reason::Failed,
         MemberRole::Recovering => Reason::Recovered,
         MemberRole::Outside(reason) => reason,
-        MemberRole::Draining if state.keep == 0 => Reason::Drained,
+        MemberRole::Draining if state.decided.keep == 0 => Reason::Drained,
         MemberRole::Draining => Reason::Landing,
         MemberRole::Active if state.max() == 0 => Reason::NoBudget,
         MemberRole::Active if state.is_asleep() => Reason::Asleep,
         MemberRole::Active if state.blocked => Reason::Blocked,
         MemberRole::Active => Reason::Steady,
     };
-    if state.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
+    if state.decided.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
         let because = match reason {
             Reason::Foreign => foreign_controller(state),
             Reason::Unknown | Reason::Failed => unavailable_cause(state, reason),
@@ -369,11 +371,11 @@ fn decided(
         min: outcome.bounds.min,
         max: outcome.bounds.max,
         before,
-        floor: Replicas::new(state.floor),
+        floor: Replicas::new(state.decided.floor),
         replicas: outcome.replicas.map(Replicas::new),
-        hold: state.hold,
+        hold: state.decided.hold,
         capacity: known.then_some(Replicas::new(state.capacity)),
-        reasons: state.reasons,
-        because: state.because,
+        reasons: state.decided.reasons,
+        because: state.decided.because,
     }
 }

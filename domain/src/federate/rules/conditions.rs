@@ -9,7 +9,8 @@ use crate::observation::Status;
 use crate::words::counted;
 
 use super::fleet::RuleContext;
-use super::member::{MemberRole, MemberState, sum};
+use super::member::{MemberState, sum};
+use super::participation::MemberRole;
 
 /// The five conditions of a fleet after a decision.
 pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
@@ -79,7 +80,7 @@ fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
 fn balanced(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::Balanced;
     let starving = names(fleet, |state| {
-        state.reasons.contains(&Reason::NoCapacityAnywhere)
+        state.decided.reasons.contains(&Reason::NoCapacityAnywhere)
     });
     let held = held_by_lost(fleet);
     if !starving.is_empty() {
@@ -92,10 +93,10 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
             message,
         );
     }
-    if fleet.unmet > 0 {
+    if fleet.floor.unmet > 0 {
         let message = format!(
             "no member has capacity for {} of the floor",
-            counted(fleet.unmet, "replica")
+            counted(fleet.floor.unmet, "replica")
         );
         return Condition::new(kind, Status::False, Reason::FloorUnmet.as_str(), message);
     }

@@ -1,57 +1,56 @@
 //! Direct mode: divides the count of the fleet over its active members. A member that cannot be changed keeps its last
 //! count, in addition to what is divided here; and pods that are ready stay until those are that others start instead.
 
-use std::collections::BTreeMap;
-
 use crate::Replicas;
 use crate::federate::{Candidate, distribute};
 use crate::workload::Mode;
 
-use super::fleet::RuleContext;
-use super::member::{DivisionLimits, MemberState, sum};
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they
 /// keep theirs, within their budgets.
-pub(super) fn count(fleet: &mut RuleContext<'_>) {
+pub(super) fn count<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.mode != Mode::Direct {
-        return;
+        return Step::default();
     }
-    for state in fleet.active_mut() {
-        let kept = state.replicas.clamp(state.min(), state.max());
-        state.count = if state.is_awake() { kept } else { 0 };
-    }
-    if fleet.total.desired.is_some() {
-        divide(fleet);
-        keep_ready(fleet);
-    }
+    let members = || fleet.members.iter().enumerate();
+    let awake: Vec<_> = members()
+        .filter(|(_, state)| state.is_active() && state.is_awake())
+        .collect();
+    let counts = if fleet.total.desired.is_some() {
+        let states: Vec<_> = awake.iter().map(|(_, state)| *state).collect();
+        with_ready(&states, divided(fleet, &states))
+    } else {
+        let kept =
+            |(_, state): &(usize, &MemberState<'_>)| state.replicas.clamp(state.min(), state.max());
+        awake.iter().map(kept).collect()
+    };
+    let awake = awake.into_iter().map(|(at, _)| at).zip(counts);
+    let count = |(at, count)| Change::silent(at, Effect::Count(count));
+    Step::of(awake.map(count).collect())
 }
 
 /// Pods that are ready end only when those that others have instead are ready too.
-fn keep_ready(fleet: &mut RuleContext<'_>) {
-    let mut starting = sum(fleet
-        .active()
-        .map(|state| state.count.saturating_sub(state.ready)));
-    let awake = fleet.active_mut().filter(|state| state.is_awake());
-    for state in awake {
+fn with_ready(awake: &[&MemberState<'_>], mut counts: Vec<u32>) -> Vec<u32> {
+    let starting = awake.iter().zip(&counts);
+    let mut starting = sum(starting.map(|(state, count)| count.saturating_sub(state.ready)));
+    for (state, count) in awake.iter().zip(&mut counts) {
         let ready = state.ready.min(state.max());
-        let kept = ready.saturating_sub(state.count).min(starting);
-        state.count = state.count.saturating_add(kept);
+        let kept = ready.saturating_sub(*count).min(starting);
+        *count = count.saturating_add(kept);
         starting -= kept;
     }
+    counts
 }
 
-fn divide(fleet: &mut RuleContext<'_>) {
-    let awake = || fleet.active().filter(|state| state.is_awake());
-    let previous: BTreeMap<_, _> = awake()
-        .map(|state| (state.name().to_owned(), Replicas::new(state.replicas)))
-        .collect();
-    let candidates: Vec<_> = awake().map(candidate).collect();
-    let count = Replicas::new(fleet.floor);
-    let split = distribute(fleet.policy, count, &candidates, &previous);
-    let awake = fleet.active_mut().filter(|state| state.is_awake());
-    for (state, share) in awake.zip(split.shares) {
-        state.count = share;
-    }
+/// The count of the fleet as counts of the awake members.
+fn divided(fleet: &RuleContext<'_>, awake: &[&MemberState<'_>]) -> Vec<u32> {
+    let runs = |state: &&MemberState<'_>| (state.name().to_owned(), Replicas::new(state.replicas));
+    let previous = awake.iter().map(runs).collect();
+    let candidates: Vec<_> = awake.iter().map(|state| candidate(state)).collect();
+    let count = Replicas::new(fleet.floor.count);
+    distribute(fleet.policy, count, &candidates, &previous).shares
 }
 
 fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    member::{DivisionLimits, MemberState},
+    member::{Change, DivisionLimits, MemberState},
     roles::classify,
 };
 use crate::{
     Replicas,
-    federate::{AssignmentKind, Ledger, Member, Policy, Surplus, Total, WeightBy, share},
+    federate::{AssignmentKind, Ledger, Member, Policy, Surplus, Total, share},
     workload::Mode,
 };
 
@@ -25,19 +25,70 @@ pub(super) struct RuleContext<'a> {
     pub(super) members: Vec<MemberState<'a>>,
     /// Whether a member with a share is no longer listed.
     pub(super) vanished: bool,
-    /// The floor to divide; in Direct mode the count of the fleet if that is larger, because it is divided alike.
-    pub(super) floor: u32,
-    /// The floor from forecast, cron windows and fleet metrics alone.
-    pub(super) requested_floor: u32,
-    /// Whether a landing raises the floor above what is requested, so that others become ready before pods end.
+    pub(super) floor: Floor<'a>,
+}
+
+/// The floor of a fleet.
+#[derive(Clone, Default)]
+pub(super) struct Floor<'a> {
+    /// What is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
+    pub(super) count: u32,
+    /// What forecast, cron windows and fleet metrics alone request.
+    pub(super) requested: u32,
+    /// Whether a landing raises it above what is requested, so that others become ready before pods end.
     pub(super) lands: bool,
-    /// The part of the floor that no member can run.
+    /// The part of it that no member can run.
     pub(super) unmet: u32,
-    /// The shares of the floor that members have while another sleeps, and take over before it does (R10).
+    /// The shares that members have while another sleeps, and take over before it does (R10).
     pub(super) reassigned: BTreeMap<&'a str, u32>,
 }
 
+/// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
+pub(super) type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
+
+/// What a rule changes: of members, and of the fleet as a whole where that is given.
+#[derive(Default)]
+pub(super) struct Step<'a> {
+    pub(super) changes: Vec<Change>,
+    /// The timers of the fleet and what is unassigned, afterwards.
+    pub(super) ledger: Option<Ledger>,
+    /// The floor afterwards.
+    pub(super) floor: Option<Floor<'a>>,
+}
+
+impl Step<'_> {
+    /// Changes of members alone.
+    pub(super) fn of(changes: Vec<Change>) -> Self {
+        Self {
+            changes,
+            ..Self::default()
+        }
+    }
+}
+
 impl<'a> RuleContext<'a> {
+    /// Applies rules, one after the other.
+    pub(super) fn follow(&mut self, rules: &[Rule]) {
+        for rule in rules {
+            let step = rule(self);
+            if let Some(ledger) = step.ledger {
+                self.ledger = ledger;
+            }
+            if let Some(floor) = step.floor {
+                self.floor = floor;
+            }
+            for change in step.changes {
+                change.apply(&mut self.members, self.now);
+            }
+        }
+    }
+
+    /// The priority of a member, where members are filled by priority.
+    pub(super) fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
+        let has_tiers = self.policy.kind == AssignmentKind::Prioritized;
+        state.preference.priority.filter(|_| has_tiers)
+    }
+
     /// Classifies the members, and takes their entries from the ledger.
     pub(super) fn new(
         policy: &'a Policy,
@@ -58,36 +109,16 @@ impl<'a> RuleContext<'a> {
         Self {
             // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
-            floor: floor.max(desired),
-            requested_floor: floor,
-            lands: false,
-            unmet: 0,
-            reassigned: BTreeMap::new(),
+            floor: Floor {
+                count: floor.max(desired),
+                requested: floor,
+                ..Floor::default()
+            },
             policy,
             total,
             now,
             ledger,
             members: states,
-        }
-    }
-
-    /// Whether budgets move at run time under this policy.
-    pub(super) fn moves(&self) -> bool {
-        matches!(
-            self.policy.kind,
-            AssignmentKind::Aggregated
-                | AssignmentKind::DynamicWeighted
-                | AssignmentKind::Prioritized
-        )
-    }
-
-    /// Whether members are weighted by capacity.
-    pub(super) fn weighs_capacity(&self) -> bool {
-        let by_demand = self.policy.weight_by == WeightBy::Demand;
-        match self.policy.kind {
-            AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
-            AssignmentKind::DynamicWeighted => !by_demand,
-            AssignmentKind::Aggregated | AssignmentKind::Prioritized => true,
         }
     }
 
@@ -101,11 +132,6 @@ impl<'a> RuleContext<'a> {
         self.members.iter().filter(|state| state.is_active())
     }
 
-    /// As [`RuleContext::active`], but mutable.
-    pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut MemberState<'a>> {
-        self.members.iter_mut().filter(|state| state.is_active())
-    }
-
     /// The active members with a share: pods of the others are not the fleet's.
     pub(super) fn sharing(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.active().filter(|state| state.max() > 0)
@@ -113,7 +139,7 @@ impl<'a> RuleContext<'a> {
 
     /// The members whose pods count as the fleet's.
     pub(super) fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
-        self.members.iter().filter(|state| state.counted)
+        self.members.iter().filter(|state| state.is_counted())
     }
 
     /// How long something has lasted.
@@ -141,21 +167,20 @@ impl<'a> RuleContext<'a> {
         since.is_some_and(|since| span.is_some_and(|span| self.age(since) >= span))
     }
 
-    /// Divides `n` by the policy over the members for which there are `limits`; parallel to `members`.
+    /// Divides `n` by the policy over the members for which there are `limits`; both are parallel to `members`.
     pub(super) fn divide(
         &self,
         n: u32,
         surplus: Surplus,
-        limits: impl Fn(&MemberState<'a>) -> Option<DivisionLimits>,
+        limits: &[Option<DivisionLimits>],
     ) -> Vec<u32> {
         let mut shares = vec![0; self.members.len()];
         if n == 0 {
             return shares;
         }
-        let limits = self.members.iter().map(limits);
         let recipients = shares.iter_mut().zip(&self.members).zip(limits);
         let (places, candidates): (Vec<_>, Vec<_>) = recipients
-            .filter_map(|((share, state), limits)| Some((share, state.candidate(limits?))))
+            .filter_map(|((share, state), limits)| Some((share, state.candidate((*limits)?))))
             .unzip();
         let split = share(self.policy, Replicas::new(n), &candidates, surplus);
         for (place, share) in places.into_iter().zip(split.shares) {

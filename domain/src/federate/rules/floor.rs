@@ -8,41 +8,55 @@ use crate::federate::{
 };
 use crate::workload::Mode;
 
-use super::fleet::RuleContext;
-use super::member::{MemberState, sum};
+use super::fleet::{Floor, RuleContext, Step};
+use super::member::{Change, Effect, Estimate, MemberState, sum};
 
 /// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode,
 /// where the floor is a count for the active members only.
 ///
 /// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
 /// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
-pub(super) fn share_floor(fleet: &mut RuleContext<'_>) {
-    divide(fleet);
-    if fleet.unmet > 0 && fleet.moves() && raise_stored_capacities(fleet) {
-        divide(fleet);
+pub(super) fn share<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let mut split = split(fleet, fleet.floor.count);
+    let mut changes = Vec::new();
+    if split.left > 0 && fleet.policy.moves_budgets() {
+        let grown = fleet.members.iter().enumerate();
+        let grown = grown.filter(|(_, state)| state.is_active() && has_grown(state));
+        let change =
+            |(at, state)| Change::silent(at, Effect::Estimate(grown_estimate(fleet, state)));
+        changes.extend(grown.map(change));
+        split = split_by(fleet, fleet.floor.count, None, |state| {
+            grown_estimate(fleet, state)
+        });
     }
-}
-
-fn divide(fleet: &mut RuleContext<'_>) {
-    let split = split(fleet, fleet.floor);
-    let reassigned = fleet.reassigned.clone();
-    fleet.members.iter_mut().for_each(|state| state.floor = 0);
-    let awake = fleet.active_mut().filter(|state| state.is_awake());
-    for (state, share) in awake.zip(split.shares) {
-        let more = reassigned.get(state.name()).copied().unwrap_or(0);
-        state.floor = share.max(more);
+    let mut shares = split.shares.into_iter();
+    for (at, state) in fleet.members.iter().enumerate() {
+        let share = if state.is_active() && state.is_awake() {
+            let more = fleet.floor.reassigned.get(state.name()).copied();
+            shares.next().unwrap_or(0).max(more.unwrap_or(0))
+        } else {
+            0
+        };
+        changes.push(Change::silent(at, Effect::Floor(share)));
     }
-    fleet.unmet = split.left;
+    Step {
+        changes,
+        ledger: None,
+        floor: Some(Floor {
+            unmet: split.left,
+            ..fleet.floor.clone()
+        }),
+    }
 }
 
 /// A floor as shares of the awake active members, in their order.
 pub(super) fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
-    split_without(fleet, floor, None)
+    split_by(fleet, floor, None, |state| state.entry.estimate())
 }
 
 /// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
 pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
-    let split = split_without(fleet, fleet.floor, Some(by));
+    let split = split_by(fleet, fleet.floor.count, Some(by), |s| s.entry.estimate());
     let others = fleet.active().filter(|state| state.is_awake());
     let others = others.filter(|state| state.name() != by);
     let fits = |(state, share): (&MemberState<'a>, u32)| {
@@ -52,7 +66,12 @@ pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeM
     shares.collect::<Option<_>>().filter(|_| split.left == 0)
 }
 
-fn split_without(fleet: &RuleContext<'_>, floor: u32, absent: Option<&str>) -> Split {
+fn split_by(
+    fleet: &RuleContext<'_>,
+    floor: u32,
+    absent: Option<&str>,
+    estimate: impl Fn(&MemberState<'_>) -> Estimate,
+) -> Split {
     let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
     let kept = sum(pinned.map(MemberState::min));
     // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
@@ -68,25 +87,33 @@ fn split_without(fleet: &RuleContext<'_>, floor: u32, absent: Option<&str>) -> S
     }
     let awake = fleet.active().filter(|state| state.is_awake());
     let awake = awake.filter(|state| Some(state.name()) != absent);
-    let recipients = awake.map(|state| recipient(state, fleet)).collect();
+    let recipients = awake.map(|state| recipient(state, estimate(state), fleet));
+    let recipients = recipients.collect();
     divide_floor(fleet.policy.kind, floor, recipients)
 }
 
-fn recipient<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> RankedRecipient<'a> {
-    let capacity = if fleet.moves() {
-        state.stored_capacity(fleet.now)
+fn recipient<'a>(
+    state: &MemberState<'a>,
+    estimate: Estimate,
+    fleet: &RuleContext<'_>,
+) -> RankedRecipient<'a> {
+    let capacity = if fleet.policy.moves_budgets() {
+        let estimated = estimate.capacity.map_or(u32::MAX, Replicas::get);
+        state
+            .proved
+            .map_or(estimated, |proved| proved.min(estimated))
     } else {
         u32::MAX
     };
     // A proved capacity caps a weight that is a capacity; a weight that is a demand has another unit.
-    let weight = if fleet.weighs_capacity() && state.is_backed_off(fleet.now) {
-        state.entry.weight.min(u64::from(capacity))
+    let weight = if fleet.policy.weighs_capacity() && state.proved.is_some() {
+        estimate.weight.min(u64::from(capacity))
     } else {
-        state.entry.weight
+        estimate.weight
     };
     // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would
     // start pods because others run theirs elsewhere than the policy would place them.
-    let runs = if fleet.lands {
+    let runs = if fleet.floor.lands {
         state.placed.min(state.max())
     } else {
         0
@@ -98,22 +125,27 @@ fn recipient<'a>(state: &MemberState<'a>, fleet: &RuleContext<'_>) -> RankedReci
             min: state.min().max(runs).min(capacity),
             max: state.max().min(capacity),
         },
-        rank: state.entry.rank,
+        rank: estimate.rank,
     }
 }
 
-/// Stores estimates that are larger than the stored capacities; true if there are any.
-fn raise_stored_capacities(fleet: &mut RuleContext<'_>) -> bool {
-    let mut learned = false;
-    let weighs = fleet.weighs_capacity();
-    for state in fleet.active_mut() {
-        let capacity = Replicas::new(state.capacity);
-        if state.entry.capacity.is_some_and(|stored| stored < capacity) {
-            state.store_capacity(capacity, weighs);
-            learned = true;
-        }
+/// Whether a member's present capacity is larger than the stored one.
+fn has_grown(state: &MemberState<'_>) -> bool {
+    let stored = state.entry.capacity;
+    stored.is_some_and(|stored| stored.get() < state.capacity)
+}
+
+/// The stored estimate of a member, with its present capacity if that is larger.
+fn grown_estimate(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Estimate {
+    let stored = state.entry.estimate();
+    if has_grown(state) {
+        stored.with_capacity(
+            Replicas::new(state.capacity),
+            fleet.policy.weighs_capacity(),
+        )
+    } else {
+        stored
     }
-    learned
 }
 
 /// A recipient of a share of the floor, with its tier.

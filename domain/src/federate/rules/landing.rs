@@ -2,39 +2,39 @@
 //! ten minutes. No more pods are started than the fleet ran before or needs now.
 
 use crate::Replicas;
-use crate::federate::{AssignmentKind, Landing, Reason, WorkloadSource, ledger::LANDING};
+use crate::federate::{AssignmentKind, Landing, Ledger, Reason, WorkloadSource, ledger::LANDING};
 use crate::words::counted;
 use crate::workload::Mode;
 
-use super::fleet::RuleContext;
-use super::member::{MemberRole, MemberState, sum};
+use super::fleet::{Floor, RuleContext, Step};
+use super::member::{Change, Effect, MemberState, sum};
+use super::participation::MemberRole;
 
-/// Begins a landing; `served` replicas served the fleet until now. A landing that is in progress keeps its number,
-/// because some of the present replicas were started to replace pods that are to end. One whose time has passed, while
-/// nothing was decided, is not in progress: the fleet may be smaller since then.
-pub(super) fn begin(fleet: &mut RuleContext<'_>, served: u32) {
+/// The landing that begins now; `served` replicas served the fleet until now. A landing that is in progress keeps its
+/// number, because some of the present replicas were started to replace pods that are to end. One whose time has
+/// passed, while nothing was decided, is not in progress: the fleet may be smaller since then.
+pub(super) fn begun(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
     let in_progress = fleet
         .ledger
         .landing
         .filter(|landing| fleet.now < landing.until);
-    let before = in_progress.and_then(|landing| landing.served);
-    let landing = |until| Landing {
+    let until = fleet.now.checked_add(LANDING).ok()?;
+    Some(Landing {
         until,
-        served: before.or(Some(Replicas::new(served))),
-    };
-    fleet.ledger.landing = fleet.now.checked_add(LANDING).ok().map(landing);
+        served: in_progress.map_or(Replicas::new(served), |landing| landing.served),
+    })
 }
 
-/// Begins a landing for a member that was unreachable during the last one and returns with pods beyond its share.
-fn resume(fleet: &mut RuleContext<'_>) {
+/// A landing for a member that was unreachable during the last one and returns with pods beyond its share.
+fn resumed(fleet: &RuleContext<'_>) -> Option<Landing> {
     let is_back = |state: &MemberState<'_>| {
-        let may_end = matches!(state.role, MemberRole::Active | MemberRole::Draining);
-        may_end && state.entry.written > state.entry.max && state.replicas > state.max()
+        may_keep(state) && state.entry.written > state.entry.max && state.replicas > state.max()
     };
-    let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != AssignmentKind::Duplicated;
+    let is_due = fleet.policy.kind != AssignmentKind::Duplicated;
     if is_due && fleet.members.iter().any(is_back) {
-        let placed = sum(fleet.counted().map(|state| state.placed));
-        begin(fleet, placed);
+        begun(fleet, sum(fleet.counted().map(|state| state.placed)))
+    } else {
+        None
     }
 }
 
@@ -44,17 +44,13 @@ fn resume(fleet: &mut RuleContext<'_>) {
 ///
 /// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
 /// demand is taken over.
-pub(super) fn land(fleet: &mut RuleContext<'_>) {
-    resume(fleet);
-    let Some(Landing { until, served }) = fleet.ledger.landing else {
-        return;
+pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let Some(landing) = fleet.ledger.landing.or_else(|| resumed(fleet)) else {
+        return Step::default();
     };
-    let served = served.map_or_else(
-        || sum(fleet.counted().map(|state| state.placed)),
-        Replicas::get,
-    );
-    exclude_surplus(fleet, served);
-    let goal = needed(fleet, served).min(sum(receivers(fleet).map(MemberState::max)));
+    let served = landing.served.get();
+    let count = without_surplus(fleet, served);
+    let goal = needed(fleet, count, served).min(sum(receivers(fleet).map(MemberState::max)));
     let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
     let certain = sum(receivers(fleet).map(certainly_ready));
     let unmeasured = fleet
@@ -63,35 +59,61 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     let has_landed = ready >= goal && !unmeasured;
     let source = fleet.policy.source;
     let is_ending = |state: &MemberState<'_>| is_ending(state, source);
-    if fleet.now >= until || has_landed && !fleet.members.iter().any(is_ending) {
-        fleet.ledger.landing = None;
-        return;
+    let is_over = fleet.now >= landing.until || has_landed && !fleet.members.iter().any(is_ending);
+    if is_over {
+        return step(fleet, None, count, false);
     }
     let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
-    fleet.ledger.landing = Some(Landing {
-        until,
-        served: Some(Replicas::new(served.max(demand))),
-    });
-    let floor = goal.saturating_add(kept_by_others(fleet));
-    fleet.lands = floor > fleet.floor;
-    fleet.floor = fleet.floor.max(floor);
-    if has_landed && certain >= goal {
-        return;
-    }
+    let landing = Landing {
+        served: Replicas::new(served.max(demand)),
+        ..landing
+    };
+    let raised = goal.saturating_add(kept_by_others(fleet));
     let all = fleet.policy.bounds.max;
-    for state in &mut fleet.members {
-        keep(state, goal, all);
+    let keeps = |(at, state)| keep(at, state, goal, all);
+    let kept = fleet.members.iter().enumerate().filter_map(keeps);
+    let must_keep = !has_landed || certain < goal;
+    Step {
+        changes: if must_keep {
+            kept.collect()
+        } else {
+            Vec::new()
+        },
+        ..step(fleet, Some(landing), count.max(raised), raised > count)
     }
 }
 
-/// Takes the pods that are to end out of the count that Direct mode divides. The rest is at least `served`, MIN and the
-/// demand; without a known demand, nothing is taken out. The decision for the fleet counts these pods, and keeps them
-/// while the new ones are not ready: the members that take over would start as many again with every sync.
-fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
+/// What landing sets of the fleet as a whole.
+fn step<'a>(
+    fleet: &RuleContext<'a>,
+    landing: Option<Landing>,
+    count: u32,
+    lands: bool,
+) -> Step<'a> {
+    Step {
+        changes: Vec::new(),
+        ledger: Some(Ledger {
+            landing,
+            ..fleet.ledger.clone()
+        }),
+        floor: Some(Floor {
+            count,
+            lands,
+            ..fleet.floor.clone()
+        }),
+    }
+}
+
+/// The floor to divide, in Direct mode without the pods that are to end. It is at least `served`, MIN and the demand;
+/// without a known demand, nothing is taken out.
+///
+/// While the new pods are not ready, the count of the fleet includes the old ones beside them. If the members that take
+/// over divided that count, they would start as many pods again with every sync.
+fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
     let desired = fleet.total.desired;
     let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);
     let (Some(desired), Some(demand)) = (desired, demand(fleet)) else {
-        return;
+        return fleet.floor.count;
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
     let surplus = sum(counted.map(beyond_share));
@@ -99,13 +121,13 @@ fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
     let needed = demand.max(fleet.policy.bounds.min).get().max(served);
     let desired = desired.get();
     let count = desired.saturating_sub(surplus).max(needed).min(desired);
-    fleet.floor = fleet.requested_floor.max(count);
+    fleet.floor.requested.max(count)
 }
 
 /// The members whose pods serve after the landing.
 fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     let takes_part = |state: &&MemberState<'_>| {
-        state.role == MemberRole::Active || state.role.is_pinned() && state.counted
+        state.role == MemberRole::Active || state.role.is_pinned() && state.is_counted()
     };
     fleet.members.iter().filter(takes_part)
 }
@@ -127,7 +149,7 @@ fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
     let others = fleet
         .members
         .iter()
-        .filter(|state| state.role.is_pinned() && !state.counted);
+        .filter(|state| state.role.is_pinned() && !state.is_counted());
     let kept = sum(others.map(MemberState::min));
     // In Direct mode the count is divided over members that answer only.
     if fleet.policy.mode == Mode::Direct {
@@ -140,7 +162,7 @@ fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
 /// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
 /// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
 /// would have no pods while members change.
-fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
+fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
     // In Direct mode the count is for members that answer, but lost ones serve as well.
     let is_partial = fleet.policy.mode == Mode::Direct
         && fleet
@@ -155,7 +177,7 @@ fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
         let displaced = displaced(fleet, |_| true);
         kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
     };
-    let requested = fleet.policy.bounds.min.get().max(fleet.floor);
+    let requested = fleet.policy.bounds.min.get().max(floor);
     load.max(requested.saturating_sub(kept_by_others(fleet)))
 }
 
@@ -163,7 +185,7 @@ fn needed(fleet: &RuleContext<'_>, served: u32) -> u32 {
 fn demand(fleet: &RuleContext<'_>) -> Option<f64> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
     // The demand of counted members is part of the total already.
-    Some(demand + displaced(fleet, |state| !state.counted))
+    Some(demand + displaced(fleet, |state| !state.is_counted()))
 }
 
 /// The known demand of pods that are to end and never were the fleet's.
@@ -178,7 +200,7 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     let pods = state.member.pods.filter(|_| !state.member.foreign_workload);
     let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
     let is_new = state.previous.is_none() && state.max() == 0;
-    runs && (is_new || !state.counted)
+    runs && (is_new || !state.is_counted())
 }
 
 /// Whether a member still has pods beyond its share that are to end.
@@ -199,7 +221,7 @@ fn may_keep(state: &MemberState<'_>) -> bool {
 
 /// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
 /// because no other member has to provide them.
-fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
+fn keep(at: usize, state: &MemberState<'_>, goal: u32, all: Replicas) -> Option<Change> {
     let runs = if is_displaced(state) {
         state
             .member
@@ -208,18 +230,13 @@ fn keep(state: &mut MemberState<'_>, goal: u32, all: Replicas) {
     } else {
         state.replicas
     };
-    if !may_keep(state) || runs <= state.max() {
-        return;
-    }
-    state.keep = runs;
     let max = state.max();
-    // This text replaces that of the assignment, because the maximum to write is what it keeps.
-    state.override_reason(
-        Reason::Landing,
-        format!(
+    (may_keep(state) && runs > max).then(|| {
+        let text = format!(
             "it keeps {} until the fleet has {} ready; its share is {max}",
             counted(runs, "replica"),
             counted(goal, "pod")
-        ),
-    );
+        );
+        Change::because(at, Effect::Keep(runs), Reason::Landing, text)
+    })
 }

@@ -1,28 +1,35 @@
-//! The working copy of one member while the rules run: its observed state, its role, and what the rules have decided
-//! for it so far.
+//! One member while the rules run: what is observed of it, its entry of the ledger, and what the rules decide for it.
 //!
 //! Counts that a member reports are capped at the largest count that was written for it, and its capacity at MAX, so
 //! that a wrong report of one member cannot take replicas from the others.
+
+use std::ops::Deref;
 
 use jiff::Timestamp;
 
 use crate::{
     ReplicaBounds, Replicas,
-    federate::{Candidate, EffectivePreference, Entry, Member, Reason},
+    federate::{Budget, Candidate, EffectivePreference, Entry, Member, Reason, Span},
 };
 
+use super::participation::{MemberRole, Participation};
+
 /// One member while the rules run.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts about one member, not the states of a machine"
-)]
 pub(super) struct MemberState<'a> {
+    observed: Observed<'a>,
+    /// Its budget and its timers.
+    pub(super) entry: Entry,
+    /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
+    pub(super) known: bool,
+    pub(super) decided: Decided,
+}
+
+/// What is observed of a member. Rules read these fields through their [`MemberState`] and cannot change them.
+pub(super) struct Observed<'a> {
     pub(super) member: &'a Member,
     pub(super) preference: EffectivePreference,
     pub(super) role: MemberRole,
-    /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
-    pub(super) known: bool,
-    pub(super) entry: Entry,
+    pub(super) participation: Participation,
     /// `spec.replicas`, capped.
     pub(super) replicas: u32,
     /// Pods that are ready, capped.
@@ -35,53 +42,143 @@ pub(super) struct MemberState<'a> {
     pub(super) demand: Option<f64>,
     /// What it can run in all; MAX when unknown.
     pub(super) capacity: u32,
-    /// Whether its pods count as the fleet's: [`Participation::Counted`](super::Participation::Counted).
-    pub(super) counted: bool,
+    /// The capacity that its unschedulable pods have proved, while that holds.
+    pub(super) proved: Option<u32>,
     /// Whether a taint keeps it from getting more than it has.
     pub(super) closed: bool,
     /// Whether its pods have been unschedulable for longer than the delay (R5).
     pub(super) blocked: bool,
-    /// How much it needs beyond its budget (R6).
-    pub(super) need: u32,
-    /// Its share of the floor.
+    /// Its minimum and written maximum after the last decision; absent for a new member.
+    pub(super) previous: Option<ReplicaBounds>,
+}
+
+/// What the rules decide for a member, beside its budget.
+#[derive(Default)]
+pub(super) struct Decided {
+    /// Its share of the fleet's floor.
     pub(super) floor: u32,
-    /// The count to keep while others become ready.
+    /// How much it needs beyond the budget that it had before budgets moved (R6).
+    pub(super) need: u32,
+    /// The count to keep while others become ready (landing).
     pub(super) keep: u32,
-    /// The replicas to write, if a rule sets them.
+    /// Whether its autoscaler must not scale down now (R9).
+    pub(super) hold: bool,
+    /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
+    /// R11).
     pub(super) write: Option<u32>,
     /// Its count in Direct mode.
     pub(super) count: u32,
-    /// Its minimum and written maximum after the last decision; absent for a new member.
-    pub(super) previous: Option<ReplicaBounds>,
-    /// Whether its autoscaler must not scale down now (R9).
-    pub(super) hold: bool,
+    /// Why, the deciding reason first.
     pub(super) reasons: Vec<Reason>,
+    /// The deciding reason with its numbers.
     pub(super) because: String,
 }
 
-/// The role of a member in its fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemberRole {
-    /// It takes part and can be changed.
-    Active,
-    /// It has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
-    Lost,
-    /// It has a share and is not changed, because another writer or autoscaler controls its replicas.
-    Foreign,
-    /// Its share went to the others.
-    Failed,
-    /// As `Failed`, but healthy again for less than a cooldown.
-    Recovering,
-    /// It is to be drained.
-    Draining,
-    /// It takes no part, for this reason.
-    Outside(Reason),
+/// What a rule changes of one member.
+pub(super) struct Change {
+    /// The member's position in the members.
+    at: usize,
+    effect: Effect,
+    /// Why, with its numbers; the text is empty when [`Reason::text`] says it all. Absent for what later rules are to
+    /// know, but what nobody sees.
+    why: Option<(Reason, String)>,
 }
 
-impl MemberRole {
-    /// Whether it keeps its share while the others divide the rest.
-    pub(super) fn is_pinned(self) -> bool {
-        matches!(self, Self::Lost | Self::Foreign)
+/// What the rules do to a member, each with all that it sets.
+pub(super) enum Effect {
+    /// Nothing; only the reason is given.
+    Explain,
+    /// R3: its share.
+    Assign(Box<Assigned>),
+    /// Since when it is healthy again, while nothing is assigned.
+    Recovered(Option<Timestamp>),
+    /// Landing: it keeps this count until others are ready.
+    Keep(u32),
+    /// What it needs beyond its budget.
+    Need(Need),
+    /// Its share of the fleet's floor.
+    Floor(u32),
+    /// Another capacity, weight and rank, by which floors are divided.
+    Estimate(Estimate),
+    /// R5 to R8: another budget.
+    Budget(Budget),
+    /// R7: since when it idles at its minimum.
+    Idle(Option<Timestamp>),
+    /// R9: a smaller budget, which ends pods.
+    Shrink(Budget),
+    /// R9: its autoscaler must not scale down.
+    Hold,
+    /// R10: it is scaled to zero.
+    Sleep,
+    /// R11: it is scaled to this count, and not put to sleep again before the span ends.
+    Wake(u32, Option<Span>),
+    /// Its count in Direct mode.
+    Count(u32),
+}
+
+/// What R3 sets of a member.
+pub(super) struct Assigned {
+    pub(super) entry: Entry,
+    /// Whether its entry stays in the ledger.
+    pub(super) known: bool,
+    /// The count to begin with, where the hub creates the workload.
+    pub(super) write: Option<u32>,
+}
+
+/// How much a member needs beyond its budget, and what follows for its timers (R6).
+pub(super) struct Need {
+    pub(super) count: u32,
+    /// Since when it needs more.
+    pub(super) since: Option<Timestamp>,
+    /// How long its demand counts as local.
+    pub(super) local: Option<Span>,
+    /// When R9 shrank it last, unless that proved wrong.
+    pub(super) shrunk: Option<Timestamp>,
+}
+
+/// What floors are divided by until the next division.
+#[derive(Clone, Copy)]
+pub(super) struct Estimate {
+    pub(super) capacity: Option<Replicas>,
+    pub(super) weight: u64,
+    /// The position in the order of filling.
+    pub(super) rank: u32,
+}
+
+impl Change {
+    /// A change for a reason with its numbers.
+    pub(super) fn because(at: usize, effect: Effect, reason: Reason, text: String) -> Self {
+        let why = Some((reason, text));
+        Self { at, effect, why }
+    }
+
+    /// A change that only later rules see.
+    pub(super) fn silent(at: usize, effect: Effect) -> Self {
+        let why = None;
+        Self { at, effect, why }
+    }
+
+    /// The position of the member, and its new budget if that moves.
+    pub(super) fn budget(&self) -> Option<(usize, Budget)> {
+        match self.effect {
+            Effect::Budget(budget) | Effect::Shrink(budget) => Some((self.at, budget)),
+            _ => None,
+        }
+    }
+
+    /// Applies what the rule changes to its member.
+    pub(super) fn apply(self, members: &mut [MemberState<'_>], now: Timestamp) {
+        if let Some(state) = members.get_mut(self.at) {
+            // What it keeps is the maximum to write, so this text replaces that of the assignment.
+            let replaces = matches!(self.effect, Effect::Keep(_));
+            state.take(self.effect, now);
+            if let Some((reason, text)) = self.why {
+                state.add_reason(reason, || text.clone());
+                if replaces {
+                    state.decided.because = text;
+                }
+            }
+        }
     }
 }
 
@@ -107,9 +204,95 @@ impl DivisionLimits {
     }
 }
 
+impl<'a> Deref for MemberState<'a> {
+    type Target = Observed<'a>;
+
+    fn deref(&self) -> &Observed<'a> {
+        &self.observed
+    }
+}
+
+impl Observed<'_> {
+    /// The estimate of its capacity; absent when unknown or elastic.
+    pub(super) fn estimate(&self) -> Option<Replicas> {
+        self.member.capacity.filter(|_| !self.preference.elastic)
+    }
+}
+
+impl Entry {
+    pub(super) fn budget(&self) -> Budget {
+        Budget {
+            min: self.min,
+            max: self.max,
+        }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: Budget) {
+        (self.min, self.max) = (budget.min, budget.max);
+    }
+
+    pub(super) fn estimate(&self) -> Estimate {
+        Estimate {
+            capacity: self.capacity,
+            weight: self.weight,
+            rank: self.rank,
+        }
+    }
+
+    pub(super) fn set_estimate(&mut self, estimate: Estimate) {
+        self.capacity = estimate.capacity;
+        self.weight = estimate.weight;
+        self.rank = estimate.rank;
+    }
+}
+
+impl Estimate {
+    /// With another capacity, also as weight where the policy weighs by capacity.
+    pub(super) fn with_capacity(self, capacity: Replicas, weighs: bool) -> Self {
+        Self {
+            capacity: Some(capacity),
+            weight: if weighs {
+                u64::from(capacity.get())
+            } else {
+                self.weight
+            },
+            ..self
+        }
+    }
+}
+
+impl Budget {
+    /// With a larger maximum; without a budget so far, with a minimum of one.
+    pub(super) fn raised(self, n: u32) -> Self {
+        let max = self.max.get().saturating_add(n);
+        // 1 is the least that an HPA accepts.
+        budget(self.min.get().max(1).min(max), max)
+    }
+
+    /// With a smaller maximum, and a minimum of at most that.
+    pub(super) fn lowered(self, n: u32) -> Self {
+        let max = self.max.get().saturating_sub(n);
+        budget(self.min.get().min(max), max)
+    }
+}
+
 impl<'a> MemberState<'a> {
+    pub(super) fn new(observed: Observed<'a>, entry: &Entry, known: bool) -> Self {
+        Self {
+            observed,
+            entry: *entry,
+            known,
+            decided: Decided::default(),
+        }
+    }
+
     pub(super) fn name(&self) -> &'a str {
         &self.member.profile.name
+    }
+
+    /// Whether its pods count as the fleet's.
+    pub(super) fn is_counted(&self) -> bool {
+        self.participation == Participation::Counted
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -129,26 +312,28 @@ impl<'a> MemberState<'a> {
     }
 
     pub(super) fn upper_limit(&self) -> u32 {
-        if self.closed {
-            self.preference.max.get().min(self.max())
-        } else {
-            self.preference.max.get()
-        }
+        self.upper_limit_with(self.max())
+    }
+
+    /// The upper limit if its maximum were `max`, which a taint keeps from growing.
+    pub(super) fn upper_limit_with(&self, max: u32) -> u32 {
+        let limit = self.preference.max.get();
+        if self.closed { limit.min(max) } else { limit }
     }
 
     /// The `minReplicas` to write: the larger of its minimum and its floor.
     pub(super) fn written_min(&self) -> u32 {
-        self.min().max(self.floor).min(self.max())
+        self.min().max(self.decided.floor).min(self.max())
     }
 
     /// Whether it has a budget, and replicas now or after this decision.
     pub(super) fn is_awake(&self) -> bool {
-        self.max() > 0 && self.write.unwrap_or(self.replicas) > 0
+        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) > 0
     }
 
     /// Whether it has a budget, and no replicas now or after this decision.
     pub(super) fn is_asleep(&self) -> bool {
-        self.max() > 0 && self.write.unwrap_or(self.replicas) == 0
+        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) == 0
     }
 
     /// The replicas that its demand needs: the current ones if the demand is within the tolerance.
@@ -164,79 +349,71 @@ impl<'a> MemberState<'a> {
 
     /// Its demand after this decision: that of a member that is put to sleep goes to the others.
     pub(super) fn lasting_demand(&self) -> Option<f64> {
-        let ends = self.write == Some(0);
+        let ends = self.decided.write == Some(0);
         if ends { Some(0.0) } else { self.demand }
     }
 
     /// How much more budget it could be given and use.
     pub(super) fn room(&self) -> u32 {
-        self.upper_limit()
-            .min(self.capacity)
-            .saturating_sub(self.max())
+        self.room_beyond(self.max())
     }
 
-    /// The estimate of its capacity; absent when unknown or elastic.
-    pub(super) fn estimate(&self) -> Option<Replicas> {
-        self.member.capacity.filter(|_| !self.preference.elastic)
+    /// As [`MemberState::room`], if its maximum were `max`.
+    pub(super) fn room_beyond(&self, max: u32) -> u32 {
+        let limit = self.upper_limit_with(max).min(self.capacity);
+        limit.saturating_sub(max)
     }
 
-    /// Whether unschedulable pods have proved its capacity, and that still holds.
-    pub(super) fn is_backed_off(&self, now: Timestamp) -> bool {
-        self.entry
-            .backoff
-            .is_some_and(|backoff| now < backoff.span.until)
-    }
-
-    /// Its capacity when budgets were divided last, or the proved one if that is less.
-    pub(super) fn stored_capacity(&self, now: Timestamp) -> u32 {
-        let stored = self.entry.capacity.map_or(u32::MAX, Replicas::get);
-        let backoff = self.entry.backoff.filter(|_| self.is_backed_off(now));
-        stored.min(backoff.map_or(u32::MAX, |backoff| backoff.placed.get()))
-    }
-
-    /// Stores another capacity, also as weight where the policy weighs by capacity.
-    pub(super) fn store_capacity(&mut self, capacity: Replicas, weighs: bool) {
-        self.entry.capacity = Some(capacity);
-        if weighs {
-            self.entry.weight = u64::from(capacity.get());
+    fn take(&mut self, effect: Effect, now: Timestamp) {
+        let (entry, decided) = (&mut self.entry, &mut self.decided);
+        match effect {
+            Effect::Explain => {}
+            Effect::Assign(assigned) => {
+                (*entry, self.known) = (assigned.entry, assigned.known);
+                decided.write = assigned.write;
+            }
+            Effect::Recovered(since) => entry.recovered = since,
+            Effect::Keep(count) => decided.keep = count,
+            Effect::Need(need) => {
+                decided.need = need.count;
+                entry.saturated_since = need.since;
+                (entry.local, entry.shrunk) = (need.local, need.shrunk);
+            }
+            Effect::Floor(share) => decided.floor = share,
+            Effect::Estimate(estimate) => entry.set_estimate(estimate),
+            Effect::Budget(budget) => self.move_budget(budget, now),
+            Effect::Idle(since) => entry.idle_since = since,
+            Effect::Shrink(budget) => {
+                entry.shrunk = Some(now);
+                self.move_budget(budget, now);
+            }
+            Effect::Hold => decided.hold = true,
+            Effect::Sleep => {
+                (decided.write, decided.floor) = (Some(0), 0);
+                (entry.moved, entry.slept) = (Some(now), Some(now));
+            }
+            Effect::Wake(count, stays_awake) => {
+                decided.write = Some(count);
+                (entry.woken, entry.slept) = (Some(now), None);
+                entry.needed = stays_awake.or(entry.needed);
+            }
+            Effect::Count(count) => decided.count = count,
         }
     }
 
-    /// Sets its budget.
-    pub(super) fn set_budget(&mut self, min: u32, max: u32) {
-        self.entry.min = Replicas::new(min);
-        self.entry.max = Replicas::new(max);
-    }
-
-    /// Raises its maximum; a member without a budget gets a minimum of one, because an HPA needs one.
-    pub(super) fn gain(&mut self, n: u32, now: Timestamp) {
-        let max = self.max().saturating_add(n);
-        // 1 is the least that an HPA accepts.
-        self.set_budget(self.min().max(1).min(max), max);
-        self.entry.moved = Some(now);
-    }
-
-    /// Lowers its maximum, and its minimum to that if needed.
-    pub(super) fn lose(&mut self, n: u32, now: Timestamp) {
-        let max = self.max().saturating_sub(n);
-        self.set_budget(self.min().min(max), max);
+    fn move_budget(&mut self, budget: Budget, now: Timestamp) {
+        self.entry.set_budget(budget);
         self.entry.moved = Some(now);
     }
 
     /// Adds a reason; the text is that of the first one.
     pub(super) fn add_reason(&mut self, reason: Reason, because: impl FnOnce() -> String) {
-        if self.reasons.is_empty() {
-            self.because = because();
+        if self.decided.reasons.is_empty() {
+            self.decided.because = because();
         }
-        if !self.reasons.contains(&reason) {
-            self.reasons.push(reason);
+        if !self.decided.reasons.contains(&reason) {
+            self.decided.reasons.push(reason);
         }
-    }
-
-    /// Adds a reason, and replaces the text by its own.
-    pub(super) fn override_reason(&mut self, reason: Reason, because: String) {
-        self.add_reason(reason, String::new);
-        self.because = because;
     }
 
     /// The member as a candidate of a division.
@@ -254,6 +431,14 @@ impl<'a> MemberState<'a> {
             demand: self.lasting_demand(),
             hosts: self.replicas > 0,
         }
+    }
+}
+
+/// A budget from `min` to `max`.
+pub(super) fn budget(min: u32, max: u32) -> Budget {
+    Budget {
+        min: Replicas::new(min),
+        max: Replicas::new(max),
     }
 }
 

@@ -31,6 +31,7 @@ mod landing;
 mod member;
 mod optimize;
 mod participation;
+mod proof;
 mod roles;
 mod saturated;
 mod shrink;
@@ -48,9 +49,41 @@ use super::{
     Policy, Reason, Total,
 };
 use crate::{ReplicaBounds, Replicas};
-use fleet::RuleContext;
-use member::{MemberRole, MemberState};
+use fleet::{Rule, RuleContext};
+use member::MemberState;
+use participation::MemberRole;
 pub use participation::Participation;
+
+/// Who has which budget, and what each member needs of it.
+const ASSIGNMENT: [Rule; 4] = [
+    assign::assign, // R3
+    landing::land,
+    saturated::observe,
+    floor::share,
+];
+
+/// Budget moves between members.
+const MOVES: [Rule; 9] = [
+    blocked::relieve,           // R5
+    saturated::satisfy_at_once, // R6
+    saturated::satisfy,
+    saturated::lift_floor,
+    starved::observe, // R7
+    starved::move_minimum,
+    optimize::optimize, // R8
+    shrink::shrink,     // R9
+    shrink::hold,
+];
+
+/// Which members run, and how many replicas.
+const RUNNING: [Rule; 5] = [
+    sleep::sleep, // R10
+    sleep::share_headroom,
+    wake::wake, // R11
+    // Again, because the rules have changed budgets and which members are awake.
+    floor::share,
+    direct::count,
+];
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
@@ -102,25 +135,11 @@ pub fn decide(
         let ledger = assign::waiting(&fleet, ledger);
         return (refuse(fleet, reason, message), ledger); // R0
     }
-    blocked::observe(&mut fleet);
-    assign::assign(&mut fleet); // R3
-    landing::land(&mut fleet);
-    saturated::observe(&mut fleet);
-    floor::share_floor(&mut fleet);
-    if fleet.moves() {
-        blocked::relieve(&mut fleet); // R5
-        saturated::satisfy(&mut fleet); // R6
-        saturated::lift_floor(&mut fleet);
-        starved::observe(&mut fleet);
-        starved::move_minimum(&mut fleet); // R7
-        optimize::optimize(&mut fleet); // R8
-        shrink::shrink(&mut fleet); // R9
+    fleet.follow(&ASSIGNMENT);
+    if fleet.policy.moves_budgets() {
+        fleet.follow(&MOVES);
     }
-    sleep::sleep(&mut fleet); // R10
-    wake::wake(&mut fleet); // R11
-    // Again, because the rules have changed budgets and which members are awake.
-    floor::share_floor(&mut fleet);
-    direct::count(&mut fleet);
+    fleet.follow(&RUNNING);
     conclude::conclude(fleet) // R12
 }
 
@@ -159,7 +178,7 @@ pub fn participation(
     let states = roles::classify(policy, members, &ledger.members, now);
     states
         .into_iter()
-        .map(|state| (state.name().to_owned(), state.participation()))
+        .map(|state| (state.name().to_owned(), state.participation))
         .collect()
 }
 

@@ -1,12 +1,12 @@
 //! R8: headroom is redistributed by the policy when one member has almost none and another has much. Running pods stay.
 
 use crate::Replicas;
-use crate::federate::{Reason, Surplus, weights};
+use crate::federate::{Ledger, Reason, Surplus};
 use crate::words::counted;
 
-use super::assign::{candidate, store_estimates};
-use super::fleet::RuleContext;
-use super::member::{DivisionLimits, MemberState, sum};
+use super::assign::{candidate_with, estimates};
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, DivisionLimits, Effect, MemberState, budget, sum};
 
 /// Least time between two redistributions, in cooldowns.
 const COOLDOWNS: i32 = 10;
@@ -17,9 +17,11 @@ const LEAST: u32 = 2;
 const PART: u32 = 10;
 
 /// Redistributes headroom if it is due.
-pub(super) fn optimize(fleet: &mut RuleContext<'_>) {
+pub(super) fn optimize<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if is_due(fleet) {
-        divide_headroom(fleet);
+        divide_headroom(fleet)
+    } else {
+        Step::default()
     }
 }
 
@@ -62,7 +64,7 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
         state.min()
     };
     let some = state.max().min(1);
-    let replicas = state.write.unwrap_or(state.replicas);
+    let replicas = state.decided.write.unwrap_or(state.replicas);
     replicas
         .min(state.max())
         .max(minimum)
@@ -73,54 +75,86 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
 /// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets
 /// no more than it can run or already had; one with a proved capacity, and every one where members are weighted by
 /// demand, no more than it can run. The rest is unassigned.
-pub(super) fn divide_headroom(fleet: &mut RuleContext<'_>) {
+pub(super) fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let may_forget = may_forget_sleepers(fleet);
     let base = |state: &MemberState<'_>| base(state, may_forget);
-    let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
+    let unassigned = fleet.ledger.unassigned.get();
     let unused = fleet
         .active()
         .map(|state| state.max().saturating_sub(base(state)));
     let all = sum(unused).saturating_add(unassigned);
-    let shares = fleet.divide(all, Surplus::Spread, |state| {
-        state.is_active().then(|| limits(fleet, state, base(state)))
+    let members = fleet.members.iter();
+    let limits = members.map(|state| {
+        let limits = || limits(fleet, state, base(state));
+        state.is_active().then(limits)
     });
+    let shares = fleet.divide(all, Surplus::Spread, &limits.collect::<Vec<_>>());
     let given = sum(shares.iter().copied());
-    let gains = fleet
+    let maxes = fleet.members.iter().zip(shares).map(|(state, share)| {
+        if state.is_active() {
+            base(state).saturating_add(share)
+        } else {
+            state.max()
+        }
+    });
+    let maxes: Vec<u32> = maxes.collect();
+    let gains = fleet.members.iter().zip(&maxes);
+    let gained = sum(gains.map(|(state, max)| max.saturating_sub(state.max())));
+    let changes = moved(fleet, &maxes, all);
+    if gained < LEAST.max(all / PART) || changes.is_empty() {
+        return Step::default();
+    }
+    Step {
+        changes: changes
+            .into_iter()
+            .chain(estimated(fleet, &maxes))
+            .collect(),
+        ledger: Some(Ledger {
+            unassigned: Replicas::new(all - given),
+            optimized: Some(fleet.now),
+            ..fleet.ledger.clone()
+        }),
+        floor: None,
+    }
+}
+
+/// The budgets that move. `maxes`: the new maximums, parallel to the members; `all`: the headroom of the fleet.
+fn moved(fleet: &RuleContext<'_>, maxes: &[u32], all: u32) -> Vec<Change> {
+    let members = fleet.members.iter().zip(maxes).enumerate();
+    let moved = members.filter(|(_, (state, max))| state.max() != **max);
+    let change = |(at, (state, max)): (usize, (&MemberState<'_>, &u32))| {
+        let budget = budget(state.min().max(1).min(*max), *max);
+        let text = format!("redistributed {} of headroom", counted(all, "replica"));
+        Change::because(at, Effect::Budget(budget), Reason::Optimized, text)
+    };
+    moved.map(change).collect()
+}
+
+/// The estimates of this division, with which floors are divided until the next one.
+fn estimated(fleet: &RuleContext<'_>, maxes: &[u32]) -> Vec<Change> {
+    let members = || fleet.members.iter().zip(maxes);
+    let active = members().filter(|(state, _)| state.is_active());
+    let candidates: Vec<_> = active
+        .map(|(state, max)| candidate_with(state, *max))
+        .collect();
+    let estimates = estimates(fleet.policy, &candidates);
+    let change = |(at, state): (usize, &MemberState<'_>)| {
+        let estimate = *estimates.get(state.name())?;
+        Some(Change::silent(at, Effect::Estimate(estimate)))
+    };
+    fleet
         .members
         .iter()
-        .zip(&shares)
-        .filter(|(state, _)| state.is_active());
-    let gained = sum(gains.map(|(state, share)| (base(state) + share).saturating_sub(state.max())));
-    if gained < LEAST.max(all / PART) {
-        return;
-    }
-    let mut changed = false;
-    for (state, share) in fleet.members.iter_mut().zip(shares) {
-        if !state.is_active() {
-            continue;
-        }
-        let max = base(state).saturating_add(share);
-        if max != state.max() {
-            changed = true;
-            state.set_budget(state.min().max(1).min(max), max);
-            state.entry.moved = Some(now);
-            state.add_reason(Reason::Optimized, || {
-                format!("redistributed {} of headroom", counted(all, "replica"))
-            });
-        }
-    }
-    if changed {
-        fleet.ledger.unassigned = Replicas::new(all - given);
-        fleet.ledger.optimized = Some(now);
-        refresh(fleet);
-    }
+        .enumerate()
+        .filter_map(change)
+        .collect()
 }
 
 fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> DivisionLimits {
     let room = state.capacity.saturating_sub(base);
     let max = state.upper_limit().saturating_sub(base);
     // Demand says nothing about capacity: by demand alone a full member would get headroom for unschedulable pods.
-    let is_bound = state.is_backed_off(fleet.now) || !fleet.weighs_capacity();
+    let is_bound = state.proved.is_some() || !fleet.policy.weighs_capacity();
     // A maximum above its capacity may stay, for nodes that are to be added, but does not grow.
     let kept = if is_bound {
         0
@@ -132,14 +166,4 @@ fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> Divisi
         capacity: room,
         priority: None,
     }
-}
-
-/// Stores the estimates of this division.
-fn refresh(fleet: &mut RuleContext<'_>) {
-    let candidates: Vec<_> = fleet
-        .active()
-        .map(|state| candidate(state, fleet))
-        .collect();
-    let weights = weights(fleet.policy, &candidates);
-    store_estimates(fleet, &candidates, &weights);
 }

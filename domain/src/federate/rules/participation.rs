@@ -1,13 +1,37 @@
-//! Participation: whether the pods of a member count as the fleet's replicas, load and history.
+//! The role of a member, and its participation: whether its pods count as the fleet's replicas, load and history.
 //!
 //! A cluster can run pods of the same workload and take no part: no preference names it, another autoscaler scales it,
 //! or the policy gives it no share. If such pods counted, the fleet would scale for load that it does not have to
 //! serve.
 
 use crate::Replicas;
-use crate::federate::Reason;
+use crate::federate::{Entry, Member, Reason};
 
-use super::member::{MemberRole, MemberState};
+/// The role of a member in its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberRole {
+    /// It takes part and can be changed.
+    Active,
+    /// It has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
+    Lost,
+    /// It has a share and is not changed, because another writer or autoscaler controls its replicas.
+    Foreign,
+    /// Its share went to the others.
+    Failed,
+    /// As `Failed`, but healthy again for less than a cooldown.
+    Recovering,
+    /// It is to be drained.
+    Draining,
+    /// It takes no part, for this reason.
+    Outside(Reason),
+}
+
+impl MemberRole {
+    /// Whether it keeps its share while the others divide the rest.
+    pub(super) fn is_pinned(self) -> bool {
+        matches!(self, Self::Lost | Self::Foreign)
+    }
+}
 
 /// Whether what runs in a member belongs to its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,23 +45,21 @@ pub enum Participation {
     Excluded,
 }
 
-impl MemberState<'_> {
-    /// Whether its pods count. A share that went to others counts until its pods have ended.
-    pub(super) fn participation(&self) -> Participation {
-        let has_bounds = self.entry.max.max(self.entry.written) > Replicas::ZERO;
-        match self.role {
+impl Participation {
+    /// That of a member with this role. A share that went to others counts until its pods have ended.
+    pub(super) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
+        let has_bounds = |entry: &Entry| entry.max.max(entry.written) > Replicas::ZERO;
+        match role {
             // An unreachable member is still scaled by the other autoscaler.
-            MemberRole::Lost | MemberRole::Failed if self.member.is_scaled_by_others() => {
-                Participation::Excluded
-            }
-            MemberRole::Active if self.known && !has_bounds => Participation::Eligible,
+            MemberRole::Lost | MemberRole::Failed if member.is_scaled_by_others() => Self::Excluded,
+            MemberRole::Active if entry.is_some_and(|entry| !has_bounds(entry)) => Self::Eligible,
             MemberRole::Active
             | MemberRole::Lost
             | MemberRole::Failed
             | MemberRole::Recovering
-            | MemberRole::Draining => Participation::Counted,
-            MemberRole::Outside(Reason::TargetAbsent) => Participation::Eligible,
-            MemberRole::Foreign | MemberRole::Outside(_) => Participation::Excluded,
+            | MemberRole::Draining => Self::Counted,
+            MemberRole::Outside(Reason::TargetAbsent) => Self::Eligible,
+            MemberRole::Foreign | MemberRole::Outside(_) => Self::Excluded,
         }
     }
 }

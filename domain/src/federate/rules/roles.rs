@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::member::{MemberRole, MemberState};
-use super::participation::Participation;
-use super::taints;
+use super::member::{MemberState, Observed};
+use super::participation::{MemberRole, Participation};
+use super::{proof, taints};
 use crate::ReplicaBounds;
 use crate::federate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Membership, Policy, Reason,
@@ -40,10 +40,7 @@ pub(super) fn classify<'a>(
             now,
         };
         let role = classifier.role(preference)?;
-        let mut state = classifier.state(role, preference.unwrap_or_default());
-        let tainted = taints::seen(member, state.entry.tainted, now);
-        state.entry.tainted = tainted.filter(|_| preference.is_ok());
-        Some(state)
+        Some(classifier.state(role, preference))
     });
     states.collect()
 }
@@ -198,60 +195,58 @@ impl<'a> RoleClassifier<'_, 'a> {
     }
 
     /// The state that the rules start from.
-    fn state(&self, role: MemberRole, preference: EffectivePreference) -> MemberState<'a> {
-        let max = self.policy.bounds.max.get();
-        let entry = self.entry.copied().unwrap_or_default();
-        // Pods beyond the maximum that was written are about to end.
-        let most = if self.entry.is_some() {
-            entry.written.get()
-        } else {
-            max
+    fn state(
+        &self,
+        role: MemberRole,
+        preference: Result<EffectivePreference, Dropped>,
+    ) -> MemberState<'a> {
+        let tainted = self.entry.and_then(|entry| entry.tainted);
+        let tainted = taints::seen(self.member, tainted, self.now);
+        let mut entry = Entry {
+            tainted: tainted.filter(|_| preference.is_ok()),
+            ..self.entry.copied().unwrap_or_default()
         };
+        let mut observed = self.observed(role, preference.unwrap_or_default());
+        proof::observe(&mut observed, &mut entry, self.policy, self.now);
+        // A member that has left with a share is removed by the next assignment, others at once.
+        let known = self.entry.is_some() && (self.has_share() || !self.has_left());
+        MemberState::new(observed, &entry, known)
+    }
+
+    fn observed(&self, role: MemberRole, preference: EffectivePreference) -> Observed<'a> {
+        let max = self.policy.bounds.max.get();
+        // Pods beyond the maximum that was written are about to end.
+        let most = self.entry.map_or(max, |entry| entry.written.get());
         let pods = self.member.pods.unwrap_or_default();
         // A member without a budget may still have pods; one is enough to know that.
         let replicas = pods.replicas.get().min(most.max(1));
         // Capped after the subtraction: a maximum that was just lowered ends the unschedulable pods first.
-        let placed = pods
-            .replicas
-            .get()
-            .saturating_sub(pods.unschedulable.get())
-            .min(replicas);
+        let placed = pods.placed().get().min(replicas);
         let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
-        let mut state = MemberState {
+        let mut observed = Observed {
             member: self.member,
             preference,
             role,
-            // A member that has left with a share is removed by the next assignment, others at once.
-            known: self.entry.is_some() && (self.has_share() || !self.has_left()),
-            entry,
+            participation: Participation::of(self.member, role, self.entry),
             replicas,
             ready: pods.ready.get().min(replicas),
             placed,
             desired: self.member.desired.map(|desired| desired.get().min(most)),
             demand: self.member.demand.filter(usable),
-            capacity: 0,
-            counted: false,
+            capacity: max,
+            proved: None,
             closed: self.closed,
             blocked: false,
-            need: 0,
-            floor: 0,
-            keep: 0,
-            write: None,
-            count: replicas,
             previous: self
                 .entry
                 .map(|entry| ReplicaBounds::new(entry.min, entry.written)),
-            hold: false,
-            reasons: Vec::new(),
-            because: String::new(),
         };
-        let estimate = state
-            .estimate()
-            .map_or(max, |estimate| estimate.get().min(max));
+        if let Some(estimate) = observed.estimate() {
+            observed.capacity = estimate.get().min(max);
+        }
         // What runs there fits there, whatever the estimate is.
-        state.capacity = estimate.max(placed);
-        state.counted = state.participation() == Participation::Counted;
-        state
+        observed.capacity = observed.capacity.max(placed);
+        observed
     }
 }
 

@@ -3,14 +3,12 @@
 
 use std::cmp::Reverse;
 
-use jiff::{SignedDuration, Timestamp};
-
 use crate::Replicas;
-use crate::federate::{AssignmentKind, Reason, ShareStatus, Span, Surplus};
+use crate::federate::{Ledger, Reason, ShareStatus, Span, Surplus};
 
 use super::{
-    fleet::RuleContext,
-    member::{DivisionLimits, MemberState, sum},
+    fleet::{RuleContext, Step},
+    member::{Change, DivisionLimits, Effect, MemberState, Need, sum},
     shrink::is_shrinking,
 };
 
@@ -22,42 +20,52 @@ const LOCAL_DEMAND_SECONDS: u32 = 3_600;
 const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
-pub(super) fn observe(fleet: &mut RuleContext<'_>) {
-    let (now, cooldown, tolerance) = (fleet.now, fleet.policy.cooldown, fleet.policy.tolerance);
-    let local = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
-    for state in fleet.active_mut() {
-        let rounds = rounds(state.entry.saturated_since, cooldown, now);
-        // The load of pods that are about to end goes to the others.
-        state.need = if is_shrinking(state, cooldown, now) {
-            0
-        } else {
-            need(state, tolerance, rounds)
-        };
-        let recently = |when: Option<Timestamp>, span| {
-            when.is_some_and(|when| now.duration_since(when) < span)
-        };
-        if state.need > 0 {
-            state.entry.saturated_since.get_or_insert(now);
-        } else if !recently(state.entry.moved, cooldown) {
-            // While it cools down, a member that reaches its new maximum continues its doubling.
-            state.entry.saturated_since = None;
-        }
-        if state.need > 0 && recently(state.entry.shrunk, local) {
-            let span = Span::next(
-                state.entry.local,
-                now,
-                LOCAL_DEMAND_SECONDS,
-                LONGEST_LOCAL_DEMAND_SECONDS,
-            );
-            state.entry.local = Some(span);
-            state.entry.shrunk = None;
-        }
+pub(super) fn observe<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let members = fleet.members.iter().enumerate();
+    let active = members.filter(|(_, state)| state.is_active());
+    let change = |(at, state)| Change::silent(at, Effect::Need(observed(fleet, state)));
+    Step::of(active.map(change).collect())
+}
+
+fn observed(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
+    let (now, cooldown) = (fleet.now, fleet.policy.cooldown);
+    // The load of pods that are about to end goes to the others.
+    let count = if is_shrinking(state, cooldown, now) {
+        0
+    } else {
+        need(state, fleet.policy.tolerance, rounds(fleet, state))
+    };
+    let since = state.entry.saturated_since;
+    let since = if count > 0 {
+        since.or(Some(now))
+    } else {
+        // While it cools down, a member that reaches its new maximum continues its doubling.
+        since.filter(|_| fleet.is_cooling_down(state))
+    };
+    let soon = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
+    let is_local = count > 0 && fleet.within(state.entry.shrunk, soon);
+    let longer = || {
+        Span::next(
+            state.entry.local,
+            now,
+            LOCAL_DEMAND_SECONDS,
+            LONGEST_LOCAL_DEMAND_SECONDS,
+        )
+    };
+    Need {
+        count,
+        since,
+        local: is_local.then(longer).or(state.entry.local),
+        shrunk: state.entry.shrunk.filter(|_| !is_local),
     }
 }
 
-fn rounds(since: Option<Timestamp>, cooldown: SignedDuration, now: Timestamp) -> u32 {
-    let elapsed = since.map_or(0, |since| now.duration_since(since).as_secs().max(0));
-    let rounds = elapsed.checked_div(cooldown.as_secs()).unwrap_or(0);
+/// For how many cooldowns a member has needed more.
+fn rounds(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> u32 {
+    let since = state.entry.saturated_since;
+    let elapsed = since.map_or(0, |since| fleet.age(since).as_secs().max(0));
+    let rounds = elapsed.checked_div(fleet.policy.cooldown.as_secs());
+    let rounds = rounds.unwrap_or(0);
     u32::try_from(rounds).unwrap_or(DOUBLINGS).min(DOUBLINGS)
 }
 
@@ -85,29 +93,26 @@ struct Offer {
     count: u32,
 }
 
+/// Moves unassigned budget to saturated members that cool down: it is taken from no member, and they may just have been
+/// shrunk when the load returned.
+pub(super) fn satisfy_at_once<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let needs = needs(fleet, |state| fleet.is_cooling_down(state));
+    transfer(fleet, &needs, vec![unassigned(fleet)], Reason::Saturated)
+}
+
 /// Moves budget to saturated members: from what is unassigned, then from blocked members, then from those with the
 /// largest slack; under Prioritized the lowest priority gives first and the highest receives first.
-///
-/// Unassigned budget is taken from no member, so its receiver need not have cooled down: it may just have been shrunk
-/// when the load returned.
-pub(super) fn satisfy(fleet: &mut RuleContext<'_>) {
-    let unassigned = vec![Offer {
-        at: None,
-        count: fleet.ledger.unassigned.get(),
-    }];
-    let cooling = needs(fleet, |state| fleet.is_cooling_down(state));
-    transfer(fleet, &cooling, unassigned, Reason::Saturated);
+pub(super) fn satisfy<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let needs = needs(fleet, |state| !fleet.is_cooling_down(state));
-    let offers = offers(fleet, slack);
-    transfer(fleet, &needs, offers, Reason::Saturated);
+    transfer(fleet, &needs, offers(fleet, slack), Reason::Saturated)
 }
 
 /// What each saturated member for which `is_meant` holds needs and can run; parallel to the members.
 fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
     let need = |state: &MemberState<'_>| {
-        let open = state.is_active() && state.need > 0 && !state.blocked && is_meant(state);
+        let open = state.is_active() && state.decided.need > 0 && !state.blocked && is_meant(state);
         if open {
-            state.need.min(state.room())
+            state.decided.need.min(state.room())
         } else {
             0
         }
@@ -116,27 +121,27 @@ fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -
 }
 
 /// Moves budget so that the whole floor can be met: from members that cannot run their maximum to members with room.
-pub(super) fn lift_floor(fleet: &mut RuleContext<'_>) {
-    if fleet.unmet == 0 {
-        return;
-    }
+pub(super) fn lift_floor<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let offers = offers(fleet, unusable);
     let offered = sum(offers.iter().map(|offer| offer.count));
-    let needs = fleet.divide(fleet.unmet.min(offered), Surplus::Keep, |state| {
+    let limits = fleet.members.iter().map(|state| {
         let open = state.is_active()
             && !state.blocked
             && !fleet.is_cooling_down(state)
             && !state.is_asleep();
         (open && state.room() > 0).then(|| DivisionLimits::room(state.room()))
     });
-    transfer(fleet, &needs, offers, Reason::FloorLifted);
+    let limits: Vec<_> = limits.collect();
+    let unmet = fleet.floor.unmet.min(offered);
+    let needs = fleet.divide(unmet, Surplus::Keep, &limits);
+    transfer(fleet, &needs, offers, Reason::FloorLifted)
 }
 
 /// The part of its maximum that a member does not use.
 fn slack(state: &MemberState<'_>) -> u32 {
     let used = if state.blocked {
         state.placed.max(state.min())
-    } else if state.need > 0 {
+    } else if state.decided.need > 0 {
         return 0;
     } else {
         let wanted = state.desired.unwrap_or(0);
@@ -162,57 +167,48 @@ fn unusable(state: &MemberState<'_>) -> u32 {
     state.max().saturating_sub(used.max(1))
 }
 
+/// Unassigned budget, then what members offer: the blocked ones first, then the lowest tier, then the largest offer.
 fn offers(fleet: &RuleContext<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
     let members = fleet.members.iter().enumerate();
     let willing = members.filter(|(_, state)| {
         state.is_active()
             && state.entry.share_status == ShareStatus::Candidate
             && !fleet.is_cooling_down(state)
+            && of(state) > 0
     });
-    let mut offers: Vec<_> = willing
-        .map(|(at, state)| {
-            let offer = Offer {
-                at: Some(at),
-                count: of(state),
-            };
-            let tier = state
-                .preference
-                .priority
-                .filter(|_| fleet.policy.kind == AssignmentKind::Prioritized);
-            ((!state.blocked, tier, Reverse(offer.count), at), offer)
-        })
-        .filter(|(_, offer)| offer.count > 0)
-        .collect();
-    offers.sort_unstable_by_key(|(key, _)| *key);
-    let unassigned = Offer {
+    let mut donors: Vec<_> = willing.collect();
+    donors.sort_by_key(|(_, state)| (!state.blocked, fleet.tier(state), Reverse(of(state))));
+    let offers = donors.into_iter().map(|(at, state)| Offer {
+        at: Some(at),
+        count: of(state),
+    });
+    std::iter::once(unassigned(fleet)).chain(offers).collect()
+}
+
+fn unassigned(fleet: &RuleContext<'_>) -> Offer {
+    Offer {
         at: None,
         count: fleet.ledger.unassigned.get(),
-    };
-    std::iter::once(unassigned)
-        .chain(offers.into_iter().map(|(_, offer)| offer))
-        .collect()
+    }
 }
 
 /// Serves the needs from the offers, both in order.
-fn transfer(fleet: &mut RuleContext<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
-    let ordered = fleet.policy.kind == AssignmentKind::Prioritized;
+fn transfer<'a>(
+    fleet: &RuleContext<'a>,
+    needs: &[u32],
+    offers: Vec<Offer>,
+    reason: Reason,
+) -> Step<'a> {
     let queue = fleet.members.iter().zip(needs).enumerate();
-    let mut queue: Vec<_> = queue
-        .filter(|(_, (_, need))| **need > 0)
-        .map(|(at, (state, need))| {
-            (
-                Reverse(state.preference.priority.filter(|_| ordered)),
-                at,
-                *need,
-            )
-        })
-        .collect();
-    queue.sort_unstable();
-    let mut offers = offers.iter_mut();
-    let mut offer = offers.next();
+    let mut queue: Vec<_> = queue.filter(|(_, (_, need))| **need > 0).collect();
+    queue.sort_by_key(|(_, (state, _))| Reverse(fleet.tier(state)));
+    let mut unassigned = fleet.ledger.unassigned.get();
+    let mut open_offers = offers.into_iter();
+    let mut offer = open_offers.next();
     let mut losses = vec![0u32; fleet.members.len()];
     let mut gains = vec![0u32; fleet.members.len()];
-    for (_, to, mut need) in queue {
+    for (to, (_, need)) in queue {
+        let mut need = *need;
         while need > 0
             && let Some(open) = offer.as_mut()
         {
@@ -228,42 +224,54 @@ fn transfer(fleet: &mut RuleContext<'_>, needs: &[u32], mut offers: Vec<Offer>, 
             }
             match open.at {
                 Some(at) => losses.get_mut(at).into_iter().for_each(|sum| *sum += count),
-                None => fleet.ledger.unassigned = minus(fleet.ledger.unassigned, count),
+                None => unassigned = unassigned.saturating_sub(count),
             }
             if need > 0 {
-                offer = offers.next();
+                offer = open_offers.next();
             }
         }
     }
-    apply(fleet, &losses, &gains, reason);
-}
-
-fn minus(from: Replicas, n: u32) -> Replicas {
-    Replicas::new(from.get().saturating_sub(n))
-}
-
-fn apply(fleet: &mut RuleContext<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
-    let now = fleet.now;
-    let unmet = fleet.unmet;
-    for ((state, losses), gains) in fleet.members.iter_mut().zip(losses).zip(gains) {
-        if *losses > 0 {
-            state.lose(*losses, now);
-            state.add_reason(Reason::Donor, || {
-                format!("other members need {losses} of its unused replicas")
-            });
-        }
-        if *gains > 0 {
-            let (need, demand) = (state.need, state.demand);
-            state.gain(*gains, now);
-            state.add_reason(reason, || match (reason, demand) {
-                (Reason::FloorLifted, _) => {
-                    format!("the floor of the fleet is {unmet} above the maximums of its members")
-                }
-                (_, Some(demand)) => {
-                    format!("its demand is {demand:.1} replicas, {need} above its maximum")
-                }
-                (_, None) => "it runs at its maximum".to_owned(),
-            });
-        }
+    let mut changes = donations(fleet, &losses);
+    changes.extend(receipts(fleet, &gains, reason));
+    Step {
+        changes,
+        ledger: Some(Ledger {
+            unassigned: Replicas::new(unassigned),
+            ..fleet.ledger.clone()
+        }),
+        floor: None,
     }
+}
+
+fn donations(fleet: &RuleContext<'_>, losses: &[u32]) -> Vec<Change> {
+    let members = fleet.members.iter().zip(losses).enumerate();
+    let donors = members.filter(|(_, (_, loss))| **loss > 0);
+    let change = |(at, (state, loss)): (usize, (&MemberState<'_>, &u32))| {
+        let budget = state.entry.budget().lowered(*loss);
+        let text = format!("other members need {loss} of its unused replicas");
+        Change::because(at, Effect::Budget(budget), Reason::Donor, text)
+    };
+    donors.map(change).collect()
+}
+
+fn receipts(fleet: &RuleContext<'_>, gains: &[u32], reason: Reason) -> Vec<Change> {
+    let members = fleet.members.iter().zip(gains).enumerate();
+    let receivers = members.filter(|(_, (_, gain))| **gain > 0);
+    let change = |(at, (state, gain)): (usize, (&MemberState<'_>, &u32))| {
+        // A member that needs budget offers none, so no donation is overwritten.
+        let budget = state.entry.budget().raised(*gain);
+        let text = match (reason, state.demand) {
+            (Reason::FloorLifted, _) => format!(
+                "the floor of the fleet is {} above the maximums of its members",
+                fleet.floor.unmet
+            ),
+            (_, Some(demand)) => format!(
+                "its demand is {demand:.1} replicas, {} above its maximum",
+                state.decided.need
+            ),
+            (_, None) => "it runs at its maximum".to_owned(),
+        };
+        Change::because(at, Effect::Budget(budget), reason, text)
+    };
+    receivers.map(change).collect()
 }

@@ -9,11 +9,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Replicas;
-use crate::federate::{AssignmentKind, Reason, Recipient, Surplus, divide::quota_split};
+use crate::federate::{AssignmentKind, Ledger, Reason, Recipient, Surplus, divide::quota_split};
 use crate::words::counted;
 
-use super::fleet::RuleContext;
-use super::member::{DivisionLimits, MemberState, sum};
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// For how many cooldowns a shrunk member may take to end its pods.
 const SHRINKING_COOLDOWNS: i32 = 10;
@@ -41,7 +41,7 @@ fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     if (demand - there).abs() <= fleet.policy.tolerance * there {
         return Some(Excess::default());
     }
-    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor);
+    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor.count);
     let needed = needed.max(fleet.policy.bounds.min.get());
     let desired = fleet.total.desired.map(|desired| desired.get().max(needed));
     let ready = count(|state| state.ready.min(state.max()));
@@ -83,41 +83,62 @@ pub(super) fn is_shrinking(
 }
 
 /// Shrinks one tier, if there has been an excess for long enough.
-pub(super) fn shrink(fleet: &mut RuleContext<'_>) {
+pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.kind != AssignmentKind::Prioritized {
-        return;
+        return Step::default();
     }
-    // The pods of a member that cannot be read may serve a part of the demand.
-    let known = excess(fleet).filter(|_| fleet.members.iter().all(|state| !state.role.is_pinned()));
-    let Excess { placed, may_end } = known.unwrap_or_default();
-    let since = fleet.ledger.excess_since;
-    fleet.ledger.excess_since = (placed > 0).then(|| since.unwrap_or(fleet.now));
+    let excess = excess(fleet).filter(|_| is_whole(fleet));
+    let Excess { placed, may_end } = excess.unwrap_or_default();
+    let since = fleet.ledger.excess_since.unwrap_or(fleet.now);
+    let ledger = Ledger {
+        excess_since: (placed > 0).then_some(since),
+        ..fleet.ledger.clone()
+    };
     let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
-    let may_act = fleet.settled(fleet.ledger.excess_since)
+    let may_act = fleet.settled(ledger.excess_since)
         && fleet.ledger.landing.is_none()
         && !fleet.within(fleet.ledger.shrunk, fleet.policy.cooldown)
         && !fleet.active().any(disturbed);
-    if let Some(tier) = lowest(fleet).filter(|_| may_act && may_end > 0) {
-        shrink_tier(fleet, tier, may_end);
-    }
-    if placed > 0 {
-        explain_local_demand(fleet);
-    }
-    if known.is_some() {
-        hold(fleet, placed);
+    match lowest(fleet).filter(|_| may_act && may_end > 0) {
+        Some(tier) => shrink_tier(fleet, tier, may_end, ledger),
+        None => Step {
+            ledger: Some(ledger),
+            ..Step::default()
+        },
     }
 }
 
-/// Adds a reason to members that keep replicas for local demand.
-fn explain_local_demand(fleet: &mut RuleContext<'_>) {
-    let now = fleet.now;
-    let highest = fleet.active().filter_map(|s| s.preference.priority).max();
-    let lower = fleet
-        .active_mut()
-        .filter(|state| state.preference.priority < highest);
-    for state in lower.filter(|state| spare(state, now) < beyond_bounds(state)) {
-        state.add_reason(Reason::LocalDemand, String::new);
+/// Whether every member can be read: the pods of another may serve a part of the demand.
+fn is_whole(fleet: &RuleContext<'_>) -> bool {
+    fleet.members.iter().all(|state| !state.role.is_pinned())
+}
+
+/// Holds the tiers above one that shrinks: after it has shrunk, because those above one that still has pods to end are
+/// held.
+pub(super) fn hold<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    if fleet.policy.kind != AssignmentKind::Prioritized {
+        return Step::default();
     }
+    let mut changes = Vec::new();
+    let has_excess = fleet.ledger.excess_since.is_some();
+    if has_excess {
+        changes.extend(local_demand(fleet));
+    }
+    if excess(fleet).is_some() && is_whole(fleet) {
+        changes.extend(held(fleet, has_excess));
+    }
+    Step::of(changes)
+}
+
+/// Explains why members of lower priorities keep replicas: for local demand.
+fn local_demand(fleet: &RuleContext<'_>) -> Vec<Change> {
+    let highest = fleet.active().filter_map(|s| s.preference.priority).max();
+    let keeps = |state: &MemberState<'_>| {
+        state.is_active()
+            && state.preference.priority < highest
+            && spare(state, fleet.now) < beyond_bounds(state)
+    };
+    explained(fleet, || Effect::Explain, Reason::LocalDemand, keeps)
 }
 
 /// The lowest priority from which something can be taken; none if that is the highest one, which its own autoscalers
@@ -130,11 +151,10 @@ fn lowest(fleet: &RuleContext<'_>) -> Option<i64> {
     (lowest < highest).then_some(lowest)
 }
 
-fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
-    let now = fleet.now;
+fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledger) -> Step<'a> {
     let recipients = fleet.members.iter().map(|state| {
         let in_tier = state.is_active() && state.preference.priority == Some(tier);
-        let spare = if in_tier { spare(state, now) } else { 0 };
+        let spare = if in_tier { spare(state, fleet.now) } else { 0 };
         Recipient {
             weight: u64::from(spare),
             max: spare,
@@ -142,54 +162,60 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
         }
     });
     let recipients: Vec<_> = recipients.collect();
+    let shares = quota_split(excess, &recipients).shares;
     let mut freed = 0_u32;
-    for (state, less) in fleet
-        .members
-        .iter_mut()
-        .zip(quota_split(excess, &recipients).shares)
-    {
+    let mut changes = Vec::new();
+    for ((at, state), less) in fleet.members.iter().enumerate().zip(shares) {
         if less == 0 {
             continue;
         }
-        let max = state.replicas.min(state.max()) - less;
-        freed = freed.saturating_add(state.max() - max);
-        state.lose(state.max() - max, now);
-        state.entry.shrunk = Some(now);
-        state.add_reason(Reason::ShrinkOrder, || {
-            format!(
-                "the fleet has {} more than it needs, and the lowest priority shrinks first",
-                counted(excess, "replica")
-            )
-        });
+        // Budget that no pod uses is given up as well: otherwise pods could start again.
+        let given = state.max() - (state.replicas.min(state.max()) - less);
+        freed = freed.saturating_add(given);
+        let text = format!(
+            "the fleet has {} more than it needs, and the lowest priority shrinks first",
+            counted(excess, "replica")
+        );
+        let effect = Effect::Shrink(state.entry.budget().lowered(given));
+        changes.push(Change::because(at, effect, Reason::ShrinkOrder, text));
     }
-    fleet.ledger.shrunk = Some(now);
-    raise_higher_tiers(fleet, tier, freed);
+    let shares = shares_of_higher_tiers(fleet, tier, freed);
+    let left = freed - sum(shares.iter().copied());
+    changes.extend(raised(fleet, &shares));
+    Step {
+        changes,
+        ledger: Some(Ledger {
+            shrunk: Some(fleet.now),
+            unassigned: Replicas::new(ledger.unassigned.get().saturating_add(left)),
+            ..ledger
+        }),
+        floor: None,
+    }
 }
 
-/// Gives freed budget to the tiers above, no more than they can run; the rest is unassigned.
-fn raise_higher_tiers(fleet: &mut RuleContext<'_>, tier: i64, freed: u32) {
-    let now = fleet.now;
-    let shares = fleet.divide(freed, Surplus::Keep, |state| {
+/// Freed budget as shares of the tiers above, no more than they can run; parallel to the members.
+fn shares_of_higher_tiers(fleet: &RuleContext<'_>, tier: i64, freed: u32) -> Vec<u32> {
+    let limits = fleet.members.iter().map(|state| {
         let above = state.is_active() && state.preference.priority > Some(tier);
         (above && state.room() > 0).then(|| DivisionLimits::room(state.room()))
     });
-    let mut left = freed;
-    for (state, share) in fleet.members.iter_mut().zip(shares) {
-        if share > 0 {
-            left -= share;
-            state.gain(share, now);
-            state.add_reason(Reason::ShrinkOrder, || {
-                format!("it gets {share} of the replicas that a lower priority gave up")
-            });
-        }
-    }
-    let unassigned = fleet.ledger.unassigned.get().saturating_add(left);
-    fleet.ledger.unassigned = Replicas::new(unassigned);
+    fleet.divide(freed, Surplus::Keep, &limits.collect::<Vec<_>>())
 }
 
-/// Keeps autoscalers from scaling down: all those above a tier that can still give, or that was shrunk and still
-/// has replicas above its maximum.
-fn hold(fleet: &mut RuleContext<'_>, excess: u32) {
+fn raised(fleet: &RuleContext<'_>, shares: &[u32]) -> Vec<Change> {
+    let receivers = fleet.members.iter().zip(shares).enumerate();
+    let receivers = receivers.filter(|(_, (_, share))| **share > 0);
+    let change = |(at, (state, share)): (usize, (&MemberState<'_>, &u32))| {
+        let effect = Effect::Budget(state.entry.budget().raised(*share));
+        let text = format!("it gets {share} of the replicas that a lower priority gave up");
+        Change::because(at, effect, Reason::ShrinkOrder, text)
+    };
+    receivers.map(change).collect()
+}
+
+/// The members whose autoscalers must not scale down: all those above a tier that can still give, or that was shrunk
+/// and still has replicas above its maximum.
+fn held(fleet: &RuleContext<'_>, has_excess: bool) -> Vec<Change> {
     let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
     let shrinking = fleet
         .active()
@@ -197,16 +223,30 @@ fn hold(fleet: &mut RuleContext<'_>, excess: u32) {
     let shrinking = shrinking
         .filter_map(|state| state.preference.priority)
         .min();
-    let giving = lowest(fleet).filter(|_| excess > 0);
+    let giving = lowest(fleet).filter(|_| has_excess);
     let Some(lowest) = giving.into_iter().chain(shrinking).min() else {
-        return;
+        return Vec::new();
     };
-    for state in fleet.active_mut() {
+    let is_held = |state: &MemberState<'_>| {
         // Pods that cannot be scheduled serve nothing, so the HPA may end them.
         let has_pending = state.placed < state.replicas;
-        state.hold = state.is_awake() && !has_pending && state.preference.priority > Some(lowest);
-        if state.hold {
-            state.add_reason(Reason::Held, String::new);
-        }
-    }
+        state.is_active()
+            && state.is_awake()
+            && !has_pending
+            && state.preference.priority > Some(lowest)
+    };
+    explained(fleet, || Effect::Hold, Reason::Held, is_held)
+}
+
+/// The same effect, for a reason whose text says it all, on the members that are meant.
+fn explained(
+    fleet: &RuleContext<'_>,
+    effect: fn() -> Effect,
+    reason: Reason,
+    is_meant: impl Fn(&MemberState<'_>) -> bool,
+) -> Vec<Change> {
+    let members = fleet.members.iter().enumerate();
+    let meant = members.filter(|(_, state)| is_meant(state));
+    let change = |(at, _)| Change::because(at, effect(), reason, String::new());
+    meant.map(change).collect()
 }

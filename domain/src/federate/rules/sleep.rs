@@ -4,40 +4,64 @@
 use std::collections::BTreeMap;
 
 use crate::Replicas;
-use crate::federate::{AssignmentKind, Reason};
+use crate::federate::{AssignmentKind, Ledger, Reason};
 use crate::workload::Mode;
 
-use super::fleet::RuleContext;
+use super::fleet::{Floor, RuleContext, Step};
 use super::floor;
-use super::member::{MemberState, sum};
+use super::member::{Change, Effect, MemberState, sum};
 use super::optimize::divide_headroom;
 
 /// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
 /// that, the others take over its share of the floor and become ready.
-pub(super) fn sleep(fleet: &mut RuleContext<'_>) {
-    let handover = fleet.ledger.handover.take();
+pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let handover = fleet.ledger.handover;
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
-    let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
-    let reassigned = victim.as_deref().and_then(|v| reassigned(fleet, v));
+    let victim = victim(fleet).filter(|_| may_sleep);
+    let reassigned = victim.and_then(|victim| reassigned(fleet, victim.name()));
     let idles = may_sleep && is_idle(fleet, reassigned.as_ref());
-    let since = fleet.ledger.idle_since;
-    fleet.ledger.idle_since = idles.then(|| since.unwrap_or(fleet.now));
+    let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
+    let ledger = Ledger {
+        idle_since: idles.then_some(since),
+        handover: None,
+        ..fleet.ledger.clone()
+    };
     let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
-        return;
+        return timed(ledger);
     };
     let now = || sum(fleet.counted().map(|state| state.replicas));
     let before = handover.map_or_else(now, Replicas::get);
-    if !fleet.settled(fleet.ledger.idle_since)
-        || will_be_left(fleet, &victim, &reassigned) < least(fleet, before)
+    if !fleet.settled(ledger.idle_since)
+        || will_be_left(fleet, victim.name(), &reassigned) < least(fleet, before)
     {
-        fleet.ledger.handover = handover.filter(|_| idles);
-        return;
+        let handover = handover.filter(|_| idles);
+        return timed(Ledger { handover, ..ledger });
     }
-    if have_taken_over(fleet, &victim, before) {
-        put_to_sleep(fleet, &victim);
-    } else {
-        fleet.reassigned = reassigned;
-        fleet.ledger.handover = Some(Replicas::new(before));
+    if have_taken_over(fleet, victim.name(), before) {
+        let idle_since = None;
+        return Step {
+            changes: put_to_sleep(fleet, victim.name()),
+            ..timed(Ledger {
+                idle_since,
+                ..ledger
+            })
+        };
+    }
+    let handover = Some(Replicas::new(before));
+    Step {
+        floor: Some(Floor {
+            reassigned,
+            ..fleet.floor.clone()
+        }),
+        ..timed(Ledger { handover, ..ledger })
+    }
+}
+
+/// Only timers change.
+fn timed<'a>(ledger: Ledger) -> Step<'a> {
+    Step {
+        ledger: Some(ledger),
+        ..Step::default()
     }
 }
 
@@ -84,27 +108,30 @@ fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
     let others = awake(fleet).filter(|state| state.name() != victim);
     let ready = sum(others.map(|state| state.ready));
     let kept = fleet.members.iter().filter(|state| state.role.is_pinned());
-    let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor;
+    let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor.count;
     let left = sum(without(fleet, victim).map(|state| state.ready));
     let may_end = left >= least(fleet, before);
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
 }
 
-fn put_to_sleep(fleet: &mut RuleContext<'_>, victim: &str) {
-    let now = fleet.now;
-    fleet.ledger.idle_since = None;
-    for state in fleet.active_mut().filter(|state| state.name() == victim) {
-        state.write = Some(0);
-        state.floor = 0;
-        state.entry.moved = Some(now);
-        state.entry.slept = Some(now);
-        state.add_reason(Reason::Slept, || {
-            "all members idle at their minimum, and the others serve the load without it".to_owned()
-        });
-    }
-    // A sleeping member keeps a maximum of at least one; the rest of its headroom goes to the running ones.
-    if fleet.moves() {
-        divide_headroom(fleet);
+fn put_to_sleep(fleet: &RuleContext<'_>, victim: &str) -> Vec<Change> {
+    let members = fleet.members.iter().enumerate();
+    let sleeper = members.filter(|(_, state)| state.name() == victim);
+    let change = |(at, _)| {
+        let text = "all members idle at their minimum, and the others serve the load without it";
+        Change::because(at, Effect::Sleep, Reason::Slept, text.to_owned())
+    };
+    sleeper.map(change).collect()
+}
+
+/// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running
+/// ones.
+pub(super) fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let is_put_to_sleep = |state: &MemberState<'_>| state.decided.reasons.contains(&Reason::Slept);
+    if fleet.policy.moves_budgets() && fleet.members.iter().any(is_put_to_sleep) {
+        divide_headroom(fleet)
+    } else {
+        Step::default()
     }
 }
 
@@ -119,7 +146,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
     let is_calm = |state: &MemberState<'_>| {
         let runs = state.placed == state.replicas && state.ready == state.replicas;
         (runs || takes_over(state) && !state.blocked)
-            && state.need == 0
+            && state.decided.need == 0
             && !fleet.is_cooling_down(state)
             && !fleet.within(state.entry.woken, fleet.policy.cooldown)
     };
@@ -128,7 +155,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
         && awake(fleet).nth(1).is_some()
         && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
-        && fleet.unmet == 0
+        && fleet.floor.unmet == 0
         && minimums > fleet.policy.bounds.min.get()
 }
 
@@ -146,7 +173,7 @@ fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32
             (least..=most).contains(&state.replicas)
         });
     }
-    let mut shares = floor::split(fleet, fleet.requested_floor)
+    let mut shares = floor::split(fleet, fleet.floor.requested)
         .shares
         .into_iter();
     let least = awake(fleet).map(|state| {
@@ -175,7 +202,7 @@ fn is_below_target(fleet: &RuleContext<'_>) -> bool {
 
 /// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
 /// among equals.
-fn victim<'f>(fleet: &'f RuleContext<'_>) -> Option<&'f str> {
+fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
     let may_sleep = |state: &&MemberState<'_>| {
         let is_needed = state
             .entry
@@ -191,10 +218,7 @@ fn victim<'f>(fleet: &'f RuleContext<'_>) -> Option<&'f str> {
     let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
         rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()))
     };
-    awake(fleet)
-        .filter(may_sleep)
-        .min_by(order)
-        .map(MemberState::name)
+    awake(fleet).filter(may_sleep).min_by(order)
 }
 
 /// Whether the others keep MIN, can run the floor, and stay below their target without this member.
@@ -202,7 +226,7 @@ fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool
     let others = || awake(fleet).filter(|state| state.name() != without.name());
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|state| {
-        let known = state.member.capacity.is_some() || state.is_backed_off(fleet.now);
+        let known = state.member.capacity.is_some() || state.proved.is_some();
         let runs = if known { state.capacity } else { state.placed };
         runs.min(state.max())
     }));
@@ -212,7 +236,7 @@ fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool
     let load = f64::from(sum(others().map(|state| state.ready))) * (1.0 - fleet.policy.tolerance);
     let needed = Replicas::from_f64_ceil(demand)
         .get()
-        .max(fleet.floor)
+        .max(fleet.floor.count)
         .max(least);
     sum(others().map(MemberState::min)) >= least && hosts >= needed && demand < load
 }

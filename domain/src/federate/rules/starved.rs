@@ -3,19 +3,22 @@
 
 use crate::federate::Reason;
 
-use super::fleet::RuleContext;
-use super::member::MemberState;
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, Effect, MemberState, budget};
 
 /// Finds members that idle at their minimum, and since when.
-pub(super) fn observe(fleet: &mut RuleContext<'_>) {
+pub(super) fn observe<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let Some(limit) = fleet.policy.min_utilization else {
-        return;
+        return Step::default();
     };
-    let now = fleet.now;
-    for state in fleet.active_mut() {
-        let idles = idles(state, limit);
-        state.entry.idle_since = idles.then(|| state.entry.idle_since.unwrap_or(now));
-    }
+    let since = |state: &MemberState<'_>| {
+        let since = state.entry.idle_since.unwrap_or(fleet.now);
+        idles(state, limit).then_some(since)
+    };
+    let members = fleet.members.iter().enumerate();
+    let active = members.filter(|(_, state)| state.is_active());
+    let change = |(at, state)| Change::silent(at, Effect::Idle(since(state)));
+    Step::of(active.map(change).collect())
 }
 
 fn idles(state: &MemberState<'_>, limit: f64) -> bool {
@@ -32,41 +35,35 @@ fn starves(state: &MemberState<'_>) -> bool {
 }
 
 /// Moves one replica of minimum, if a member idles and another needs it.
-pub(super) fn move_minimum(fleet: &mut RuleContext<'_>) {
+pub(super) fn move_minimum<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.min_utilization.is_none() {
-        return;
+        return Step::default();
     }
-    let (now, members) = (fleet.now, &fleet.members);
-    let free = |state: &&MemberState<'_>| state.is_active() && !fleet.is_cooling_down(state);
-    let donors = members
-        .iter()
-        .filter(free)
-        .filter(|state| fleet.settled(state.entry.idle_since));
-    let donor = donors.max_by_key(|state| state.min());
-    let starving = members.iter().filter(free).filter(|state| starves(state));
-    let receiver =
-        starving.max_by_key(|state| state.desired.unwrap_or(0).saturating_sub(state.min()));
-    let (Some(donor), Some(receiver)) = (donor, receiver) else {
-        return;
+    let free = || {
+        let members = fleet.members.iter().enumerate();
+        members.filter(|(_, state)| state.is_active() && !fleet.is_cooling_down(state))
     };
-    let (from, to) = (donor.name().to_owned(), receiver.name().to_owned());
+    let donors = free().filter(|(_, state)| fleet.settled(state.entry.idle_since));
+    let donor = donors.max_by_key(|(_, state)| state.min());
+    let starving = free().filter(|(_, state)| starves(state));
+    let receiver =
+        starving.max_by_key(|(_, state)| state.desired.unwrap_or(0).saturating_sub(state.min()));
+    let (Some((from, donor)), Some((to, receiver))) = (donor, receiver) else {
+        return Step::default();
+    };
     if from == to {
-        return;
+        return Step::default();
     }
-    for state in fleet.active_mut() {
-        let change = i8::from(state.name() == to) - i8::from(state.name() == from);
-        if change == 0 {
-            continue;
-        }
-        let min = if change > 0 {
-            state.min() + 1
-        } else {
-            state.min() - 1
-        };
-        state.set_budget(min, state.max());
-        state.entry.moved = Some(now);
-        state.add_reason(Reason::Starved, || {
-            format!("one replica of minReplicas moves from {from}, which is idle, to {to}")
-        });
-    }
+    let change = |at, budget| {
+        let text = format!(
+            "one replica of minReplicas moves from {}, which is idle, to {}",
+            donor.name(),
+            receiver.name()
+        );
+        Change::because(at, Effect::Budget(budget), Reason::Starved, text)
+    };
+    Step::of(vec![
+        change(from, budget(donor.min() - 1, donor.max())),
+        change(to, budget(receiver.min() + 1, receiver.max())),
+    ])
 }

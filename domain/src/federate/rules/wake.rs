@@ -2,13 +2,12 @@
 
 use std::cmp::Reverse;
 
-use jiff::{SignedDuration, Timestamp};
-
 use crate::Replicas;
-use crate::federate::{AssignmentKind, Reason, Span};
+use crate::federate::{AssignmentKind, Ledger, Reason, Span};
 
-use super::fleet::RuleContext;
-use super::member::{MemberRole, MemberState, sum};
+use super::fleet::{RuleContext, Step};
+use super::member::{Change, Effect, MemberState, sum};
+use super::participation::MemberRole;
 
 /// A member that is woken within this many cooldowns was put to sleep too early.
 const SOON_COOLDOWNS: i32 = 10;
@@ -17,51 +16,53 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
 /// not sleep, every member with a budget, at its minimum.
-pub(super) fn wake(fleet: &mut RuleContext<'_>) {
-    let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
-    let wanted = wanted(fleet);
-    let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
-    let soon = soon.unwrap_or(fleet.policy.cooldown);
-    let mut woken = false;
-    for (state, why) in fleet.members.iter_mut().zip(wanted) {
-        if let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) {
-            woken = true;
-            let is_there = state.member.pods.is_some();
-            let first = if may_sleep && is_there {
-                1
-            } else {
-                state.min()
-            };
-            state.write = Some(first.max(1));
-            state.entry.woken = Some(now);
-            extend_stay_awake(state, soon, now);
-            state.add_reason(Reason::Woken, || why.to_owned());
-        }
+pub(super) fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let members = fleet.members.iter().zip(wanted(fleet)).enumerate();
+    let woken = members.filter(|(_, (state, _))| state.is_active() && state.is_asleep());
+    let change = |(at, (state, why)): (usize, (&MemberState<'_>, Option<&str>))| {
+        let is_there = state.member.pods.is_some();
+        let first = if fleet.policy.may_sleep() && is_there {
+            1
+        } else {
+            state.min().max(1)
+        };
+        let effect = Effect::Wake(first, longer_stay_awake(fleet, state));
+        Some(Change::because(at, effect, Reason::Woken, why?.to_owned()))
+    };
+    let changes: Vec<_> = woken.filter_map(change).collect();
+    if changes.is_empty() {
+        return Step::default();
     }
-    if woken {
-        fleet.ledger.woken = Some(now);
+    Step {
+        changes,
+        ledger: Some(Ledger {
+            woken: Some(fleet.now),
+            ..fleet.ledger.clone()
+        }),
+        floor: None,
     }
 }
 
 /// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long
 /// each time: the estimates that decided its sleep were wrong.
-fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
-    let slept = state.entry.slept.take();
-    if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
-        state.entry.needed = Some(Span::next(
+fn longer_stay_awake(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option<Span> {
+    let cooldown = fleet.policy.cooldown;
+    let soon = cooldown.checked_mul(SOON_COOLDOWNS).unwrap_or(cooldown);
+    fleet.within(state.entry.slept, soon).then(|| {
+        Span::next(
             state.entry.needed,
-            now,
+            fleet.now,
             STAY_AWAKE_SECONDS,
             LONGEST_STAY_AWAKE_SECONDS,
-        ));
-    }
+        )
+    })
 }
 
 /// Why each member is to be woken if it is asleep; parallel to the members.
 fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
     let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
-        let lifted = state.reasons.contains(&Reason::FloorLifted);
+        let lifted = state.decided.reasons.contains(&Reason::FloorLifted);
         let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over replicas that other members cannot run")
     };
@@ -93,7 +94,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
 }
 
 /// Why a member with a budget is awake where members must not sleep.
-const fn always(state: &MemberState<'_>) -> &'static str {
+fn always(state: &MemberState<'_>) -> &'static str {
     match state.member.pods {
         None => "the hub places the workload there",
         Some(_) => "the policy does not let members scale to zero",
@@ -105,7 +106,7 @@ const fn always(state: &MemberState<'_>) -> &'static str {
 fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
     let relieved = fleet.members.iter().enumerate();
     let mut relieved: Vec<_> = relieved
-        .filter(|(_, state)| state.reasons.contains(&Reason::Relief) && state.is_asleep())
+        .filter(|(_, state)| state.decided.reasons.contains(&Reason::Relief) && state.is_asleep())
         .collect();
     if fleet.policy.kind == AssignmentKind::Prioritized {
         relieved.sort_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
@@ -147,11 +148,11 @@ fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
         Some("no member is awake")
     } else if sum(awake(fleet).map(MemberState::min)) < least {
         Some("the minimums of awake members add up to less than minReplicas")
-    } else if fleet.unmet > 0 {
+    } else if fleet.floor.unmet > 0 {
         Some("awake members cannot run the floor of the fleet")
     } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
         Some("awake members cannot run what the demand needs")
-    } else if awake(fleet).any(|state| state.need > 0) {
+    } else if awake(fleet).any(|state| state.decided.need > 0) {
         Some("a member needs more than its maximum")
     } else if awake(fleet).any(|state| state.blocked) {
         Some("a member has no capacity for its pods")
