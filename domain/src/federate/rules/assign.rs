@@ -9,8 +9,8 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use jiff::Timestamp;
 
 use crate::federate::{
-    AssignmentKind, Budget, Budgets, Candidate, Entry, Health, Ledger, Policy, Reason, ShareStatus,
-    WorkloadSource, assign as divide, weights,
+    AssignmentKind, Budget, Budgets, Candidate, EffectivePreference, Entry, Health, Ledger, Policy,
+    Reason, ShareStatus, WorkloadSource, assign as divide, weights,
 };
 use crate::{ReplicaBounds, Replicas};
 
@@ -80,7 +80,7 @@ fn has_changed(state: &MemberState<'_>) -> bool {
         MemberRole::Active => {
             !state.known
                 || state.entry.share_status != ShareStatus::Candidate
-                || state.entry.preference != Some(state.preference)
+                || merged_before(state) != state.preference
         }
         // They keep their share, so they are no reason to divide again.
         MemberRole::Lost | MemberRole::Foreign => false,
@@ -92,10 +92,20 @@ fn has_changed(state: &MemberState<'_>) -> bool {
     }
 }
 
-/// Since when members are healthy again, where nothing is assigned.
+/// The merged preferences of the last assignment; those of a ledger without any count as unchanged.
+fn merged_before(state: &MemberState<'_>) -> EffectivePreference {
+    state.entry.preference.unwrap_or(state.preference)
+}
+
+/// Since when members are healthy again, and what their preferences are, where nothing is assigned.
 fn recoveries(fleet: &RuleContext<'_>) -> Vec<Change> {
     let members = fleet.members.iter().enumerate();
-    let recovery = |(at, state)| Change::silent(at, Effect::Recovered(recovered(state, fleet.now)));
+    let recovery = |(at, state): (usize, &MemberState<'_>)| {
+        let recovered = recovered(state, fleet.now);
+        let active = state.is_active().then(|| merged_before(state));
+        let preference = active.or(state.entry.preference);
+        Change::silent(at, Effect::Wait(recovered, preference))
+    };
     members.map(recovery).collect()
 }
 

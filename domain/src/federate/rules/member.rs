@@ -90,8 +90,8 @@ pub(super) enum Effect {
     Explain,
     /// R3: its share.
     Assign(Box<Assigned>),
-    /// Since when it is healthy again, while nothing is assigned.
-    Recovered(Option<Timestamp>),
+    /// R3, where nothing is assigned: since when it is healthy again, and its merged preferences.
+    Wait(Option<Timestamp>, Option<EffectivePreference>),
     /// Landing: it keeps this count until others are ready.
     Keep(u32),
     /// What it needs beyond its budget.
@@ -372,7 +372,9 @@ impl<'a> MemberState<'a> {
                 (*entry, self.known) = (assigned.entry, assigned.known);
                 decided.write = assigned.write;
             }
-            Effect::Recovered(since) => entry.recovered = since,
+            Effect::Wait(since, preference) => {
+                (entry.recovered, entry.preference) = (since, preference);
+            }
             Effect::Keep(count) => decided.keep = count,
             Effect::Need(need) => {
                 decided.need = need.count;
