@@ -149,6 +149,7 @@ impl<'a> Published<'a> {
             reason: reason.to_owned(),
         };
         let is_of_metric = |proposal: &&ProposalStatus| {
+            // HPAs select a forecast by a label, whose value cannot be every identifier.
             proposal.name == identifier || label_value(&proposal.name) == identifier
         };
         let proposal = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
@@ -211,6 +212,7 @@ impl<'a> Published<'a> {
     /// # Errors
     /// As [`Published::cron`].
     pub fn open_windows(&self) -> Result<Option<i32>, Unpublished> {
+        // For its errors only: its count is never absent, because it falls back to the minimum.
         self.cron()?;
         Ok(open_count(self.decision()?))
     }
@@ -313,6 +315,7 @@ pub fn label_value(identifier: &str) -> String {
     let kept: String = kept.take(LABEL_VALUE_MAX - hash.len()).collect();
     let value = kept + &hash;
     value
+        // A label value must begin with a letter or digit; that it ends with one is due to the hash.
         .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
@@ -324,6 +327,7 @@ pub fn label_value(identifier: &str) -> String {
 pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
     let parts = ["foretide", source.as_str(), autoscaler];
     let parts: Vec<_> = parts.into_iter().chain(metric).collect();
+    // The characters of `NormalizeString` in KEDA.
     parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
 }
 

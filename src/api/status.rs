@@ -160,6 +160,7 @@ pub(crate) fn cluster_status(
 fn utilization(observed: Option<&Member>) -> Option<i32> {
     let member = observed?;
     let replicas = member.pods?.replicas.as_f64();
+    // At zero replicas it would be infinite.
     (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
 }
 

@@ -38,7 +38,7 @@ pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 
 use crate::error::chain;
 
-/// The most replicas that a spec may ask for.
+/// The most replicas that a spec may ask for, as in the rules of the definitions.
 pub const MAX_REPLICAS: i32 = 10_000;
 /// The longest quotation of a spec in a violation, in characters.
 const QUOTED_MAX: usize = 200;
@@ -229,6 +229,7 @@ fn windows(
     local: &Zone,
     problems: &mut Vec<SpecProblem>,
 ) -> Vec<Window> {
+    // `limits::check` refuses a longer list.
     let crons = spec.crons.iter().flatten().take(limits::CRONS_MAX);
     crons
         .filter_map(|cron| match window(cron, local) {

@@ -45,6 +45,7 @@ pub(super) fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
 fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
     let at =
         |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
+    // Both lists are lazy: the first entry that cannot be parsed ends the conversion, and is the one that is reported.
     let maxima = block
         .max_value
         .iter()
@@ -248,12 +249,12 @@ fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, V
 
 fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let number = text
+    let finite = text
         .trim()
         .parse::<f64>()
         .ok()
         .filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| {
+    let number = finite.ok_or_else(|| {
         Violation::new(
             field,
             format!("{text:?}"),
