@@ -96,6 +96,7 @@ impl Circuits {
         if let Some(known) = known {
             known.own.check(now).map_err(refused(true))?;
         } else if namespace.is_some() && matches!(self.all, Breaker::Open(_)) {
+            // Its last request was answered, or it is unknown: it may make the attempt before the pause ends.
             return Ok(());
         }
         self.all.check(now).map_err(refused(false))?;
@@ -112,6 +113,7 @@ impl Circuits {
         self.silent.clear();
         self.answered = Some(now);
         self.timed_out = None;
+        // Only that of the namespace: another one may have a query that hangs while the server answers this one.
         namespace.map(|namespace| self.namespaces.remove(namespace));
     }
 

@@ -222,6 +222,7 @@ impl PageTurns {
     pub(in crate::adapters) async fn take(&self) -> PageTurn {
         // They are never closed.
         let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.ok();
+        // After the member's own turn: while it waits for that, it must not hold one that other members could use.
         let of_members = if self.is_member {
             Arc::clone(&self.of_members).acquire_owned().await.ok()
         } else {
