@@ -72,6 +72,7 @@ impl Authorities {
         };
         match (usable(&self.current), usable(&self.next)) {
             (None, None) => Some(Step::Create),
+            // The current one has ended or is gone. Clients may trust the next one already, unlike a new one.
             (None, Some(_)) => Some(Step::Promote),
             (Some(_), Some(next)) => {
                 let is_old = now.duration_since(next.from) >= lifetimes.overlap;

@@ -161,6 +161,7 @@ impl AdminClient {
         manager: &str,
         manifest: &Value,
     ) -> Result<(), ClusterError> {
+        // Forced: the API server refuses to change a field that another manager has taken over.
         let parameters = [("fieldManager", manager), ("force", "true")];
         for _attempt in 1..APPLY_ATTEMPTS {
             match self.patch(manifest, &parameters).await {
@@ -286,6 +287,7 @@ impl AdminClient {
             let allowed = self.is_allowed(&review).await;
             (review, allowed)
         });
+        // One by one would take long: each namespace adds a review for each verb.
         let answers: Vec<_> = stream::iter(requests).buffered(8).collect().await;
         answers
             .into_iter()

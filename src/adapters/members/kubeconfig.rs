@@ -162,9 +162,9 @@ impl Access {
                 return Err(context.error(key, problem));
             }
         }
-        let server = address::parse_server(cluster.required("server")?, allow_loopback);
+        let parsed = address::parse_server(cluster.required("server")?, allow_loopback);
         Ok(Self {
-            server: server.map_err(|problem| cluster.error("server", problem))?,
+            server: parsed.map_err(|problem| cluster.error("server", problem))?,
             tls_server_name: cluster.tls_server_name()?,
             certificate_authority: cluster.certificate_authority()?,
             credentials: user.credentials()?,

@@ -166,6 +166,7 @@ impl MemberRegistry {
 
     /// Makes the entries match the inventory.
     fn update(&self) {
+        // Before the members: a list that becomes complete in between has not been read.
         let listed = self.inventory.is_listed();
         let listed_members = self.inventory.members(&self.settings);
         let now = self.clock.reading();
@@ -460,6 +461,7 @@ impl RegistryEntry {
     fn report(&self, lost_after: SignedDuration, now: ClockReading) -> HealthReport {
         let report = self.serving().map(MemberConnection::report);
         match (report, self.unhealthy) {
+            // Only where the connection is well. If it is not, its own problem says more.
             (Some(known), Some(reported))
                 if known.health == Health::Ready && !known.unauthorized =>
             {

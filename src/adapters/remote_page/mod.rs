@@ -166,6 +166,7 @@ impl RemotePage {
         let pod = pods.current(&self.client).await?;
         let answer = self.client.get(&format!("{pod}{path}"), headers).await;
         if answer.is_err() {
+            // It may have ended, or another one leads.
             pods.forget(&pod).await;
         }
         answer
