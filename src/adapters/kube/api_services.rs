@@ -136,6 +136,7 @@ impl ApiServices {
             None => (*one).to_owned(),
         });
         Self {
+            // The gate is open: an adapter takes part in no election, and each write has the version that was seen.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             service,
             names: names.collect(),
@@ -223,6 +224,7 @@ impl ApiServices {
         let mut is_complete = !observed.is_partial;
         for registration in &observed.ours {
             if registration.ca_bundle.as_deref() == Some(&encoded) {
+                // Its last problem is over. If the same one occurs again, it is logged again.
                 self.reported().remove(&registration.name);
                 continue;
             }
@@ -337,6 +339,7 @@ impl ApiServiceObject {
             Some(registered) => {
                 Found::Foreign(format!("service {registered}{}", metadata.owner_hints()))
             }
+            // Without a service the API server answers the group version itself.
             None => Found::Foreign("the API server itself".to_owned()),
         }
     }

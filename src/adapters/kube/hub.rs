@@ -149,6 +149,7 @@ impl Cluster for KubeCluster<Hub> {
             decision.leader_epoch = self.calls.gate().epoch();
         }
         let stale = self.stale_autoscalers(kind, Some(about.namespace()));
+        // Where no status is stored, none that is newer can be lost, and JSON patch could not add a field to it.
         if stale.is_some() && about.status().is_some() {
             return self.write_conditions(object, uid, &status.common).await;
         }

@@ -112,6 +112,7 @@ impl Stored for StoredPod {
         let placement = if let Some(node) = node {
             Placement::Bound(node.into())
         } else {
+            // What a pod needs of a node is of interest only while it has none.
             let shape = Box::new(spec.shape(&constraints, &labels)?);
             match unschedulable {
                 None => Placement::Pending(shape),

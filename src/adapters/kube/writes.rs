@@ -116,6 +116,7 @@ pub(super) async fn write_status(
     uid: &str,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
+    // "add" replaces what is there (RFC 6902, 4.1), and "replace" would fail on an object without a status.
     let change = json!({"op": "add", "path": "/status", "value": status});
     patch_status(calls, object, uid, vec![change]).await
 }

@@ -147,6 +147,7 @@ impl Stored for Quota {
     fn decode(object: Value) -> Result<Self, String> {
         let QuotaObject { spec, status } = read(object)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        // Admission enforces the limits of the status, which the quota controller copies from the spec.
         let hard = status.hard.or(spec.hard);
         let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
         let selected = spec.scope_selector.and_then(|s| s.match_expressions);
