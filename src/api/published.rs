@@ -327,7 +327,7 @@ pub fn label_value(identifier: &str) -> String {
 pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
     let parts = ["foretide", source.as_str(), autoscaler];
     let parts: Vec<_> = parts.into_iter().chain(metric).collect();
-    // The characters of `NormalizeString` in KEDA.
+    // The characters of KEDA's `NormalizeString`.
     parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
 }
 

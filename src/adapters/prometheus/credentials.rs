@@ -254,6 +254,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
 /// When a bearer token expires, if it is a JSON web token that says so.
 fn token_expiry(token: &str) -> Option<CredentialExpiry> {
     let payload = token.split('.').nth(1)?;
+    // RFC 7515 forbids padding; a token that has it is read anyway, because this is for a warning only.
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&payload).ok()?;
     let at = |seconds: f64| {

@@ -94,7 +94,7 @@ impl Snapshot {
                 Placement::Pending(_) | Placement::Unschedulable(..) if !pod.pod.deleting => {
                     pending.push(Arc::clone(pod));
                 }
-                // It will not be scheduled any more. A deleted pod with a node, in contrast, has its share until it is gone.
+                // It is deleted, so it will get no node. One that has a node keeps its share until it is gone.
                 Placement::Pending(_) | Placement::Unschedulable(..) => {}
             }
         }

@@ -49,6 +49,7 @@ impl ResourceLabels {
 
     /// The label that holds the name of an object of a kind (in lower case), if the rule has one.
     pub(super) fn label_of(&self, group: &str, kind: &str) -> Option<LabelName> {
+        // The API spells plurals as English does: pods, ingresses, policies.
         let names = [
             kind.to_owned(),
             format!("{kind}s"),
