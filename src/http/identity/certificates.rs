@@ -63,12 +63,13 @@ impl Verifiers {
         };
         let (_, certificate) = parse_x509_certificate(own).ok()?;
         let subject = certificate.subject();
-        let front_proxy = self.front_proxy.as_ref();
-        let front_proxy = front_proxy.filter(|one| one.allows(subject) && is_of(&*one.verifier));
+        let configured = self.front_proxy.as_ref();
+        let front_proxy = configured.filter(|one| one.allows(subject) && is_of(&*one.verifier));
         if let Some(user) = front_proxy.and_then(|one| headers::user(headers, &one.request_header))
         {
             return Some(user);
         }
+        // A front proxy that names nobody may still have a certificate of a user.
         let users = self.users.as_ref()?;
         is_of(&**users).then(|| user_of(subject))?
     }

@@ -47,6 +47,7 @@ pub(super) fn remove_standard(headers: &mut HeaderMap) {
 }
 
 fn remove_prefix(headers: &mut HeaderMap, prefix: &str) {
+    // An empty prefix would match every header.
     let begins = |name: &&HeaderName| !prefix.is_empty() && name.as_str().starts_with(prefix);
     let named: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
     for name in named {

@@ -40,6 +40,12 @@ pub(super) enum Refusal {
          ScaledObject"
     )]
     NotFound { namespace: String, name: String },
+    /// The status is too old. The message of [`Unpublished::Stale`] ends by asking whether the controller runs, and this
+    /// one goes on with what is wrong if it does.
+    ///
+    /// The controller writes a status every five minutes, even without a change, only if other processes read it: in mode
+    /// Metric, or if a `ScaledObject` has the same target as the autoscaler. It does not know of a `ScaledObject` with
+    /// another target, whose trigger therefore finds an old status.
     #[error(
         "{0} If it does: the status is kept up to date for a ScaledObject of the same target, and in mode Metric, but not for \
          a ScaledObject of another target"

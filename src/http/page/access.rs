@@ -148,6 +148,7 @@ impl<R: AccessReviewer> Admission for PageAccess<R> {
         Box::pin(async move {
             let token = bearer(headers).ok_or(Denied::Unauthorized)?;
             let mut asked = namespaces();
+            // The name of a namespace has no space, so different pairs have different texts.
             let about = format!("{} {}", named.unwrap_or_default(), token.expose());
             if let Some(named) = named {
                 asked.retain(|namespace| namespace == named);

@@ -65,6 +65,7 @@ impl Unsent {
     /// # Errors
     /// 429 if too much waits already.
     pub(super) fn admit(&self, text: Text) -> Result<Text, Refusal> {
+        // One that is larger than the whole budget takes all of it: more permits than there are are never given.
         let size = u32::try_from(text.bytes.len()).map_or(UNSENT_MAX, |size| size.min(UNSENT_MAX));
         let part = Arc::clone(&self.0).try_acquire_many_owned(size);
         let part = part.map_err(|_| {

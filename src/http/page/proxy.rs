@@ -61,6 +61,7 @@ pub fn proxy(
 async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Response, Refusal> {
     let is_overview = request.uri().path() == OVERVIEW;
     let path = request.uri().path_and_query();
+    // Not for the overview, which is read and changed on its way.
     let encoding = request.headers().get(header::ACCEPT_ENCODING);
     let remote = RemoteRequest {
         path: path.map_or(OVERVIEW, |path| path.as_str()).to_owned(),
