@@ -169,8 +169,8 @@ impl Circuits {
             .retain(|_, known| is_recent(known.changed, now));
         if self.namespaces.len() >= MAX_REMEMBERED && !self.namespaces.contains_key(namespace) {
             let known = self.namespaces.iter();
-            let oldest = known.min_by_key(|(_, known)| known.changed);
-            let oldest = oldest.map(|(name, _)| name.clone());
+            let oldest_entry = known.min_by_key(|(_, known)| known.changed);
+            let oldest = oldest_entry.map(|(name, _)| name.clone());
             oldest.and_then(|name| self.namespaces.remove(&name));
         }
         let known = self.namespaces.entry(namespace.to_owned());

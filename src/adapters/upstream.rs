@@ -100,8 +100,8 @@ impl HttpsUpstream {
                 clients: Arc::clone(&last.clients),
             });
         }
-        let connection = Connection::new(self.config(&authorities)?, &self.machine);
-        let connection = connection.map_err(|error| chain(&error))?;
+        let opened = Connection::new(self.config(&authorities)?, &self.machine);
+        let connection = opened.map_err(|error| chain(&error))?;
         Ok(Current {
             authorities,
             read_at: now,

@@ -152,8 +152,8 @@ impl<'a> Published<'a> {
             // HPAs select a forecast by a label, whose value cannot be every identifier.
             proposal.name == identifier || label_value(&proposal.name) == identifier
         };
-        let proposal = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
-        let proposal = proposal.ok_or_else(|| absent("it is not forecast"))?;
+        let found = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
+        let proposal = found.ok_or_else(|| absent("it is not forecast"))?;
         let reason = || absent(proposal.reason.as_deref().unwrap_or("it has no value"));
         // A proposal without a count has no value that may be acted on.
         proposal.replicas.ok_or_else(reason)?;

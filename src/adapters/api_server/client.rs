@@ -167,8 +167,8 @@ impl Connection {
     /// # Errors
     /// When this is not a pod with a service account.
     pub fn in_cluster(machine: &Machine) -> Result<Self, ConnectError> {
-        let config = Config::incluster();
-        let config = config.map_err(|error| ConnectError::NotInCluster(Box::new(error)))?;
+        let found = Config::incluster();
+        let config = found.map_err(|error| ConnectError::NotInCluster(Box::new(error)))?;
         Self::new(config, machine)
     }
 

@@ -265,8 +265,8 @@ impl Certificates {
         if state.presented.as_ref() == Some(&presented) {
             return Ok(());
         }
-        let config = server_config(pair, &presented.1);
-        let config = config.map_err(|source| CertificateError::Config { place, source })?;
+        let made = server_config(pair, &presented.1);
+        let config = made.map_err(|source| CertificateError::Config { place, source })?;
         state.presented = Some(presented);
         self.configs.send_replace(Some(Arc::new(config)));
         Ok(())

@@ -53,8 +53,8 @@ pub(super) struct Signed {
 impl Authorities {
     /// The certificates that clients are to trust, in PEM.
     pub(super) fn bundle(&self) -> String {
-        let signing = self.current.iter().chain(&self.next);
-        let signing = signing.map(|authority| &authority.certificate);
+        let authorities = self.current.iter().chain(&self.next);
+        let signing = authorities.map(|authority| &authority.certificate);
         let all = signing.chain(&self.former);
         all.map(|certificate| certificate.pem.as_str()).collect()
     }

@@ -86,8 +86,8 @@ impl AuthoritySecret {
 
     /// What it holds now.
     pub(super) async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
-        let found = async { stored(self.calls.read(&self.path().path()?).await?) };
-        let found = found.await;
+        let reading = async { stored(self.calls.read(&self.path().path()?).await?) };
+        let found = reading.await;
         found.map_err(|error: CallError| error.about(self.path()))
     }
 
@@ -114,11 +114,11 @@ impl AuthoritySecret {
             }
             fields.insert("data".to_owned(), Value::Object(merged));
         }
-        let written = async {
+        let writing = async {
             let (url, body) = (self.path().path()?, Body::json(&object));
             self.calls.write::<Value>(Method::PUT, &url, body).await
         };
-        let written = written.await;
+        let written = writing.await;
         written
             .map(drop)
             .map_err(|error: CallError| error.redacted(&redactor).about(self.path()))

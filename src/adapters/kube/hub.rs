@@ -48,6 +48,7 @@ impl KubeCluster<Hub> {
     #[must_use]
     pub fn is_current(&self) -> bool {
         let max = self.timeouts.max_staleness;
+        // Not predictions: they are written and never decide.
         let mut needed = self.stores.watched();
         needed.push(self.role.autoscalers.clone());
         if self.knows_federated() {

@@ -119,8 +119,8 @@ impl Stored for StoredPod {
                 Some(since) => Placement::Unschedulable(since, shape),
             }
         };
-        let reserved = spec.reserves_more_than_containers();
-        let reserved = reserved
+        let reserves_more = spec.reserves_more_than_containers();
+        let reserved = reserves_more
             .then(|| spec.reserved().map(Box::new))
             .transpose()?;
         let ready = status.as_ref().and_then(PodStatus::readiness);
@@ -227,8 +227,8 @@ pub(super) fn phase(name: Option<&str>) -> Phase {
 impl PodSpec {
     /// App containers and native sidecars: the containers that run as long as the pod.
     pub(super) fn containers(self) -> Result<Arc<[Container]>, String> {
-        let sidecars = self.init_containers.into_iter().flatten();
-        let sidecars = sidecars.filter(ContainerSpec::is_sidecar);
+        let init = self.init_containers.into_iter().flatten();
+        let sidecars = init.filter(ContainerSpec::is_sidecar);
         let container = |c: ContainerSpec| {
             let requests = c.requests()?;
             Ok(Container {

@@ -313,8 +313,8 @@ impl AdminClient {
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let body = Body::json(&request);
-        let answer = self.calls.write::<Value>(Method::POST, path, body).await;
-        let answer = answer.map_err(|error| error.about("SelfSubjectAccessReview"))?;
+        let answered = self.calls.write::<Value>(Method::POST, path, body).await;
+        let answer = answered.map_err(|error| error.about("SelfSubjectAccessReview"))?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
     }
 }

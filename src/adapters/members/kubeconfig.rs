@@ -62,6 +62,7 @@ pub struct KubeconfigError {
 
 /// The fields of a mapping of the kubeconfig; any other is an error.
 struct Schema {
+    /// Fields that are read, and others that change nothing for the hub, such as `extensions`.
     allowed: &'static [&'static str],
     /// Fields that kubectl knows and that are rejected if their value has an effect, each with the reason.
     refused: &'static [(&'static str, &'static str)],
@@ -393,6 +394,7 @@ impl<'a> Section<'a> {
     }
 
     fn token(&self, token: &str) -> Result<Credentials, KubeconfigError> {
+        // It becomes a part of a header.
         if token.len() > TOKEN_MAX || !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(self.error(
                 "token",

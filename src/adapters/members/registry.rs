@@ -476,12 +476,12 @@ impl RegistryEntry {
             }
             (Some(known), _) => known,
             (None, _) => {
-                let (since, problem) = self.failed.clone().unzip();
+                let (failed_at, problem) = self.failed.clone().unzip();
                 // Without a connection and without a failure nothing is known: lost from the beginning.
-                let since = since.map_or(Timestamp::UNIX_EPOCH, |then| {
+                let failed = failed_at.map_or(Timestamp::UNIX_EPOCH, |then| {
                     after_steps(then.wall(), then, now)
                 });
-                let since = since.saturating_add(lost_after).unwrap_or(since);
+                let since = failed.saturating_add(lost_after).unwrap_or(failed);
                 HealthReport {
                     health: Health::Unknown { since },
                     problem,

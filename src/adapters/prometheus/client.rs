@@ -164,6 +164,7 @@ impl Prometheus {
 
     /// The `timeout` parameter of a query, in milliseconds.
     fn server_timeout(&self) -> u128 {
+        // Half of a timeout that is shorter than twice the lead.
         let earlier = self
             .timeout
             .saturating_sub(SERVER_LEAD)

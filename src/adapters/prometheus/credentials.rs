@@ -172,6 +172,7 @@ impl Credentials {
                 let password = self.secret(path)?;
                 self.tenant.push(username.clone());
                 let both = STANDARD.encode(format!("{username}:{password}"));
+                // A server may quote the header, from which the password can be decoded.
                 self.secrets.push(both.clone());
                 (format!("Basic {both}"), path)
             }

@@ -49,6 +49,7 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
         let parameters = block.auto.unwrap_or_default();
         return parameters::automatic(&parameters, lead_time, service_level).map(Algorithm::Auto);
     }
+    // Those that crane has forecast as in crane unless asked otherwise.
     let bare = matches!(asked, AlgorithmType::Dsp | AlgorithmType::Percentile);
     let inner = named(&asked, block.clone())?;
     let quantile = match service_level {

@@ -220,6 +220,7 @@ fn scopes(
             let expected = "each metric once";
             violations.push(Violation::new(field, metric, expected));
         } else if !known.contains(metric) {
+            // No violation: the entry has no effect, and the rest of the spec can be acted on.
             workload
                 .problems
                 .push(unknown_metric(field, metric, &known));

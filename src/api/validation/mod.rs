@@ -253,8 +253,8 @@ pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, SpecProblem> {
         reason,
         message,
     };
-    let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
-    let target = target.ok_or_else(|| {
+    let count = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
+    let target = count.ok_or_else(|| {
         let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
         problem(Reason::InvalidCron, message)
     })?;

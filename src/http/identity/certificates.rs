@@ -106,8 +106,8 @@ fn verifier(pem: &str) -> Option<Arc<dyn ClientCertVerifier>> {
 
 /// The user whose certificate has this subject: the name is its common name, the groups are its organizations.
 fn user_of(subject: &X509Name<'_>) -> Option<User> {
-    let groups = subject.iter_organization();
-    let groups = groups.filter_map(|one| one.as_str().ok().map(str::to_owned));
+    let organizations = subject.iter_organization();
+    let groups = organizations.filter_map(|one| one.as_str().ok().map(str::to_owned));
     Some(User {
         name: common_name(subject)
             .filter(|name| !name.is_empty())?

@@ -16,8 +16,8 @@ pub(super) fn user(headers: &HeaderMap, names: &RequestHeader) -> Option<User> {
         let texts = names.iter().flat_map(|name| texts(headers, name));
         texts.into_iter().find(|text| !text.is_empty())
     };
-    let groups = names.group_headers.iter();
-    let groups = groups.flat_map(|name| texts(headers, name));
+    let group_names = names.group_headers.iter();
+    let groups = group_names.flat_map(|name| texts(headers, name));
     Some(User {
         name: first(&names.username_headers)?,
         uid: first(&names.uid_headers),

@@ -151,8 +151,8 @@ impl Snapshot {
 
     fn pending_of_others(&self, own: &[Arc<StoredPod>]) -> Vec<PodShape> {
         let own: HashSet<_> = own.iter().map(Arc::as_ptr).collect();
-        let others = self.pending.iter();
-        let others = others.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
+        let all = self.pending.iter();
+        let others = all.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
         let shape = |pod: &Arc<StoredPod>| match &pod.placement {
             Placement::Pending(shape) | Placement::Unschedulable(_, shape) => {
                 Some((**shape).clone())

@@ -162,6 +162,7 @@ fn series_query(
 
 /// At each time, the first query that has a value: each gives one series without labels, so `or` hides those after it.
 fn first_of(queries: Vec<Query>) -> Query {
+    // Two rules may derive the metric from the same series by the same query.
     let mut distinct: Vec<String> = Vec::new();
     for query in queries {
         if !distinct.iter().any(|before| before == query.as_str()) {

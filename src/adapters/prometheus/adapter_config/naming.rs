@@ -141,6 +141,7 @@ impl Naming {
                     .and_then(|pattern| matched_texts(&pattern.tree, &[])),
                 MatchOp::NotEqual | MatchOp::NotRe(_) => None,
             });
+        // No other series is selected by seriesQuery, whatever name.matches would accept.
         if finite.is_some() {
             return finite;
         }
@@ -356,12 +357,12 @@ fn matched_texts(tree: &Hir, captures: &[Option<&str>]) -> Option<Vec<String>> {
             }
         }
         HirKind::Concat(parts) => {
-            let parts = parts.iter().map(|part| matched_texts(part, captures));
-            concatenations(parts.collect::<Option<Vec<_>>>()?.iter())
+            let texts = parts.iter().map(|part| matched_texts(part, captures));
+            concatenations(texts.collect::<Option<Vec<_>>>()?.iter())
         }
         HirKind::Alternation(choices) => {
-            let choices = choices.iter().map(|choice| matched_texts(choice, captures));
-            limited(choices.collect::<Option<Vec<_>>>()?.concat())
+            let texts = choices.iter().map(|choice| matched_texts(choice, captures));
+            limited(texts.collect::<Option<Vec<_>>>()?.concat())
         }
     }
 }

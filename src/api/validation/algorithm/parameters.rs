@@ -124,6 +124,7 @@ fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation
     let at = |name: &str| format!("{BLOCK}.percentile.histogram.{name}");
     let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
     let default = percentile::Histogram::default();
+    // As in crane's `makeInternalConfig`: growing buckets take precedence, and an incomplete set gives the default.
     let buckets = match (
         of("maxValue", &block.max_value)?,
         of("bucketSize", &block.bucket_size)?,
@@ -159,6 +160,7 @@ pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Co
         Some(wire::Statistic::Median) => seasonal::Statistic::Median,
         Some(wire::Statistic::Max) => seasonal::Statistic::Max,
     };
+    // Of a single period the median and the maximum are the last value.
     let cycles = if statistic == seasonal::Statistic::Last {
         1
     } else {

@@ -47,8 +47,8 @@ impl<'a> AffinityConverter<'a> {
     }
 
     fn labels(&mut self, wire: &ClusterLabelSelector) -> Vec<Requirement> {
-        let equal = wire.match_labels.iter().flatten();
-        let equal = equal.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
+        let labels = wire.match_labels.iter().flatten();
+        let equal = labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
         let mut all: Vec<_> = equal.collect();
         let expressions = wire.match_expressions.iter().flatten().enumerate();
         all.extend(expressions.filter_map(|(position, expression)| {
