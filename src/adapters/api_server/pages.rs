@@ -30,7 +30,7 @@ const LIST_MAX: usize = 250_000;
 const EMPTY_PAGES_MAX: u32 = 100;
 /// How many pages of members are read at a time.
 const TURNS: usize = 4;
-/// How many pages of the hub.
+/// How many pages of the hub are read at a time.
 const HUB_TURNS: usize = 2;
 
 /// How far a list has been read.

@@ -41,7 +41,7 @@ pub(super) fn remove(headers: &mut HeaderMap, names: &RequestHeader) {
     }
 }
 
-/// Removes the headers that name a user unless it is configured otherwise.
+/// Removes the headers that name a user by default, also where others are configured.
 pub(super) fn remove_standard(headers: &mut HeaderMap) {
     remove_prefix(headers, STANDARD_PREFIX);
 }

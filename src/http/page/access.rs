@@ -2,7 +2,8 @@
 //!
 //! Someone who may list them in all namespaces is asked about once; for others, each namespace that has autoscalers is
 //! asked about, or the one alone that the request names. There is a limit to how many are, and how long that takes; what
-//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and requests with the same token share reviews.
+//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and
+//! requests with the same token share reviews.
 
 #[cfg(test)]
 mod tests;

@@ -51,8 +51,8 @@ fn check_raw(text: &str) -> Result<(), AdmitError> {
     })
 }
 
-/// Counts what may stand between two operands, or before one, outside of `{...}`: each adds at most one level to the
-/// tree.
+/// Limits the operators: what may stand between two operands or before one, outside of `{...}`. Each adds at most one
+/// level to the tree.
 fn check_operators(code: &str) -> Result<(), AdmitError> {
     let mut in_braces = false;
     let signs = code.chars().filter(|character| {
