@@ -97,6 +97,7 @@ pub(super) async fn serve_connections<S, I, F>(
 /// The connection that is closed for a new one of this peer, at a limit.
 fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<usize> {
     let count_of = |peer: IpAddr| open.iter().filter(|one| one.peer == peer).count();
+    // The limit of the peer first: a peer that is at its own limit takes the place of nobody else.
     let from = if count_of(peer) >= limits.of_peer {
         peer
     } else if open.len() >= limits.total {

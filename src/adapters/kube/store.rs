@@ -374,7 +374,7 @@ impl<V: Stored> Store<V> {
         self.written.send_replace(());
     }
 
-    /// Removes one object.
+    /// Removes one object, also one whose last state cannot be decoded.
     pub(super) fn delete(&self, entry: &Entry<V>) {
         self.write().remove(&entry.namespace, &entry.name);
         self.notify(&entry.namespace, &entry.name);

@@ -104,6 +104,7 @@ impl<'a> Reading<'a> {
     pub(super) fn spec(&self) -> Result<MetricSpec, Refusal> {
         let metric_name = self.metric_name()?;
         if self.trigger.source != KedaSource::Forecast {
+            // With a target of 1, the quotient that the HPA computes is the count itself.
             return Ok(MetricSpec {
                 metric_name,
                 target_size: 1,
@@ -130,6 +131,7 @@ impl<'a> Reading<'a> {
         let metric_name = self.metric_name()?;
         if asked != metric_name {
             return Err(Refusal::OtherMetric {
+                // The client chooses how long it is.
                 asked: asked.chars().take(256).collect(),
                 expected: metric_name,
             });

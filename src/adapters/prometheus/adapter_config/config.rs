@@ -41,6 +41,7 @@ impl AdapterConfig {
         config.custom = config.usable(root.list("rules")?, SeriesRule::read);
         config.external = config.usable(root.list("externalRules")?, SeriesRule::read);
         let resources = root.mapping("resourceRules")?;
+        // `resourceRules` has fields for these two only.
         for resource in ["cpu", "memory"] {
             let read = |fields: &Fields<'_>| ResourceRule::read(resource, fields);
             let rules = config.usable(vec![resources.mapping(resource)], read);
