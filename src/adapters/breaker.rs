@@ -70,7 +70,7 @@ impl Breaker {
         };
     }
 
-    /// Records a timeout that must not open the circuit, as a later one may.
+    /// Records a timeout that must not open the circuit itself. It counts when a later one may open it.
     pub(super) fn count(&mut self) {
         if let Self::Closed(before) = self {
             *before = before.saturating_add(1);

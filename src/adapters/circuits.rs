@@ -96,6 +96,7 @@ impl Circuits {
         if let Some(known) = known {
             known.own.check(now).map_err(refused(true))?;
         } else if namespace.is_some() && matches!(self.all, Breaker::Open(_)) {
+            // Its last request was answered, or it is unknown: it may make the attempt before the pause ends.
             return Ok(());
         }
         self.all.check(now).map_err(refused(false))?;
@@ -112,6 +113,7 @@ impl Circuits {
         self.silent.clear();
         self.answered = Some(now);
         self.timed_out = None;
+        // Only that of the namespace: another one may have a query that hangs while the server answers this one.
         namespace.map(|namespace| self.namespaces.remove(namespace));
     }
 
@@ -167,8 +169,8 @@ impl Circuits {
             .retain(|_, known| is_recent(known.changed, now));
         if self.namespaces.len() >= MAX_REMEMBERED && !self.namespaces.contains_key(namespace) {
             let known = self.namespaces.iter();
-            let oldest = known.min_by_key(|(_, known)| known.changed);
-            let oldest = oldest.map(|(name, _)| name.clone());
+            let oldest_entry = known.min_by_key(|(_, known)| known.changed);
+            let oldest = oldest_entry.map(|(name, _)| name.clone());
             oldest.and_then(|name| self.namespaces.remove(&name));
         }
         let known = self.namespaces.entry(namespace.to_owned());

@@ -73,7 +73,7 @@ impl Redactor {
         let is_web_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
         let parts = || word.as_bytes().windows(PART_MIN);
         let contains_part_of = |secret: &String| match secret.len() {
-            // Ordinary words may contain a secret this short by chance.
+            // Ordinary words may contain a secret this short by chance. It is found in `password=SECRET`, which is one word.
             ..PART_MIN => word.split('=').any(|part| part == secret),
             _ => parts().any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part)),
         };

@@ -65,6 +65,7 @@ impl HttpsUpstream {
 
     /// The client for the certificates that the file holds now. A file that cannot be used leaves the last client.
     async fn clients(&self) -> Result<Arc<Clients>, String> {
+        // Held while the file is read, so that concurrent requests read it once.
         let mut current = self.current.lock().await;
         let now = self.machine.clock().monotonic();
         if let Some(current) = current.as_ref()
@@ -81,6 +82,7 @@ impl HttpsUpstream {
             }
             (Err(problem), Some(last)) => {
                 tracing::warn!(upstream = %self.name, problem, "keeping the last certificates of the upstream adapter");
+                // The next attempt is after READ_PERIOD, and not with each request.
                 last.read_at = now;
                 Ok(Arc::clone(&last.clients))
             }
@@ -90,6 +92,7 @@ impl HttpsUpstream {
 
     async fn load(&self, last: Option<&Current>, now: Monotonic) -> Result<Current, String> {
         let authorities = read(&self.settings.ca_file).await?;
+        // The same clients: new ones would have no open connections, and would forget the state of their circuits.
         if let Some(last) = last.filter(|last| last.authorities == authorities) {
             return Ok(Current {
                 authorities,
@@ -97,8 +100,8 @@ impl HttpsUpstream {
                 clients: Arc::clone(&last.clients),
             });
         }
-        let connection = Connection::new(self.config(&authorities)?, &self.machine);
-        let connection = connection.map_err(|error| chain(&error))?;
+        let opened = Connection::new(self.config(&authorities)?, &self.machine);
+        let connection = opened.map_err(|error| chain(&error))?;
         Ok(Current {
             authorities,
             read_at: now,
@@ -108,16 +111,16 @@ impl HttpsUpstream {
 
     fn config(&self, authorities: &[u8]) -> Result<Config, String> {
         let path = self.settings.ca_file.display();
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
-        let found =
-            found.map_err(|_| format!("{path} is not a file of certificates in PEM form"))?;
-        if found.is_empty() {
+        let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
+        let certificates =
+            parsed.map_err(|_| format!("{path} is not a file of certificates in PEM form"))?;
+        if certificates.is_empty() {
             return Err(format!("{path} holds no certificate in PEM form"));
         }
         let uri = self.name.parse();
         let uri = uri.map_err(|_| format!("{} is not the base URL of a server", self.name))?;
         let mut config = Config::new(uri);
-        config.root_cert = Some(found.iter().map(|der| der.to_vec()).collect());
+        config.root_cert = Some(certificates.iter().map(|der| der.to_vec()).collect());
         config.auth_info = AuthInfo {
             token_file: self
                 .settings

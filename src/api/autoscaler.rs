@@ -153,6 +153,7 @@ impl Autoscaler {
     /// Whether it writes counts or bounds, rather than only previewing them.
     pub(crate) fn acts(&self) -> bool {
         let spec = self.spec();
+        // `specificReplicas` is written in Preview, too.
         spec.scale_strategy.unwrap_or_default() == ScaleStrategy::Auto
             || spec.specific_replicas.is_some()
     }

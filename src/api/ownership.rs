@@ -155,6 +155,7 @@ fn fitting(full: String, name: &str) -> String {
         return full;
     }
     let suffix = format!("-{:016x}", fnv1a(name.as_bytes()));
+    // Names of objects are ASCII (RFC 1123), so characters are bytes.
     let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
     format!("{kept}{suffix}")
 }
@@ -193,6 +194,7 @@ fn owner_references<K: Resource<DynamicType = ()>>(name: &str, uid: &str) -> Val
 fn labels(name: &str) -> Map<String, Value> {
     let mut labels = Map::new();
     labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
+    // The API server refuses an object with a longer value.
     if name.len() <= MAX_LABEL {
         labels.insert("app.kubernetes.io/part-of".into(), name.into());
     }
@@ -203,6 +205,7 @@ fn labels(name: &str) -> Map<String, Value> {
 #[must_use]
 pub fn is_part_of(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
+        // An optional field that is not set is serialized as null, and nothing is asked of it.
         (Value::Null, _) => true,
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
             value.is_null() || found.get(key).is_some_and(|live| is_part_of(value, live))

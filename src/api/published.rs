@@ -149,10 +149,11 @@ impl<'a> Published<'a> {
             reason: reason.to_owned(),
         };
         let is_of_metric = |proposal: &&ProposalStatus| {
+            // HPAs select a forecast by a label, whose value cannot be every identifier.
             proposal.name == identifier || label_value(&proposal.name) == identifier
         };
-        let proposal = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
-        let proposal = proposal.ok_or_else(|| absent("it is not forecast"))?;
+        let found = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
+        let proposal = found.ok_or_else(|| absent("it is not forecast"))?;
         let reason = || absent(proposal.reason.as_deref().unwrap_or("it has no value"));
         // A proposal without a count has no value that may be acted on.
         proposal.replicas.ok_or_else(reason)?;
@@ -211,6 +212,7 @@ impl<'a> Published<'a> {
     /// # Errors
     /// As [`Published::cron`].
     pub fn open_windows(&self) -> Result<Option<i32>, Unpublished> {
+        // For its errors only: its count is never absent, because it falls back to the minimum.
         self.cron()?;
         Ok(open_count(self.decision()?))
     }
@@ -313,6 +315,7 @@ pub fn label_value(identifier: &str) -> String {
     let kept: String = kept.take(LABEL_VALUE_MAX - hash.len()).collect();
     let value = kept + &hash;
     value
+        // A label value must begin with a letter or digit; that it ends with one is due to the hash.
         .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
@@ -324,6 +327,7 @@ pub fn label_value(identifier: &str) -> String {
 pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
     let parts = ["foretide", source.as_str(), autoscaler];
     let parts: Vec<_> = parts.into_iter().chain(metric).collect();
+    // The characters of KEDA's `NormalizeString`.
     parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
 }
 

@@ -160,6 +160,7 @@ pub(crate) fn cluster_status(
 fn utilization(observed: Option<&Member>) -> Option<i32> {
     let member = observed?;
     let replicas = member.pods?.replicas.as_f64();
+    // At zero replicas it would be infinite.
     (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
 }
 
@@ -202,11 +203,12 @@ pub(crate) fn with_transition_times(
     now: Timestamp,
 ) -> Vec<Condition> {
     for condition in &mut conditions {
-        let before = before
+        let same_type = before
             .into_iter()
             .flatten()
             .find(|before| before.type_ == condition.type_);
-        condition.last_transition_time = before
+        // As in Kubernetes, another reason or message is no transition.
+        condition.last_transition_time = same_type
             .filter(|before| before.status == condition.status)
             .map_or(Time(now), |before| before.last_transition_time.clone());
     }

@@ -104,6 +104,7 @@ impl<R: AccessReviewer> MetricsAccess<R> {
 /// The token of a request with exactly one `Authorization` header.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    // Of several, a proxy in front may have checked another one.
     let value = values.next().filter(|_| values.next().is_none())?;
     BearerToken::of_header(value.to_str().ok()?)
 }

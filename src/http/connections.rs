@@ -75,6 +75,7 @@ pub(super) async fn serve_connections<S, I, F>(
     // In the order in which they were accepted.
     let mut open: Vec<Open> = Vec::new();
     while let Some((peer, stream)) = incoming.next().await {
+        // Otherwise the set would keep a result of each connection that has ended, until the port is closed.
         while tasks.try_join_next().is_some() {}
         open.retain(|connection| !connection.task.is_finished());
         if let Some(position) = closed_for(peer, &open, limits) {
@@ -88,6 +89,7 @@ pub(super) async fn serve_connections<S, I, F>(
             task,
         });
     }
+    // Closes the listener before the last requests end: nobody would serve what it accepts.
     drop(incoming);
     while tasks.join_next().await.is_some() {}
 }
@@ -95,6 +97,7 @@ pub(super) async fn serve_connections<S, I, F>(
 /// The connection that is closed for a new one of this peer, at a limit.
 fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<usize> {
     let count_of = |peer: IpAddr| open.iter().filter(|one| one.peer == peer).count();
+    // The limit of the peer first: a peer that is at its own limit takes the place of nobody else.
     let from = if count_of(peer) >= limits.of_peer {
         peer
     } else if open.len() >= limits.total {
@@ -145,6 +148,7 @@ impl Activity {
 
     fn rank(&self) -> (bool, u64) {
         let is_answering = self.in_flight.load(Ordering::Relaxed) > 0;
+        // The least is closed first: `false` before `true`, and the longest unused before others.
         (is_answering, self.last_request.load(Ordering::Relaxed))
     }
 }

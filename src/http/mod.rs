@@ -65,6 +65,7 @@ struct Metrics {
 impl Metrics {
     fn text(&self) -> Bytes {
         let now = self.clock.now();
+        // Held while the text is rendered, so that scrapes at the same time render it once.
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
         // A wall clock may go back.
         let is_fresh = |at: Timestamp| at <= now && now.duration_since(at) < RENDERED_FOR;

@@ -249,7 +249,8 @@ impl Connection {
     }
 }
 
-/// One protocol per connection, as the handshake settled: waiting for the first bytes to tell it has no deadline.
+/// Serves the one protocol that the handshake agreed on. The builder could also tell it from the first bytes of the
+/// client, but it would wait for them without a deadline.
 fn builder(is_http2: bool, requests_max: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

@@ -162,6 +162,8 @@ impl Budgets {
         let (dependency, namespace) = Dependency::of(path, writes);
         let budget = self.budget(&dependency);
         let circuit_open = |open| CallError::circuit_open(dependency.name(), namespace, open);
+        // The slot of the namespace first: a request that waits for it must not hold one of the group meanwhile. The
+        // semaphores are never closed.
         let acquire = async {
             let slot = match namespace {
                 Some(name) => Some(budget.namespace(name, self.slots).acquire(name).await),
@@ -170,6 +172,7 @@ impl Budgets {
             let permit = Arc::clone(&budget.slots).acquire_owned().await.ok();
             (slot, permit)
         };
+        // Before the queue, so that nothing waits for a slot while the circuit is open.
         budget
             .ask_circuits(|circuits, now| circuits.check(namespace, now))
             .map_err(circuit_open)?;
@@ -253,6 +256,7 @@ impl NamespaceBudget {
     async fn acquire(self: Arc<Self>, name: &str) -> NamespaceSlot {
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
         let mut single = None;
+        // Read after the wait for a slot: a request that timed out may have returned it.
         if self.times_out.load(Ordering::Relaxed) {
             single = Arc::clone(&self.single).acquire_owned().await.ok();
         }
@@ -283,6 +287,7 @@ impl NamespaceSlot {
     /// Keeps the slot in use for as long as the request waited, after the penalties of other slots have ended.
     fn penalize(&mut self, waited: Duration, group: &Arc<Budget>) {
         let penalty = Arc::clone(&self.budget.penalties).try_acquire_owned();
+        // No penalty is left for the last slot of a namespace. There is no runtime if the slot is dropped at shutdown.
         let (Ok(runtime), Ok(penalty)) = (Handle::try_current(), penalty) else {
             return;
         };

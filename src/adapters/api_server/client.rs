@@ -167,8 +167,8 @@ impl Connection {
     /// # Errors
     /// When this is not a pod with a service account.
     pub fn in_cluster(machine: &Machine) -> Result<Self, ConnectError> {
-        let config = Config::incluster();
-        let config = config.map_err(|error| ConnectError::NotInCluster(Box::new(error)))?;
+        let found = Config::incluster();
+        let config = found.map_err(|error| ConnectError::NotInCluster(Box::new(error)))?;
         Self::new(config, machine)
     }
 
@@ -410,6 +410,7 @@ impl Calls {
         };
         let in_flight = self.gate.begin_write();
         let sent = self.send(&self.writer, &request, attempts, slot).await;
+        // Also after an error. Without this call the write counts as in flight for its longest time.
         in_flight.end();
         self.decode(&sent?)
     }
@@ -475,6 +476,7 @@ impl Calls {
                 .max(backoff)
                 .saturating_add(self.machine.jitter(backoff));
             let spent = clock.monotonic().since(started);
+            // Otherwise the caller would wait for the deadline and get a timeout in place of the server's message.
             if spent.saturating_add(pause) >= deadline {
                 return Err(error.beyond(deadline));
             }

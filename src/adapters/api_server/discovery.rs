@@ -122,15 +122,17 @@ impl Discovery {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<ApiKind>, CallError> {
-        let list = self.list(api_version);
-        let mut list = list.lock().await;
+        let shared = self.list(api_version);
+        let mut list = shared.lock().await;
         let now = self.calls.clock().monotonic();
         if let Some(cached) = list.as_ref().filter(|cached| cached.is_current(kind, now)) {
             return cached.find(kind);
         }
         let kinds = match self.fetch(api_version).await {
+            // The server does not serve this group and version.
             Err(error) if error.is_status(404) => Ok(Vec::new()),
-            // Kinds are rarely removed, so an old list is better than an error.
+            // Kinds are rarely removed, so an old list is better than an error. It counts as fetched now, so that the
+            // server is not asked again with each lookup.
             Err(error) => list.take().map_or(Err(error), |cached| cached.kinds),
             fetched => fetched,
         };
@@ -152,6 +154,7 @@ impl Discovery {
         let scaled: Vec<&str> = list
             .resources
             .iter()
+            // A resource list names subresources beside their resources: `deployments/scale`.
             .filter_map(|r| r.name.strip_suffix("/scale"))
             .collect();
         let kinds = list

@@ -175,6 +175,7 @@ impl CallError {
         match self {
             Self::Status { code: 404, .. } => ClusterError::NotFound { what },
             Self::Status { code: 409, .. } => ClusterError::Conflict { what },
+            // The server is overloaded. It has not judged this request.
             Self::Status {
                 code: 429, message, ..
             } => ClusterError::Unreachable { what, message },

@@ -1,8 +1,8 @@
 //! Requests to one Kubernetes API server.
 //!
 //! [`Connection`] holds the HTTP clients, [`Calls`] sends single requests within a deadline and a concurrency limit,
-//! [`response`] reads responses up to a size limit, [`Pages`] splits lists into pages, and [`Discovery`] finds the path of a kind. What the objects mean
-//! is left to `kube`, `metrics_api` and `members`:
+//! [`response`] reads responses up to a size limit, [`Pages`] splits lists into pages, and [`Discovery`] finds the path
+//! of a kind. What the objects mean is left to `kube`, `metrics_api` and `members`:
 //!
 //! ```text
 //! members ──► kube ──► metrics_api ──► api_server

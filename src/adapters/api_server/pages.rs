@@ -30,7 +30,7 @@ const LIST_MAX: usize = 250_000;
 const EMPTY_PAGES_MAX: u32 = 100;
 /// How many pages of members are read at a time.
 const TURNS: usize = 4;
-/// How many pages of the hub.
+/// How many pages of the hub are read at a time.
 const HUB_TURNS: usize = 2;
 
 /// How far a list has been read.
@@ -222,6 +222,7 @@ impl PageTurns {
     pub(in crate::adapters) async fn take(&self) -> PageTurn {
         // They are never closed.
         let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.ok();
+        // After the member's own turn: while it waits for that, it must not hold one that other members could use.
         let of_members = if self.is_member {
             Arc::clone(&self.of_members).acquire_owned().await.ok()
         } else {

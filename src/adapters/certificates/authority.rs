@@ -101,6 +101,7 @@ impl AuthorityCertificate {
     fn parse(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         Some(Self {
+            // One form for all, because certificates are compared as text and a bundle is their concatenation.
             pem: format!("{}\n", pem.trim()),
             validity: Validity::of(&der)?,
         })
@@ -126,6 +127,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         let name = format!("{name}-ca@{}", now.as_second());
         params.distinguished_name = common_name(name);
+        // It signs servers, and no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let validity = Validity::starting(now, lasts);
@@ -175,6 +177,7 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let mut validity = Validity::starting(now, lasts);
+        // Go, and so the API server, rejects a certificate whose authority has ended.
         validity.until = validity.until.min(self.certificate.validity.until);
         validity.set(&mut params);
         let key = KeyPair::generate()?;
@@ -198,6 +201,7 @@ impl fmt::Debug for Authority {
 
 impl PartialEq for Authority {
     fn eq(&self, other: &Self) -> bool {
+        // The certificate has the public key, to which the other one belongs.
         self.certificate == other.certificate
     }
 }

@@ -37,8 +37,8 @@ pub(super) async fn serving_pair(files: &CertificateFiles) -> Result<ServingPair
 /// The certificates in a file.
 pub(super) async fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let bytes = read(file).await?;
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = found.ok().filter(|found| !found.is_empty());
+    let parsed = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let found = parsed.ok().filter(|found| !found.is_empty());
     found.ok_or_else(|| FileError::NoCertificate(file.to_owned()))
 }
 

@@ -113,6 +113,7 @@ impl State {
         let before = self.next_seen.take();
         self.next_seen = next.map(|next| match before {
             Some((seen, since)) if seen == *next => (seen, since),
+            // A different one, or one that a registration lacked meanwhile: the overlap begins again.
             _ => (next.clone(), now),
         });
     }
@@ -181,13 +182,13 @@ impl Certificates {
         let mut state = self.state.lock().await;
         let done = match &self.source {
             Source::SelfManaged(settings, secret) => {
-                let owner = Owner {
+                let update = AuthorityUpdate {
                     settings,
                     secret,
                     registrations,
                     next_seen: None,
                 };
-                self.self_managed(owner, &mut state).await
+                self.self_managed(update, &mut state).await
             }
             Source::Files(files) => self.of_files(files, &mut state).await,
         };
@@ -201,23 +202,24 @@ impl Certificates {
             );
         }
         state.problem = problem;
+        // While a registration lacks the bundle, the API server may not trust the certificate: it is tried again soon.
         state.problem.is_none() && (registrations.is_none() || state.is_published)
     }
 
     async fn self_managed(
         &self,
-        mut owner: Owner<'_>,
+        mut update: AuthorityUpdate<'_>,
         state: &mut State,
     ) -> Result<(), CertificateError> {
         // Before the Secret: what is published below is then newer than what was observed.
-        let observed = match owner.registrations {
+        let observed = match update.registrations {
             Some(registrations) => registrations.observe().await,
             None => Observed::default(),
         };
-        let (now, settings) = (self.clock.now(), owner.settings);
+        let (now, settings) = (self.clock.now(), update.settings);
         state.see(&observed, now);
-        owner.next_seen.clone_from(&state.next_seen);
-        let stored = owner.authorities(now).await;
+        update.next_seen.clone_from(&state.next_seen);
+        let stored = update.authorities(now).await;
         if let Ok(authorities) = &stored {
             state.authorities = authorities.clone();
         }
@@ -227,7 +229,7 @@ impl Certificates {
             Err(CertificateError::Clock(_)) => Ok(()),
             _ => sign(settings, state, now),
         };
-        if let (Some(registrations), Ok(authorities)) = (owner.registrations, &stored) {
+        if let (Some(registrations), Ok(authorities)) = (update.registrations, &stored) {
             let bundle = authorities.bundle();
             state.is_published = registrations.publish(&observed, &bundle).await;
         }
@@ -236,6 +238,7 @@ impl Certificates {
             let place = "the certificate of the server".to_owned();
             self.present(pair, place, state).await?;
         }
+        // After the certificate is presented: one that is still valid serves, whatever is wrong with the Secret.
         signed?;
         stored.map(drop)
     }
@@ -262,8 +265,8 @@ impl Certificates {
         if state.presented.as_ref() == Some(&presented) {
             return Ok(());
         }
-        let config = server_config(pair, &presented.1);
-        let config = config.map_err(|source| CertificateError::Config { place, source })?;
+        let made = server_config(pair, &presented.1);
+        let config = made.map_err(|source| CertificateError::Config { place, source })?;
         state.presented = Some(presented);
         self.configs.send_replace(Some(Arc::new(config)));
         Ok(())
@@ -288,17 +291,19 @@ impl std::fmt::Debug for Certificates {
     }
 }
 
-/// One round of the authorities: what they are stored in and who has their bundle.
-struct Owner<'a> {
+/// One update of the authorities in their Secret.
+struct AuthorityUpdate<'a> {
     settings: &'a SelfManaged,
     secret: &'a AuthoritySecret,
+    /// Where the API server finds the bundle; absent where people copy it.
     registrations: Option<&'a ApiServices>,
+    /// The next authority, and since when every registration was seen to have it.
     next_seen: Option<(AuthorityCertificate, Timestamp)>,
 }
 
-// === impl Owner ===
+// === impl AuthorityUpdate ===
 
-impl Owner<'_> {
+impl AuthorityUpdate<'_> {
     /// The authorities after the changes that are due, as they are stored.
     async fn authorities(&self, now: Timestamp) -> Result<Authorities, CertificateError> {
         let mut conflicts = 0;
@@ -321,6 +326,7 @@ impl Owner<'_> {
                     self.report(&seen, step);
                     return Ok(after);
                 }
+                // Another replica wrote the Secret: what it wrote may be all that was due.
                 Err(ClusterError::Conflict { .. }) if conflicts < CONFLICTS_MAX => conflicts += 1,
                 Err(error) => return Err(self.unusable(error)),
             }
@@ -412,6 +418,7 @@ fn dns_names(settings: &SelfManaged) -> Vec<String> {
         namespace, service, ..
     } = settings;
     [
+        // The one that the API server expects of an APIService's server. The first is also the common name.
         format!("{service}.{namespace}.svc"),
         service.clone(),
         format!("{service}.{namespace}"),

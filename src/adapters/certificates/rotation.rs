@@ -53,8 +53,8 @@ pub(super) struct Signed {
 impl Authorities {
     /// The certificates that clients are to trust, in PEM.
     pub(super) fn bundle(&self) -> String {
-        let signing = self.current.iter().chain(&self.next);
-        let signing = signing.map(|authority| &authority.certificate);
+        let authorities = self.current.iter().chain(&self.next);
+        let signing = authorities.map(|authority| &authority.certificate);
         let all = signing.chain(&self.former);
         all.map(|certificate| certificate.pem.as_str()).collect()
     }
@@ -72,6 +72,7 @@ impl Authorities {
         };
         match (usable(&self.current), usable(&self.next)) {
             (None, None) => Some(Step::Create),
+            // The current one has ended or is gone. Clients may trust the next one already, unlike a new one.
             (None, Some(_)) => Some(Step::Promote),
             (Some(_), Some(next)) => {
                 let is_old = now.duration_since(next.from) >= lifetimes.overlap;

@@ -68,6 +68,7 @@ struct Metadata {
 impl AuthoritySecret {
     pub(super) fn new(connection: &Connection, namespace: &str, name: &str) -> Self {
         Self {
+            // The gate is open: every replica needs a certificate, not only the leader, and each write is conditional.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -85,8 +86,8 @@ impl AuthoritySecret {
 
     /// What it holds now.
     pub(super) async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
-        let found = async { stored(self.calls.read(&self.path().path()?).await?) };
-        let found = found.await;
+        let reading = async { stored(self.calls.read(&self.path().path()?).await?) };
+        let found = reading.await;
         found.map_err(|error: CallError| error.about(self.path()))
     }
 
@@ -97,10 +98,12 @@ impl AuthoritySecret {
         authorities: &Authorities,
     ) -> Result<(), ClusterError> {
         let data = data(authorities);
+        // The server may quote the request, keys included, in its error.
         let redactor = Redactor::new(data.values().flatten().cloned().collect());
         // With the resourceVersion that was seen, which makes it conditional.
         let mut object = seen.object.clone();
         if let Some(fields) = object.as_object_mut() {
+            // Other keys of the Secret stay as they are.
             let stored = fields.get_mut("data").and_then(Value::as_object_mut);
             let mut merged = stored.map(std::mem::take).unwrap_or_default();
             for (key, value) in data {
@@ -111,11 +114,11 @@ impl AuthoritySecret {
             }
             fields.insert("data".to_owned(), Value::Object(merged));
         }
-        let written = async {
+        let writing = async {
             let (url, body) = (self.path().path()?, Body::json(&object));
             self.calls.write::<Value>(Method::PUT, &url, body).await
         };
-        let written = written.await;
+        let written = writing.await;
         written
             .map(drop)
             .map_err(|error: CallError| error.redacted(&redactor).about(self.path()))
@@ -159,6 +162,7 @@ fn stored(object: Value) -> Result<StoredAuthorities, CallError> {
         signing.any(|authority| authority.certificate == *one)
     };
     let mut former = AuthorityCertificate::all_of(&bundle);
+    // The bundle has the current and the next one as well.
     former.retain(|one| !is_signing(one));
     Ok(StoredAuthorities {
         authorities: Authorities {

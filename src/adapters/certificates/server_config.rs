@@ -60,6 +60,7 @@ pub(super) fn server_config(
     pair: ServingPair,
     clients: &Clients,
 ) -> Result<ServerConfig, ServerConfigError> {
+    // Not the default of the process: where there is none, a builder that uses it may panic.
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -95,6 +95,7 @@ impl KubeAccessReviewer {
         let SubjectAccessReviewStatus {
             allowed, denied, ..
         } = reviewed.status.ok_or_else(without_status)?;
+        // The API does not allow both. If a server sends both, the request is refused.
         Ok(allowed && denied != Some(true))
     }
 

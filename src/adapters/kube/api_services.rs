@@ -131,11 +131,13 @@ impl ApiServices {
     /// The `APIService`s of these group versions (`external.metrics.k8s.io/v1beta1`), which our service answers.
     #[must_use]
     pub fn new(connection: &Connection, service: ServiceName, group_versions: &[&str]) -> Self {
+        // The API server accepts an APIService under this name only.
         let names = group_versions.iter().map(|one| match one.split_once('/') {
             Some((group, version)) => format!("{version}.{group}"),
             None => (*one).to_owned(),
         });
         Self {
+            // The gate is open: an adapter takes part in no election, and each write has the version that was seen.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             service,
             names: names.collect(),
@@ -223,6 +225,7 @@ impl ApiServices {
         let mut is_complete = !observed.is_partial;
         for registration in &observed.ours {
             if registration.ca_bundle.as_deref() == Some(&encoded) {
+                // Its last problem is over. If the same one occurs again, it is logged again.
                 self.reported().remove(&registration.name);
                 continue;
             }
@@ -266,12 +269,12 @@ impl ApiServices {
             "metadata": {"resourceVersion": to.version},
             "spec": {"caBundle": bundle},
         });
-        let written = async {
+        let writing = async {
             let body = Body::merge_patch(&patch);
             let url = path(&to.name)?;
             self.calls.write::<Value>(Method::PATCH, &url, body).await
         };
-        let written = written.await;
+        let written = writing.await;
         written
             .map(drop)
             .map_err(|error: CallError| error.about(format_args!("APIService {}", to.name)))
@@ -314,8 +317,8 @@ impl Observed {
     /// Whether every registration of our service was read and has this authority (PEM) in its bundle.
     pub(in crate::adapters) fn has_everywhere(&self, authority: &str) -> bool {
         let has = |registration: &Registration| {
-            let decoded = registration.ca_bundle.as_ref();
-            let decoded = decoded.and_then(|bundle| STANDARD.decode(bundle).ok());
+            let encoded = registration.ca_bundle.as_ref();
+            let decoded = encoded.and_then(|bundle| STANDARD.decode(bundle).ok());
             let bundle = decoded.and_then(|bundle| String::from_utf8(bundle).ok());
             bundle.is_some_and(|bundle| bundle.contains(authority.trim()))
         };
@@ -337,6 +340,7 @@ impl ApiServiceObject {
             Some(registered) => {
                 Found::Foreign(format!("service {registered}{}", metadata.owner_hints()))
             }
+            // Without a service the API server answers the group version itself.
             None => Found::Foreign("the API server itself".to_owned()),
         }
     }

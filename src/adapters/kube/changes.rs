@@ -41,6 +41,7 @@ impl Changes {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         });
+        // Leaves a permit if nobody waits yet, so that a change between the look and the wait in `next` is not missed.
         self.wake.notify_one();
     }
 

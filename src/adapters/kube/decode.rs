@@ -28,12 +28,12 @@ pub(super) struct Meta {
     pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) creation_timestamp: Option<Timestamp>,
     pub(super) deletion_timestamp: Option<Timestamp>,
-    pub(super) owner_references: Option<Vec<Owner>>,
+    pub(super) owner_references: Option<Vec<OwnerReference>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Owner {
+pub(super) struct OwnerReference {
     #[serde(default)]
     pub(super) api_version: String,
     #[serde(default)]

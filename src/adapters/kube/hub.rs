@@ -48,6 +48,7 @@ impl KubeCluster<Hub> {
     #[must_use]
     pub fn is_current(&self) -> bool {
         let max = self.timeouts.max_staleness;
+        // Not predictions: they are written and never decide.
         let mut needed = self.stores.watched();
         needed.push(self.role.autoscalers.clone());
         if self.knows_federated() {
@@ -149,6 +150,7 @@ impl Cluster for KubeCluster<Hub> {
             decision.leader_epoch = self.calls.gate().epoch();
         }
         let stale = self.stale_autoscalers(kind, Some(about.namespace()));
+        // Where no status is stored, none that is newer can be lost, and JSON patch could not add a field to it.
         if stale.is_some() && about.status().is_some() {
             return self.write_conditions(object, uid, &status.common).await;
         }

@@ -141,8 +141,8 @@ pub(super) fn stored(object: Value) -> Result<StoredLease, CallError> {
         let expected = "expected a metadata.resourceVersion".to_owned();
         return Err(CallError::Response(expected));
     }
-    let seconds = spec.lease_duration_seconds.unwrap_or_default();
-    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    let written = spec.lease_duration_seconds.unwrap_or_default();
+    let seconds = u64::try_from(written).ok().filter(|seconds| *seconds > 0);
     Ok(StoredLease {
         record: LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),

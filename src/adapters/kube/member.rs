@@ -132,7 +132,8 @@ impl Member for KubeMember {
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
         let existing = pods.iter().filter(|pod| is_kept(&pod.pod)).count();
         let existing = u32::try_from(existing).unwrap_or(u32::MAX);
-        // A count is lowered before pods end, and pods without a node end first: the others are still placed.
+        // After the count was lowered, the surplus pods exist until they end. Those without a node end first, so they do
+        // not count as pods that cannot be placed.
         let surplus = existing.saturating_sub(replicas.get());
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         since.sort_unstable();

@@ -160,6 +160,7 @@ impl Stored for StoredWorkload {
         });
         let view = ScaleView {
             scale: Scale {
+                // 1 is the default of the API server.
                 spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
                 status: Replicas::from_i32(current),
             },

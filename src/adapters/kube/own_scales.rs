@@ -66,6 +66,7 @@ impl OwnScales {
             copy.scale.spec = scale.scale.spec;
             copy.resource_version.clone_from(&scale.resource_version);
         } else {
+            // The copy shows our write or a later one, or another object of this name, or the write is too long ago.
             all.remove(target);
         }
         copy

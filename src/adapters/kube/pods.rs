@@ -112,14 +112,15 @@ impl Stored for StoredPod {
         let placement = if let Some(node) = node {
             Placement::Bound(node.into())
         } else {
+            // What a pod needs of a node is of interest only while it has none.
             let shape = Box::new(spec.shape(&constraints, &labels)?);
             match unschedulable {
                 None => Placement::Pending(shape),
                 Some(since) => Placement::Unschedulable(since, shape),
             }
         };
-        let reserved = spec.reserves_more_than_containers();
-        let reserved = reserved
+        let reserves_more = spec.reserves_more_than_containers();
+        let reserved = reserves_more
             .then(|| spec.reserved().map(Box::new))
             .transpose()?;
         let ready = status.as_ref().and_then(PodStatus::readiness);
@@ -226,8 +227,8 @@ pub(super) fn phase(name: Option<&str>) -> Phase {
 impl PodSpec {
     /// App containers and native sidecars: the containers that run as long as the pod.
     pub(super) fn containers(self) -> Result<Arc<[Container]>, String> {
-        let sidecars = self.init_containers.into_iter().flatten();
-        let sidecars = sidecars.filter(ContainerSpec::is_sidecar);
+        let init = self.init_containers.into_iter().flatten();
+        let sidecars = init.filter(ContainerSpec::is_sidecar);
         let container = |c: ContainerSpec| {
             let requests = c.requests()?;
             Ok(Container {

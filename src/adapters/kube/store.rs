@@ -182,6 +182,7 @@ impl<V: Stored> Entry<V> {
     /// Decodes one object; `None` without a name.
     pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
+        // Often the largest part of an object. Whoever needs them reads the object itself.
         metadata.remove("managedFields");
         let text = |key: &str| {
             metadata
@@ -212,6 +213,7 @@ fn remove_annotations_of_others(metadata: &mut Map<String, Value>) {
     };
     annotations.retain(|key, _| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        // The keys have subdomains, such as `autoscaling.crane.io`.
         DOMAINS.iter().any(|ours| domain.ends_with(ours))
     });
 }
@@ -357,6 +359,7 @@ impl<V: Stored> Store<V> {
             self.notify(&namespace, &name);
         }
         indexes.synced.insert(scope.map(str::to_owned));
+        // Before subscribers wake, because they read.
         drop(indexes);
         self.written.send_replace(());
     }
@@ -364,13 +367,14 @@ impl<V: Stored> Store<V> {
     /// Adds or updates one object.
     pub(super) fn apply(&self, entry: Entry<V>) {
         let mut indexes = self.write();
+        // Also from the index by label: the new version may lack a label of the old one.
         let old = indexes.remove(&entry.namespace, &entry.name);
         self.put(&mut indexes, entry, old.as_ref());
         drop(indexes);
         self.written.send_replace(());
     }
 
-    /// Removes one object.
+    /// Removes one object, also one whose last state cannot be decoded.
     pub(super) fn delete(&self, entry: &Entry<V>) {
         self.write().remove(&entry.namespace, &entry.name);
         self.notify(&entry.namespace, &entry.name);
@@ -408,13 +412,13 @@ impl<V: Stored> Store<V> {
     /// What is wrong with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
     /// none yet.
     pub(super) fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy> {
-        let contacts = self.contacts();
-        let scopes = self.scopes.iter().zip(&*contacts);
+        let last_contacts = self.contacts();
+        let scopes = self.scopes.iter().zip(&*last_contacts);
         let covers =
             |scope: Option<&str>| namespace.is_none_or(|it| scope.is_none_or(|of| of == it));
         let of_namespace = scopes.filter(|(scope, _)| covers(scope.as_deref()));
-        let stale = of_namespace.map(|(_, contact)| contact.as_ref());
-        let stale = stale.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
+        let contacts = of_namespace.map(|(_, contact)| contact.as_ref());
+        let stale = contacts.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
         // Absent is older than any.
         let oldest = stale.min_by_key(|contact| contact.map(Contact::monotonic))?;
         Some(StaleCopy {

@@ -158,6 +158,7 @@ impl Default for WatchTimeouts {
         Self {
             page: Duration::from_secs(30),
             silence: WATCH_TIMEOUT + WATCH_MARGIN,
+            // As the reflector of client-go.
             backoff: Duration::from_millis(800),
             // With the jitter at most 15 s, so that what was held back is decided within two sync periods.
             max_backoff: Duration::from_secs(10),

@@ -94,8 +94,9 @@ impl<R: Role> Workloads for KubeCluster<R> {
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
         let path = format!("{}/scale", self.path(target).await?);
-        let written = writes::write_scale(&self.calls, &path, seen, replicas);
-        let written = written.await.map_err(|error| error.about(target))?;
+        let writing = writes::write_scale(&self.calls, &path, seen, replicas);
+        let written = writing.await.map_err(|error| error.about(target))?;
+        // Scales of other kinds are read from the API server, which shows the write at once.
         if self.store_of(target).is_some() {
             self.own_scales.wrote(target, &written);
         }

@@ -116,6 +116,7 @@ pub(super) async fn write_status(
     uid: &str,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
+    // "add" replaces what is there (RFC 6902, 4.1), and "replace" would fail on an object without a status.
     let change = json!({"op": "add", "path": "/status", "value": status});
     patch_status(calls, object, uid, vec![change]).await
 }
@@ -155,13 +156,13 @@ async fn patch_status(
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
     operations.extend(changes);
     let operations = Value::from(operations);
-    let written = async {
+    let writing = async {
         let parameters = query(&[("fieldManager", MANAGER)]);
         let url = format!("{}/status{parameters}", object.path()?);
         let body = Body::json_patch(&operations);
         calls.write::<Value>(Method::PATCH, &url, body).await
     };
-    let written = written.await.map(drop);
+    let written = writing.await.map(drop);
     written.map_err(|error: CallError| error.about(format!("status of {object}")))
 }
 
@@ -230,12 +231,12 @@ pub(super) async fn emit(
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let name = about.name.as_deref().unwrap_or_default();
     let body = event_body(resource, about, event, calls.clock().now());
-    let created = async {
+    let creating = async {
         let path = Resource::EVENT.collection(Some(namespace))?;
         let body = Body::json(&body);
         calls.write::<Value>(Method::POST, &path, body).await
     };
-    let created = created.await.map(drop);
+    let created = creating.await.map(drop);
     created.map_err(|error: CallError| {
         error.about(format!("event about {}", resource.object(namespace, name)))
     })

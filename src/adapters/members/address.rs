@@ -42,6 +42,7 @@ pub(super) fn parse_server(text: &str, allow_loopback: bool) -> Result<Url, &'st
 
 /// Why a host must not be connected to; `host` is in the form of the URL parser.
 fn forbidden_host(host: &str, allow_loopback: bool) -> Option<&'static str> {
+    // The URL parser has already turned `2130706433` and `0x7f.1` into 127.0.0.1.
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     match literal.parse::<IpAddr>() {
         Ok(address) => forbidden_address(address, allow_loopback),
@@ -50,13 +51,15 @@ fn forbidden_host(host: &str, allow_loopback: bool) -> Option<&'static str> {
 }
 
 /// Why an address must not be connected to.
-fn forbidden_address(address: IpAddr, allow_loopback: bool) -> Option<&'static str> {
-    let address = address.to_canonical();
+fn forbidden_address(written: IpAddr, allow_loopback: bool) -> Option<&'static str> {
+    // `::ffff:169.254.169.254` is an IPv4 address.
+    let address = written.to_canonical();
     let link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
     let unspecified = match address {
+        // Linux connects to 0.0.0.0 as to this machine; all of 0.0.0.0/8 means "this network" (RFC 1122).
         IpAddr::V4(v4) => v4.octets().first() == Some(&0) || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unspecified(),
     };

@@ -161,6 +161,7 @@ impl AdminClient {
         manager: &str,
         manifest: &Value,
     ) -> Result<(), ClusterError> {
+        // Forced: the API server refuses to change a field that another manager has taken over.
         let parameters = [("fieldManager", manager), ("force", "true")];
         for _attempt in 1..APPLY_ATTEMPTS {
             match self.patch(manifest, &parameters).await {
@@ -286,6 +287,7 @@ impl AdminClient {
             let allowed = self.is_allowed(&review).await;
             (review, allowed)
         });
+        // One by one would take long: each namespace adds a review for each verb.
         let answers: Vec<_> = stream::iter(requests).buffered(8).collect().await;
         answers
             .into_iter()
@@ -311,8 +313,8 @@ impl AdminClient {
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let body = Body::json(&request);
-        let answer = self.calls.write::<Value>(Method::POST, path, body).await;
-        let answer = answer.map_err(|error| error.about("SelfSubjectAccessReview"))?;
+        let answered = self.calls.write::<Value>(Method::POST, path, body).await;
+        let answer = answered.map_err(|error| error.about("SelfSubjectAccessReview"))?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
     }
 }

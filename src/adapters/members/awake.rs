@@ -39,6 +39,7 @@ impl AwakeTime {
                 self.pauses.pop_front();
             }
         }
+        // Several tasks read the clock before they take the lock, so a reading may be older than the last.
         self.last = self.last.max(now);
     }
 

@@ -174,6 +174,7 @@ impl Inventory {
         loop {
             tokio::select! {
                 biased;
+                // A future that has finished must not be polled again.
                 () = &mut served, if !watching => {
                     watching = true;
                     self.watch(self.profiles.clone(), &mut tasks);

@@ -119,6 +119,7 @@ impl AdminClient {
                 tracing::debug!(%error, "readiness probe answered with an error");
                 Ok(())
             }
+            // A server may send a page of HTML.
             Err(error) => Err(Unready::Other(
                 error.to_string().chars().take(200).collect(),
             )),

@@ -62,6 +62,7 @@ pub struct KubeconfigError {
 
 /// The fields of a mapping of the kubeconfig; any other is an error.
 struct Schema {
+    /// Fields that are read, and others that change nothing for the hub, such as `extensions`.
     allowed: &'static [&'static str],
     /// Fields that kubectl knows and that are rejected if their value has an effect, each with the reason.
     refused: &'static [(&'static str, &'static str)],
@@ -162,9 +163,9 @@ impl Access {
                 return Err(context.error(key, problem));
             }
         }
-        let server = address::parse_server(cluster.required("server")?, allow_loopback);
+        let parsed = address::parse_server(cluster.required("server")?, allow_loopback);
         Ok(Self {
-            server: server.map_err(|problem| cluster.error("server", problem))?,
+            server: parsed.map_err(|problem| cluster.error("server", problem))?,
             tls_server_name: cluster.tls_server_name()?,
             certificate_authority: cluster.certificate_authority()?,
             credentials: user.credentials()?,
@@ -393,6 +394,7 @@ impl<'a> Section<'a> {
     }
 
     fn token(&self, token: &str) -> Result<Credentials, KubeconfigError> {
+        // It becomes a part of a header.
         if token.len() > TOKEN_MAX || !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(self.error(
                 "token",

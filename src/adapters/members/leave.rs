@@ -47,8 +47,8 @@ impl AdminClient {
     /// The fleets cannot be read.
     pub async fn fleet_shares(&self) -> Result<Vec<FleetShare>, ClusterError> {
         let what = "the list of kind FederatedHPA";
-        let path = Resource::FEDERATED_HPA.collection(None);
-        let path = path.map_err(|error| error.about(what))?;
+        let collection = Resource::FEDERATED_HPA.collection(None);
+        let path = collection.map_err(|error| error.about(what))?;
         let mut fleets: Vec<FleetObject> = Vec::new();
         let listed = self.calls.list(&path, &[], |fleet| {
             fleets.push(serde_json::from_str(fleet)?);
@@ -131,8 +131,8 @@ fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
             });
         }
     };
-    let rows = status.and_then(|status| status.clusters.as_deref());
-    let rows = rows.unwrap_or_default();
+    let listed = status.and_then(|status| status.clusters.as_deref());
+    let rows = listed.unwrap_or_default();
     let names = ledger.members.into_keys();
     let share = |member: String| {
         let row = rows.iter().find(|row: &&ClusterStatus| row.name == member);

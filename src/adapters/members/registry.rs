@@ -166,6 +166,7 @@ impl MemberRegistry {
 
     /// Makes the entries match the inventory.
     fn update(&self) {
+        // Before the members: a list that becomes complete in between has not been read.
         let listed = self.inventory.is_listed();
         let listed_members = self.inventory.members(&self.settings);
         let now = self.clock.reading();
@@ -460,6 +461,7 @@ impl RegistryEntry {
     fn report(&self, lost_after: SignedDuration, now: ClockReading) -> HealthReport {
         let report = self.serving().map(MemberConnection::report);
         match (report, self.unhealthy) {
+            // Only where the connection is well. If it is not, its own problem says more.
             (Some(known), Some(reported))
                 if known.health == Health::Ready && !known.unauthorized =>
             {
@@ -474,12 +476,12 @@ impl RegistryEntry {
             }
             (Some(known), _) => known,
             (None, _) => {
-                let (since, problem) = self.failed.clone().unzip();
+                let (failed_at, problem) = self.failed.clone().unzip();
                 // Without a connection and without a failure nothing is known: lost from the beginning.
-                let since = since.map_or(Timestamp::UNIX_EPOCH, |then| {
+                let failed = failed_at.map_or(Timestamp::UNIX_EPOCH, |then| {
                     after_steps(then.wall(), then, now)
                 });
-                let since = since.saturating_add(lost_after).unwrap_or(since);
+                let since = failed.saturating_add(lost_after).unwrap_or(failed);
                 HealthReport {
                     health: Health::Unknown { since },
                     problem,

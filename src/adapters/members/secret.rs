@@ -181,6 +181,7 @@ fn parse_taint(text: &str) -> Option<Taint> {
     let effect = effect.parse().ok()?;
     let plain = |text: &str, more: &[u8]| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
+        // The longest key: a prefix of 253 characters, a slash and a name of 63.
         text.len() <= 317 && text.bytes().all(allowed)
     };
     let valid = !key.is_empty() && plain(key, b"/") && plain(value, b"");

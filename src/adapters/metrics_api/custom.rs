@@ -164,6 +164,7 @@ impl MetricsApi {
 
     /// The server's preferred version if it is supported, else the best of those it serves.
     async fn version(&self) -> Result<&'static str, CallError> {
+        // Held while the version is discovered, so that concurrent reads send one request.
         let mut cached = self.version.lock().await;
         let now = self.calls.clock().monotonic();
         if let Some((discovered, version)) = *cached
@@ -188,10 +189,10 @@ impl MetricsApi {
 
 fn supported_version(group: &APIGroup) -> Option<&'static str> {
     let is = |served: &GroupVersionForDiscovery, version: &str| served.version == version;
-    let preferred = group.preferred_version.as_ref();
-    let preferred = preferred.and_then(|served| VERSIONS.into_iter().find(|v| is(served, v)));
-    let served = |version: &&str| group.versions.iter().any(|served| is(served, version));
-    preferred.or_else(|| VERSIONS.into_iter().find(served))
+    let named = group.preferred_version.as_ref();
+    let preferred = named.and_then(|served| VERSIONS.into_iter().find(|v| is(served, v)));
+    let is_served = |version: &&str| group.versions.iter().any(|served| is(served, version));
+    preferred.or_else(|| VERSIONS.into_iter().find(is_served))
 }
 
 // === impl Item ===

@@ -64,8 +64,9 @@ impl MetricsApi {
         at: Option<Timestamp>,
         window: Option<SignedDuration>,
     ) -> Option<SignedDuration> {
-        let now = self.calls.clock().now();
-        let now = now.saturating_add(self.calls.clock_skew()).unwrap_or(now);
+        let ours = self.calls.clock().now();
+        let now = ours.saturating_add(self.calls.clock_skew()).unwrap_or(ours);
+        // An adapter in Go that sets no time may send Go's zero time, which is in the year 1.
         let age = now.duration_since(at.filter(|at| *at > Timestamp::UNIX_EPOCH)?);
         (age > stale_after(window)).then_some(age)
     }
@@ -79,6 +80,7 @@ impl<'de> Deserialize<'de> for Amount {
         #[serde(untagged)]
         enum Wire {
             Text(String),
+            // A quantity without quotes, which apimachinery's `Quantity` accepts as well.
             Number(serde_json::Number),
         }
         let text = match Wire::deserialize(deserializer)? {

@@ -85,6 +85,7 @@ impl PodMetrics {
             });
         PodUsage {
             pod: self.metadata.name.into(),
+            // What the HPA controller sees then is a zero time, which is before every change of a pod's readiness.
             at: self.timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
             window: self.window,
             containers: containers.collect(),

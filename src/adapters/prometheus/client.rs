@@ -82,6 +82,7 @@ impl Prometheus {
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
+        // Before the circuits are asked: a request that they admit must be sent.
         let session = self.session().await?;
         self.admit(&query.namespace)?;
         let sent = self.clock.monotonic();
@@ -102,6 +103,7 @@ impl Prometheus {
         } else {
             self.circuits().timed_out(Some(&query.namespace), sent, now);
         }
+        // The files may have been renewed after they were last read.
         if let Err(HistoryError::Unauthorized { .. } | HistoryError::Tls { .. }) = response {
             self.sessions.refused();
         }
@@ -162,6 +164,7 @@ impl Prometheus {
 
     /// The `timeout` parameter of a query, in milliseconds.
     fn server_timeout(&self) -> u128 {
+        // Half of a timeout that is shorter than twice the lead.
         let earlier = self
             .timeout
             .saturating_sub(SERVER_LEAD)

@@ -172,6 +172,7 @@ impl Credentials {
                 let password = self.secret(path)?;
                 self.tenant.push(username.clone());
                 let both = STANDARD.encode(format!("{username}:{password}"));
+                // A server may quote the header, from which the password can be decoded.
                 self.secrets.push(both.clone());
                 (format!("Basic {both}"), path)
             }
@@ -254,6 +255,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
 /// When a bearer token expires, if it is a JSON web token that says so.
 fn token_expiry(token: &str) -> Option<CredentialExpiry> {
     let payload = token.split('.').nth(1)?;
+    // RFC 7515 forbids padding; a token that has it is read anyway, because this is for a warning only.
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&payload).ok()?;
     let at = |seconds: f64| {

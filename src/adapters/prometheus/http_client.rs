@@ -131,6 +131,7 @@ impl HttpClient {
         let answered = timeout(self.timeout, answered).await;
         let (response, body) = answered.unwrap_or(Err(RequestError::TimedOut))?;
         let encoding = response.headers().get(CONTENT_ENCODING);
+        // An empty body is no gzip stream, whatever its header says.
         let is_compressed = encoding.is_some_and(|encoding| encoding == "gzip") && !body.is_empty();
         Ok(Answer {
             status: response.status().as_u16(),
@@ -180,6 +181,7 @@ async fn body(response: &mut Response<Incoming>) -> Result<Vec<u8>, RequestError
 fn decompressed(body: &[u8]) -> Result<Vec<u8>, RequestError> {
     let mut text = Vec::new();
     MultiGzDecoder::new(body)
+        // One more than is accepted, so that a longer body differs from one of exactly that length.
         .take(BODY_MAX as u64 + 1)
         .read_to_end(&mut text)
         .map_err(RequestError::Compression)?;
@@ -249,6 +251,7 @@ impl Connections {
         host: String,
         plain: Box<dyn Stream>,
     ) -> Result<Box<dyn Stream>, BoxError> {
+        // `Uri::host` keeps the brackets of an IPv6 address.
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(name.to_owned())?;
         let stream = self.tls.connect(name, plain).await?;
@@ -282,6 +285,7 @@ impl Service<Uri> for Connections {
             let encrypted = this.encrypted(host, plain.into_inner()).await?;
             Ok(TokioIo::new(encrypted))
         };
+        // For the TLS handshake too: the timeout of the connector ends when TCP is connected.
         timeout(CONNECT_TIMEOUT, connecting)
             .map(|connected| connected.unwrap_or_else(|elapsed| Err(elapsed.into())))
             .boxed()

@@ -228,6 +228,7 @@ impl Matcher {
 impl fmt::Display for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}\"", self.name.0, self.test.operator())?;
+        // Strings of PromQL in double quotes have the escapes of Go. Other characters may stand as they are.
         for character in self.test.value().chars() {
             match character {
                 '\\' => f.write_str("\\\\")?,

@@ -230,6 +230,7 @@ fn expression_of(
 /// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
 /// kind `n-...`, which also matches pods of other workloads, such as `n-admin-0`.
 pub(super) fn pod_pattern(kind: &str, name: &str) -> RegexValue {
+    // With `^` and `$`, which Prometheus adds by itself, so that the patterns are those of crane's `GetPodNameReg`.
     let suffix = match kind {
         "Deployment" => "-[a-z0-9]+-[a-z0-9]{5}$",
         "ReplicaSet" | "DaemonSet" => "-[a-z0-9]{5}$",

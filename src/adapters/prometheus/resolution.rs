@@ -86,6 +86,7 @@ fn shorten_operand(tree: &mut Expr) -> Option<bool> {
         }
         Expr::Call(it) => {
             let times = shorten_call(it)?;
+            // The user asked for the increase over the longer range, so that of a minute is scaled up to it.
             if it.func.name == "increase" && times > 1.0 {
                 *tree = scope::parse(&format!("({tree} * {times})")).ok()?;
             }

@@ -292,6 +292,7 @@ impl<'de> Deserialize<'de> for Point {
 /// A sample from seconds since 1970 (rounded to milliseconds) and a number as Go prints it: `1e+06`, `NaN`, `+Inf`.
 fn sample(at: f64, value: &str) -> Result<Sample, String> {
     let millis = (at * 1000.0).round();
+    // Larger ones are outside of what a timestamp can hold and fail below, as do NaN and infinity.
     let whole = if millis.abs() < 1e17 {
         as_integer(millis)
     } else {

@@ -283,6 +283,7 @@ impl NamespaceGuard<'_> {
         }
         matchers
             .matchers
+            // What is left on this label is equality with the namespace, which is added below.
             .retain(|matcher| matcher.name != self.tenant.label);
         matchers.matchers.push(Matcher::new(
             MatchOp::Equal,

@@ -117,11 +117,12 @@ impl Sessions {
         if let Some(current) = state.current.as_ref().filter(is_fresh) {
             return Ok(current.session.clone());
         }
-        let loaded = self.load(&mut state).await;
-        let replaced = loaded.map(|loaded| self.replace(&mut state, loaded));
+        let loading = self.load(&mut state).await;
+        let replaced = loading.map(|loaded| self.replace(&mut state, loaded));
         self.report(replaced.as_ref().err());
         match (&mut state.current, replaced) {
             (Some(current), _) => {
+                // Also if the files could not be used, so that they are not read again for each query.
                 current.read_at = now;
                 Ok(current.session.clone())
             }
@@ -134,6 +135,7 @@ impl Sessions {
     /// Reads the files. A reading that is not over in time goes on, and no other one begins.
     async fn load(&self, state: &mut State) -> Result<Loaded, CredentialError> {
         let limit = match &state.reading {
+            // An earlier query has waited for this reading already.
             Some(reading) if !reading.is_finished() => Duration::ZERO,
             _ => READ_TIMEOUT,
         };
@@ -169,6 +171,7 @@ impl Sessions {
         state.current = Some(Current {
             credentials: Arc::new(credentials),
             session,
+            // `current` sets it when this returns.
             read_at: Monotonic::default(),
         });
     }

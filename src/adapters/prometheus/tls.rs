@@ -44,6 +44,7 @@ pub(super) fn client_config(
 
 fn roots_in(ca: &Pem) -> Result<RootCertStore, CredentialError> {
     let mut roots = RootCertStore::empty();
+    // A bundle may hold old certificates that rustls does not accept beside the one that is needed.
     let (added, _unusable) = roots.add_parsable_certificates(certificates(ca)?);
     if added == 0 {
         return Err(CredentialError::NoCertificate(ca.path.clone()));
@@ -75,13 +76,14 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {
 /// When the certificate of the client expires, and the authority, if there are any. Of a bundle of authorities it is
 /// not known which one signed the server's certificate.
 pub(super) fn expiries(credentials: &Credentials) -> impl Iterator<Item = CredentialExpiry> {
-    let client = credentials.client_certificate.as_ref();
-    let client = client.and_then(|(pem, _)| Some(certificates(pem).ok()?.swap_remove(0)));
-    let client = client.and_then(|der| certificate_expiry("client certificate", &der));
-    let authority = credentials.ca.as_ref().and_then(|ca| certificates(ca).ok());
-    let authority = authority.filter(|all| all.len() == 1);
+    let pair = credentials.client_certificate.as_ref();
+    // The first of a chain is the client's own, and `certificates` never returns an empty one.
+    let own = pair.and_then(|(pem, _)| Some(certificates(pem).ok()?.swap_remove(0)));
+    let client = own.and_then(|der| certificate_expiry("client certificate", &der));
+    let bundle = credentials.ca.as_ref().and_then(|ca| certificates(ca).ok());
+    let single = bundle.filter(|all| all.len() == 1);
     let authority =
-        authority.and_then(|all| certificate_expiry("certificate authority", all.first()?));
+        single.and_then(|all| certificate_expiry("certificate authority", all.first()?));
     client.into_iter().chain(authority)
 }
 

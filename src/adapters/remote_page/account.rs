@@ -71,6 +71,7 @@ impl AccountTokens {
         let header = HeaderValue::try_from(format!("Bearer {token}"));
         let mut header =
             header.map_err(|_| format!("the token of {namespace}/{name} is malformed"))?;
+        // Otherwise the debug output of a request shows it.
         header.set_sensitive(true);
         *last = Some((now, header.clone()));
         Ok(header)

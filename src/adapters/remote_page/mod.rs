@@ -166,6 +166,7 @@ impl RemotePage {
         let pod = pods.current(&self.client).await?;
         let answer = self.client.get(&format!("{pod}{path}"), headers).await;
         if answer.is_err() {
+            // It may have ended, or another one leads.
             pods.forget(&pod).await;
         }
         answer
@@ -205,8 +206,9 @@ fn at_address(
     ca_file: Option<&Path>,
     token: Option<AuthLayer>,
 ) -> Result<Client, RemotePageError> {
-    let uri = url.as_str().parse();
-    let uri = uri.map_err(|error| malformed(kube::Error::HttpError(http::Error::from(error))))?;
+    let parsed = url.as_str().parse();
+    let uri =
+        parsed.map_err(|error| malformed(kube::Error::HttpError(http::Error::from(error))))?;
     let mut config = Config::new(uri);
     config.root_cert = ca_file.map(authorities).transpose()?;
     let connector = config.rustls_https_connector().map_err(malformed)?;
@@ -232,8 +234,8 @@ fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, RemotePageError> {
         path: path.to_owned(),
     };
     let text = std::fs::read(path).map_err(|_| unusable())?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|_| unusable())?;
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = parsed.map_err(|_| unusable())?;
     if found.is_empty() {
         return Err(unusable());
     }

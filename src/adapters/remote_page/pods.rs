@@ -72,6 +72,7 @@ pub(super) fn client(
     namespace: String,
     token: Option<AuthLayer>,
 ) -> kube::Result<Client> {
+    // The client library's own retries may hide minutes of waiting in one request.
     api_server.default_retry = false;
     // Forwarded ports may be silent.
     api_server.read_timeout = None;
@@ -90,15 +91,15 @@ fn forward(pods: Api<Pod>, uri: Uri) -> BoxFuture<'static, io::Result<TokioIo<Fo
             uri.host().unwrap_or_default(),
             uri.port_u16().unwrap_or(PORT),
         );
-        let forwarded = pods.portforward(pod, &[port]).await;
-        let mut forwarded = forwarded.map_err(|error| {
+        let opened = pods.portforward(pod, &[port]).await;
+        let mut forwarded = opened.map_err(|error| {
             let error = chain(&error);
             io::Error::other(format!(
                 "no port-forward to pod {pod}: {error}; you need the right to create pods/portforward"
             ))
         })?;
-        let stream = forwarded.take_stream(port);
-        let stream = stream.ok_or_else(|| io::Error::other("the API server forwarded no port"))?;
+        let taken = forwarded.take_stream(port);
+        let stream = taken.ok_or_else(|| io::Error::other("the API server forwarded no port"))?;
         Ok(TokioIo::new(Forwarded(stream)))
     })
 }

@@ -49,10 +49,12 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
         let parameters = block.auto.unwrap_or_default();
         return parameters::automatic(&parameters, lead_time, service_level).map(Algorithm::Auto);
     }
+    // Those that crane has forecast as in crane unless asked otherwise.
     let bare = matches!(asked, AlgorithmType::Dsp | AlgorithmType::Percentile);
     let inner = named(&asked, block.clone())?;
     let quantile = match service_level {
         auto::ServiceLevel::Quantile(quantile) => quantile,
+        // Only `auto` buys replicas at a price. Other algorithms of a namespace with a budget forecast as without one.
         auto::ServiceLevel::Priced { .. } => auto::DEFAULT_QUANTILE,
         auto::ServiceLevel::UnderProvisioned { percent, .. } => {
             let expected = "unset: only auto chooses its own quantile";
@@ -170,7 +172,7 @@ fn service_level(
     }
     let Some(percent) = prediction.max_under_provisioned_percent else {
         return Ok(match facts.per_replica {
-            // Without it, its replicas cannot be added to those of others.
+            // A budget is in replicas: without the demand of one, those of this forecast cannot be added to it.
             Some(_) if facts.shares_budget && prediction.quantile.is_none() => {
                 auto::ServiceLevel::Priced {
                     price: None,

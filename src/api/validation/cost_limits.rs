@@ -44,9 +44,10 @@ impl CostLimits {
             let limit = limit.as_ref();
             let refused = || InvalidCostLimit(limit.to_owned());
             let (namespace, percent) = limit.split_once('=').ok_or_else(refused)?;
-            let percent = percent.trim().parse::<f64>().ok();
-            let percent = percent.filter(|percent| (0.0..=MOST).contains(percent));
-            let percent = percent.ok_or_else(refused)?;
+            let parsed = percent.trim().parse::<f64>().ok();
+            // `parse` accepts NaN and inf; no range contains them.
+            let in_range = parsed.filter(|percent| (0.0..=MOST).contains(percent));
+            let percent = in_range.ok_or_else(refused)?;
             let namespace = namespace.trim();
             if !is_namespace(namespace) || percents.insert(namespace.to_owned(), percent).is_some()
             {

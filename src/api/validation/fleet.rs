@@ -51,14 +51,21 @@ impl FleetSpec {
         metrics.filter(|metric| self.is_members_own(metric))
     }
 
-    /// Whether each member measures the metric for itself, rather than the fleet once.
+    /// Whether each member's own decision uses the metric, and its HPA has it. Otherwise the hub decides by one value for
+    /// the whole fleet.
     #[must_use]
     pub fn is_members_own(&self, metric: &MetricSpec) -> bool {
         !self.scopes.contains(&metric.identifier())
     }
 
-    /// Whether a metric is read in members: every metric of pods is, and any other unless it is measured once for the
-    /// fleet.
+    /// Whether the values of the metric are read in the members, whoever decides by them. A metric of pods always is,
+    /// because only members have the pods; the hub merges what they read.
+    ///
+    /// | metric | [`Self::is_members_own`] | [`Self::is_read_in_members`] |
+    /// |---|---|---|
+    /// | any, of the members | yes | yes |
+    /// | of pods, of the fleet | no | yes |
+    /// | Object or External, of the fleet | no | no: the hub reads it |
     #[must_use]
     pub fn is_read_in_members(&self, metric: &MetricSpec) -> bool {
         let is_of_pods = matches!(
@@ -102,14 +109,15 @@ impl FleetSpec {
         self.policy.kind == AssignmentKind::Duplicated
     }
 
-    /// Whether the hub decides one count for all and divides it; under [`AssignmentKind::Duplicated`] each member
-    /// decides for itself.
+    /// Whether the mode makes the hub decide one count for all members, divide it, and write the scales: in Direct. Under
+    /// [`AssignmentKind::Duplicated`] each member decides for itself.
     #[must_use]
     pub fn hub_writes_counts(&self) -> bool {
         self.policy.mode == Mode::Direct && !self.is_duplicated()
     }
 
-    /// Whether one count is divided among the members: one that the hub writes, or `specificReplicas` in Preview.
+    /// Whether one count is divided among the members, in whatever mode: always where the hub writes counts, and in
+    /// Preview while `specificReplicas` is set, which is written although nothing else is.
     #[must_use]
     pub fn hub_divides_counts(&self) -> bool {
         self.hub_writes_counts() || self.is_pinned()
@@ -185,6 +193,8 @@ fn tolerance(workload: &Workload, settings: &Settings) -> f64 {
     let written = behavior.map(|b| (b.scale_up.tolerance, b.scale_down.tolerance));
     let (up, down) = written.unwrap_or_default();
     let or_default = |tolerance: Option<f64>| tolerance.unwrap_or(settings.tolerance);
+    // The rules compare in both directions with one number. The smaller one would make them act on a demand that the
+    // members' HPAs ignore.
     or_default(up).max(or_default(down))
 }
 
@@ -194,8 +204,8 @@ fn scopes(
     workload: &mut Workload,
     violations: &mut Vec<Violation>,
 ) -> BTreeSet<String> {
-    let external = |metric: &&MetricSpec| matches!(metric, MetricSpec::External { .. });
-    let external = workload.metrics.iter().filter(external);
+    let is_external = |metric: &&MetricSpec| matches!(metric, MetricSpec::External { .. });
+    let external = workload.metrics.iter().filter(is_external);
     let mut scopes: BTreeSet<_> = external.map(MetricSpec::identifier).collect();
     let known: BTreeSet<_> = workload
         .metrics
@@ -210,6 +220,7 @@ fn scopes(
             let expected = "each metric once";
             violations.push(Violation::new(field, metric, expected));
         } else if !known.contains(metric) {
+            // No violation: the entry has no effect, and the rest of the spec can be acted on.
             workload
                 .problems
                 .push(unknown_metric(field, metric, &known));
@@ -241,8 +252,8 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
     let rebalance = spec.rebalance.clone().unwrap_or_default();
     let kind = kind(assignment.federated_hpa_assignment_type.unwrap_or_default());
     let preferences = preferences(assignment, kind, violations);
-    let affinity = spec.cluster_affinity.as_ref();
-    let affinity = affinity
+    let written_affinity = spec.cluster_affinity.as_ref();
+    let affinity = written_affinity
         .map(|wire| AffinityConverter::new("spec.clusterAffinity", violations).affinity(wire));
     let default = Policy::new(kind, workload.bounds);
     let mut number = NumberConverter(violations);
@@ -370,6 +381,7 @@ impl NumberConverter<'_> {
             };
             self.0.push(Violation::new(field, n.to_string(), expected));
         }
+        // The spec is refused then; the clamp keeps a negative number from being read as a large positive one.
         n.clamp(least, most)
     }
 

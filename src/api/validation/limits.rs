@@ -50,11 +50,11 @@ pub(super) fn check(spec: &EffectiveHorizontalPodAutoscalerSpec, violations: &mu
     limits.estimators(spec);
     let metrics = spec.metrics.as_deref().unwrap_or_default();
     limits.count("spec.metrics", metrics.len(), METRICS_MAX);
-    let metrics = metrics.iter().take(METRICS_MAX).enumerate();
-    let metrics = metrics.map(|(at, metric)| (format!("spec.metrics[{at}]"), metric.raw()));
+    let listed = metrics.iter().take(METRICS_MAX).enumerate();
+    let metric_parts = listed.map(|(at, metric)| (format!("spec.metrics[{at}]"), metric.raw()));
     let behavior = spec.behavior.iter();
-    let behavior = behavior.map(|behavior| ("spec.behavior".to_owned(), behavior.raw()));
-    let parts: Vec<_> = metrics.chain(behavior).collect();
+    let behavior_part = behavior.map(|behavior| ("spec.behavior".to_owned(), behavior.raw()));
+    let parts: Vec<_> = metric_parts.chain(behavior_part).collect();
     limits.size(
         "spec.metrics and spec.behavior",
         parts.iter().map(|(_, part)| *part),
@@ -73,6 +73,7 @@ pub(super) fn check_fleet(spec: &FederatedHPASpec, violations: &mut Vec<Violatio
     };
     limits.size("spec", std::iter::once(&value));
     let own = value.as_object().into_iter().flatten();
+    // `check` has looked at these.
     let shared = [
         "metrics",
         "behavior",
@@ -92,7 +93,7 @@ struct Limits<'a>(&'a mut Vec<Violation>);
 
 impl Limits<'_> {
     fn text(&mut self, field: &str, text: &str, most: usize) {
-        // The bytes are known without counting, and there are at least as many.
+        // A text has at least as many bytes as characters, and their number is known without counting.
         let length = if text.len() > most {
             text.chars().count()
         } else {

@@ -25,6 +25,7 @@ pub(super) fn metrics(
     violations: &mut Vec<Violation>,
 ) -> Vec<MetricSpec> {
     let mut read = Vec::with_capacity(raw.len());
+    // `limits::check` refuses a longer list. Its rest is not converted, so that a refusal costs little.
     for (position, metric) in raw.iter().take(METRICS_MAX).enumerate() {
         let field = format!("spec.metrics[{position}]");
         match metric.typed() {
@@ -122,6 +123,7 @@ impl FieldConverter<'_> {
 
     /// A metric whose `type` names a field that is not set.
     fn without_source(&mut self, kind: &str) -> MetricSpec {
+        // Cannot panic: `metric` calls this for the types that it knows, and they begin with one ASCII letter.
         let block = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
         self.refuse(
             ".type",
@@ -201,6 +203,7 @@ impl FieldConverter<'_> {
                     .enumerate()
                     .filter_map(|(position, policy)| {
                         let part = format!("{part}.policies[{position}]");
+                        // Both before either `?`, so that a policy with two mistakes has two violations.
                         let kind = self.policy(&part, &policy.type_, policy.value);
                         let period = self.period(&part, policy.period_seconds);
                         Some(ScalingPolicy {
@@ -264,11 +267,12 @@ impl FieldConverter<'_> {
 
     fn tolerance(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<f64> {
         let text = &wire?.0;
-        let ratio = text
+        let parsed = text
             .parse::<Quantity>()
             .ok()
+            // Not in milli-units, which are rounded up: a tolerance of 0.0001 would become 0.001.
             .map(|quantity| quantity.approx_f64());
-        let ratio = ratio.filter(|ratio| *ratio >= 0.0);
+        let ratio = parsed.filter(|ratio| *ratio >= 0.0);
         if ratio.is_none() {
             let part = format!("{part}.tolerance");
             let expected = "a ratio of at least 0, such as 0.05";

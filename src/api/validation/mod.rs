@@ -38,7 +38,7 @@ pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 
 use crate::error::chain;
 
-/// The most replicas that a spec may ask for.
+/// The most replicas that a spec may ask for, as in the rules of the definitions.
 pub const MAX_REPLICAS: i32 = 10_000;
 /// The longest quotation of a spec in a violation, in characters.
 const QUOTED_MAX: usize = 200;
@@ -229,6 +229,7 @@ fn windows(
     local: &Zone,
     problems: &mut Vec<SpecProblem>,
 ) -> Vec<Window> {
+    // `limits::check` refuses a longer list.
     let crons = spec.crons.iter().flatten().take(limits::CRONS_MAX);
     crons
         .filter_map(|cron| match window(cron, local) {
@@ -252,8 +253,8 @@ pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, SpecProblem> {
         reason,
         message,
     };
-    let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
-    let target = target.ok_or_else(|| {
+    let count = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
+    let target = count.ok_or_else(|| {
         let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
         problem(Reason::InvalidCron, message)
     })?;

@@ -61,6 +61,7 @@ impl FromStr for TargetKind {
         let has_kind = kind.starts_with(|c: char| c.is_ascii_uppercase())
             && kind.chars().all(|c| c.is_ascii_alphanumeric());
         let in_group = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+        // Only a text without a dot means the core group: `Deployment.` lacks its group.
         let has_group = group.chars().all(in_group) && !(group.is_empty() && text.contains('.'));
         if has_kind && has_group {
             Ok(Self {

@@ -63,12 +63,13 @@ impl Verifiers {
         };
         let (_, certificate) = parse_x509_certificate(own).ok()?;
         let subject = certificate.subject();
-        let front_proxy = self.front_proxy.as_ref();
-        let front_proxy = front_proxy.filter(|one| one.allows(subject) && is_of(&*one.verifier));
+        let configured = self.front_proxy.as_ref();
+        let front_proxy = configured.filter(|one| one.allows(subject) && is_of(&*one.verifier));
         if let Some(user) = front_proxy.and_then(|one| headers::user(headers, &one.request_header))
         {
             return Some(user);
         }
+        // A front proxy that names nobody may still have a certificate of a user.
         let users = self.users.as_ref()?;
         is_of(&**users).then(|| user_of(subject))?
     }
@@ -105,8 +106,8 @@ fn verifier(pem: &str) -> Option<Arc<dyn ClientCertVerifier>> {
 
 /// The user whose certificate has this subject: the name is its common name, the groups are its organizations.
 fn user_of(subject: &X509Name<'_>) -> Option<User> {
-    let groups = subject.iter_organization();
-    let groups = groups.filter_map(|one| one.as_str().ok().map(str::to_owned));
+    let organizations = subject.iter_organization();
+    let groups = organizations.filter_map(|one| one.as_str().ok().map(str::to_owned));
     Some(User {
         name: common_name(subject)
             .filter(|name| !name.is_empty())?

@@ -16,8 +16,8 @@ pub(super) fn user(headers: &HeaderMap, names: &RequestHeader) -> Option<User> {
         let texts = names.iter().flat_map(|name| texts(headers, name));
         texts.into_iter().find(|text| !text.is_empty())
     };
-    let groups = names.group_headers.iter();
-    let groups = groups.flat_map(|name| texts(headers, name));
+    let group_names = names.group_headers.iter();
+    let groups = group_names.flat_map(|name| texts(headers, name));
     Some(User {
         name: first(&names.username_headers)?,
         uid: first(&names.uid_headers),
@@ -41,12 +41,13 @@ pub(super) fn remove(headers: &mut HeaderMap, names: &RequestHeader) {
     }
 }
 
-/// Removes the headers that name a user unless it is configured otherwise.
+/// Removes the headers that name a user by default, also where others are configured.
 pub(super) fn remove_standard(headers: &mut HeaderMap) {
     remove_prefix(headers, STANDARD_PREFIX);
 }
 
 fn remove_prefix(headers: &mut HeaderMap, prefix: &str) {
+    // An empty prefix would match every header.
     let begins = |name: &&HeaderName| !prefix.is_empty() && name.as_str().starts_with(prefix);
     let named: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
     for name in named {

@@ -94,6 +94,7 @@ impl Quota {
         } = self.limits;
         let is_full = usage.count >= total;
         if own + evicted >= per_peer || (is_full && !usage.evict(own)) {
+            // `refused` takes the lock to write to the log.
             drop(usage);
             return Err(self.refused(peer));
         }

@@ -40,6 +40,12 @@ pub(super) enum Refusal {
          ScaledObject"
     )]
     NotFound { namespace: String, name: String },
+    /// The status is too old. The message of [`Unpublished::Stale`] ends by asking whether the controller runs, and this
+    /// one goes on with what is wrong if it does.
+    ///
+    /// The controller writes a status every five minutes, even without a change, only if other processes read it: in mode
+    /// Metric, or if a `ScaledObject` has the same target as the autoscaler. It does not know of a `ScaledObject` with
+    /// another target, whose trigger therefore finds an old status.
     #[error(
         "{0} If it does: the status is kept up to date for a ScaledObject of the same target, and in mode Metric, but not for \
          a ScaledObject of another target"
@@ -98,6 +104,7 @@ impl<'a> Reading<'a> {
     pub(super) fn spec(&self) -> Result<MetricSpec, Refusal> {
         let metric_name = self.metric_name()?;
         if self.trigger.source != KedaSource::Forecast {
+            // With a target of 1, the quotient that the HPA computes is the count itself.
             return Ok(MetricSpec {
                 metric_name,
                 target_size: 1,
@@ -124,6 +131,7 @@ impl<'a> Reading<'a> {
         let metric_name = self.metric_name()?;
         if asked != metric_name {
             return Err(Refusal::OtherMetric {
+                // The client chooses how long it is.
                 asked: asked.chars().take(256).collect(),
                 expected: metric_name,
             });

@@ -98,6 +98,7 @@ where
     ) -> Result<BoxStream<'static, Result<T, Status>>, Status> {
         let permit = self.quota.acquire(peer)?;
         let mut open = self.open();
+        // The object may have changed since the last update, and a stream begins with the answer of now.
         if let Some(topic) = open.get_mut(&trigger)
             && !self.update(&trigger, topic, false)
         {

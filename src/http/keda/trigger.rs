@@ -107,8 +107,8 @@ fn check_keys(metadata: &HashMap<String, String>, namespace: &str) -> Result<(),
 }
 
 fn source(text: &str) -> Result<KedaSource, InvalidTrigger> {
-    let named = KedaSource::ALL.into_iter();
-    let mut named = named.filter(|source| source.as_str() == text);
+    let all = KedaSource::ALL.into_iter();
+    let mut named = all.filter(|source| source.as_str() == text);
     let value = || text.chars().take(64).collect();
     named
         .next()

@@ -80,6 +80,7 @@ impl PodsRequest<'_> {
             .filter(|pod| counts(pod))
             .map(|pod| &*pod.name)
             .collect();
+        // The first ones get the larger shares, so each replica must have the pods in the same order.
         counted.sort_unstable();
         let items: Vec<Value> = counted
             .iter()

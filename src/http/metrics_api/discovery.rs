@@ -98,6 +98,7 @@ pub(super) fn resources(api: MetricApi, version: &str, upstream: Option<Value>) 
         serde_json::from_value::<Vec<Value>>(listed).ok()
     });
     for resource in theirs.unwrap_or_default() {
+        // A metric of the same name is answered here, and never passed on.
         if name_of(&resource).is_some_and(|name| names.insert(name)) {
             resources.push(resource);
         }

@@ -161,6 +161,7 @@ impl<A: Autoscalers, P: PodLister, U: UpstreamAdapter> MetricSources<A, P, U> {
 
     /// The API of a path, and the version in it.
     fn api_of<'a>(&self, uri: &'a Uri) -> Result<(MetricApi, &'a str), Failure> {
+        // The first two parts of `/apis/GROUP/VERSION` are nothing and `apis`.
         let mut parts = uri.path().split('/').skip(2);
         let (group, version) = (parts.next(), parts.next());
         let found = self.apis.iter().find(|api| Some(api.group()) == group);

@@ -46,7 +46,8 @@ use crate::{
     ports::{AccessReviewer, Autoscalers, PodLister, UpstreamAdapter},
 };
 
-/// How many requests of users who may send them are answered at once. The HPA controller has 5 workers by default, the aggregator 5 checks.
+/// How many authorized requests are answered at once. The HPA controller has 5 workers by default, the aggregator 5
+/// checks.
 const REQUESTS_MAX: usize = 256;
 /// How long an answer may take, authorization included.
 const DEADLINE: Duration = Duration::from_secs(10);

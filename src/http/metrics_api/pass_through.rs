@@ -53,6 +53,7 @@ pub(super) async fn resources<U: UpstreamAdapter>(upstream: &U, path: Vec<&str>)
 fn failure(name: &str, error: UpstreamError) -> Failure {
     let from = |message: String| format!("upstream adapter {name}: {message}");
     match error {
+        // The user may read the metric, as was reviewed before. It is this process that may not.
         UpstreamError::Status {
             code: 401 | 403,
             message,

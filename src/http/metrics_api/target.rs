@@ -69,6 +69,7 @@ impl TargetSelector {
     ) -> Result<Arc<EffectiveHorizontalPodAutoscaler>, Failure> {
         let is_of_target = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
             let target = &object.spec.scale_target_ref;
+            // A name that is no label value is asked for by the value that stands for it.
             let is_named = target.name == self.name || label_value(&target.name) == self.name;
             target.kind == self.kind && is_named
         };

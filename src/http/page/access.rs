@@ -2,7 +2,8 @@
 //!
 //! Someone who may list them in all namespaces is asked about once; for others, each namespace that has autoscalers is
 //! asked about, or the one alone that the request names. There is a limit to how many are, and how long that takes; what
-//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and requests with the same token share reviews.
+//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and
+//! requests with the same token share reviews.
 
 #[cfg(test)]
 mod tests;
@@ -106,12 +107,12 @@ impl<R: AccessReviewer> PageAccess<R> {
     ) -> Result<(BTreeSet<String>, usize), ClusterError> {
         let all = namespaces.len();
         let asked = namespaces.into_iter().take(NAMESPACES_MAX);
-        let reviews = stream::iter(asked).map(|namespace| async move {
+        let begun = stream::iter(asked).map(|namespace| async move {
             let is_visible = self.may_list(user, &namespace).await?;
             Ok::<_, ClusterError>((namespace, is_visible))
         });
-        let reviews = reviews.buffer_unordered(NAMESPACES_AT_A_TIME);
-        let mut reviews = pin!(reviews.take_until(sleep(NAMESPACES_DEADLINE)));
+        let running = begun.buffer_unordered(NAMESPACES_AT_A_TIME);
+        let mut reviews = pin!(running.take_until(sleep(NAMESPACES_DEADLINE)));
         let (mut visible, mut reviewed) = (BTreeSet::new(), 0);
         while let Some((namespace, is_visible)) = reviews.try_next().await? {
             reviewed += 1;
@@ -148,6 +149,7 @@ impl<R: AccessReviewer> Admission for PageAccess<R> {
         Box::pin(async move {
             let token = bearer(headers).ok_or(Denied::Unauthorized)?;
             let mut asked = namespaces();
+            // The name of a namespace has no space, so different pairs have different texts.
             let about = format!("{} {}", named.unwrap_or_default(), token.expose());
             if let Some(named) = named {
                 asked.retain(|namespace| namespace == named);
@@ -155,8 +157,8 @@ impl<R: AccessReviewer> Admission for PageAccess<R> {
             let is_empty = asked.is_empty();
             let review = self.review(&token, asked);
             let verdict = self.verdicts.get(Digest::of(&about), review).await;
-            let reader = verdict.map_err(|_| Denied::Unknown)?;
-            let reader = reader.ok_or(Denied::Unauthorized)?;
+            let reviewed = verdict.map_err(|_| Denied::Unknown)?;
+            let reader = reviewed.ok_or(Denied::Unauthorized)?;
             // Of a namespace that is named, nothing says whether it is there.
             if named.is_none() && !is_empty && reader.sees_nothing() {
                 return Err(reader.refused());

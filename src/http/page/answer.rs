@@ -42,8 +42,8 @@ struct Waiting {
 
 /// Whether a reader takes gzip.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let accepted = accepted.filter_map(|value| value.to_str().ok());
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let accepted = values.filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
@@ -65,9 +65,10 @@ impl Unsent {
     /// # Errors
     /// 429 if too much waits already.
     pub(super) fn admit(&self, text: Text) -> Result<Text, Refusal> {
+        // One that is larger than the whole budget takes all of it: more permits than there are are never given.
         let size = u32::try_from(text.bytes.len()).map_or(UNSENT_MAX, |size| size.min(UNSENT_MAX));
-        let part = Arc::clone(&self.0).try_acquire_many_owned(size);
-        let part = part.map_err(|_| {
+        let acquired = Arc::clone(&self.0).try_acquire_many_owned(size);
+        let part = acquired.map_err(|_| {
             let message = "too many answers wait for readers that are slow to take them; try again";
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
         })?;

@@ -66,6 +66,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().filter(|_| hosts.next().is_none())?;
     let host: Authority = host.to_str().ok()?.parse().ok()?;
+    // `Authority` accepts `USER@HOST`, which no `Host` header has (RFC 9110, 7.2).
     (!host.as_str().contains('@')).then_some(host)
 }
 

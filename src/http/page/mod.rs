@@ -171,8 +171,8 @@ async fn admit(
             let page = Arc::clone(&site.page);
             let namespaces = move || page.namespaces();
             let mut parts = names.iter().flatten();
-            let asked = parts.find(|(part, _)| *part == "namespace");
-            let asked = asked.map(|(_, namespace)| namespace);
+            let in_path = parts.find(|(part, _)| *part == "namespace");
+            let asked = in_path.map(|(_, namespace)| namespace);
             admission
                 .admit(request.headers(), asked, &namespaces)
                 .await?
@@ -181,6 +181,7 @@ async fn admit(
     request.extensions_mut().insert(reader);
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
+    // The answer depends on who asks.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

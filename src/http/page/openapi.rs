@@ -51,6 +51,7 @@ pub fn document() -> Value {
             "version": "v1",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
+        // From the address of this document, `/api/v1/openapi.json`.
         "servers": [{ "url": "../.." }],
         "security": [{ "bearer": [] }, {}],
         "tags": [lab::tag()],

@@ -61,13 +61,14 @@ pub fn proxy(
 async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Response, Refusal> {
     let is_overview = request.uri().path() == OVERVIEW;
     let path = request.uri().path_and_query();
+    // Not for the overview, which is read and changed on its way.
     let encoding = request.headers().get(header::ACCEPT_ENCODING);
     let remote = RemoteRequest {
         path: path.map_or(OVERVIEW, |path| path.as_str()).to_owned(),
         accept_encoding: encoding.filter(|_| !is_overview).cloned(),
     };
-    let answer = timeout(DEADLINE, fetch(remote)).await.map_err(|_| late())?;
-    let answer = answer.map_err(|sentence| Refusal::new(StatusCode::BAD_GATEWAY, sentence))?;
+    let fetched = timeout(DEADLINE, fetch(remote)).await.map_err(|_| late())?;
+    let answer = fetched.map_err(|sentence| Refusal::new(StatusCode::BAD_GATEWAY, sentence))?;
     let (parts, body) = answer.into_parts();
     let headers = passed(&parts);
     if headers
@@ -76,15 +77,15 @@ async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Respo
     {
         return Ok((parts.status, headers, body).into_response());
     }
-    let bytes = timeout(DEADLINE, to_bytes(body, ANSWER_MAX))
+    let read = timeout(DEADLINE, to_bytes(body, ANSWER_MAX))
         .await
         .map_err(|_| late())?;
-    let bytes = bytes.map_err(|error| {
+    let bytes = read.map_err(|error| {
         let sentence = format!("the answer of the controller could not be read: {error}");
         Refusal::new(StatusCode::BAD_GATEWAY, sentence)
     })?;
-    let bytes = if is_overview { with_lab(bytes) } else { bytes };
-    Ok((parts.status, headers, bytes).into_response())
+    let shown = if is_overview { with_lab(bytes) } else { bytes };
+    Ok((parts.status, headers, shown).into_response())
 }
 
 fn passed(parts: &Parts) -> HeaderMap {

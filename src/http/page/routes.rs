@@ -1,5 +1,5 @@
-//! The table of the API's routes, but for its description: what answers each, and the types of its query and its answer, from which `openapi`
-//! describes it.
+//! The table of the API's routes: what answers each, and the types of its query and its answer. `openapi` describes the
+//! API from it, and adds the route of this description.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -132,6 +132,7 @@ impl Watched {
     async fn next(&mut self) -> Option<u64> {
         loop {
             self.looks.tick().await;
+            // Before the version is read: a change after this is seen by `changed` below.
             self.changes.borrow_and_update();
             let version = Some(self.page.version(&self.visible, self.of.as_ref()));
             if version != self.sent {

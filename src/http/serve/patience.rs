@@ -42,6 +42,7 @@ impl<I: AsyncWrite + Unpin> Patience<I> {
             return written;
         }
         let limit = self.limit;
+        // Begun once and not with each attempt: the limit is on the whole time in which nothing is taken.
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(stalled.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

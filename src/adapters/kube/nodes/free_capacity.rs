@@ -64,6 +64,7 @@ impl FreeCapacity {
         nodes: &Store<Node>,
         pods: &Store<StoredPod>,
     ) -> Arc<Snapshot> {
+        // Locked while the snapshot is computed, so that syncs at the same time compute one.
         let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |s: &&Arc<Snapshot>| now.since(s.taken) < MAX_AGE;
         if let Some(snapshot) = last.as_ref().filter(is_fresh) {
@@ -93,6 +94,7 @@ impl Snapshot {
                 Placement::Pending(_) | Placement::Unschedulable(..) if !pod.pod.deleting => {
                     pending.push(Arc::clone(pod));
                 }
+                // It is deleted, so it will get no node. One that has a node keeps its share until it is gone.
                 Placement::Pending(_) | Placement::Unschedulable(..) => {}
             }
         }
@@ -138,6 +140,7 @@ impl Snapshot {
         selector: &str,
     ) -> Vec<Arc<StoredPod>> {
         match selector.parse::<Selector>() {
+            // An empty one would select every pod of the namespace.
             Ok(selector) if !selector.requirements().is_empty() => {
                 let pods = self.pods.get(namespace);
                 pods.map_or_else(Vec::new, |pods| pods.index().select(&selector))
@@ -148,8 +151,8 @@ impl Snapshot {
 
     fn pending_of_others(&self, own: &[Arc<StoredPod>]) -> Vec<PodShape> {
         let own: HashSet<_> = own.iter().map(Arc::as_ptr).collect();
-        let others = self.pending.iter();
-        let others = others.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
+        let all = self.pending.iter();
+        let others = all.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
         let shape = |pod: &Arc<StoredPod>| match &pod.placement {
             Placement::Pending(shape) | Placement::Unschedulable(_, shape) => {
                 Some((**shape).clone())
@@ -209,6 +212,7 @@ fn add_requests(used: &mut BTreeMap<String, i64>, pod: &StoredPod) {
         Some(sum) => *sum = sum.saturating_add(milli),
         None => drop(used.insert(resource.to_owned(), milli)),
     };
+    // Nodes limit the number of pods as well; all amounts are in thousandths.
     add("pods", 1000);
     pod.add_reserved(&mut add);
 }

@@ -147,12 +147,13 @@ impl Stored for Quota {
     fn decode(object: Value) -> Result<Self, String> {
         let QuotaObject { spec, status } = read(object)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        // Admission enforces the limits of the status, which the quota controller copies from the spec.
         let hard = status.hard.or(spec.hard);
         let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
-        let selected = spec.scope_selector.and_then(|s| s.match_expressions);
+        let expressions = spec.scope_selector.and_then(|s| s.match_expressions);
         // A requirement with an unknown operator counts as an unknown scope.
         let read = |e: &Expression| e.read().unwrap_or(Requirement::Exists(String::new()));
-        let selected = selected.iter().flatten().map(read);
+        let selected = expressions.iter().flatten().map(read);
         Ok(Self {
             hard: amounts(hard, "hard")?,
             used: amounts(status.used, "status.used")?,

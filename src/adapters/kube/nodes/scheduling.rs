@@ -107,18 +107,21 @@ impl SchedulingConstraints {
     /// What a pod with these requests and labels needs of a node.
     pub(in crate::adapters::kube) fn shape(&self, requests: Requests, labels: &Labels) -> PodShape {
         let affinity = self.affinity.as_ref();
-        let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
-        let anti = anti.and_then(|a| a.required.as_ref()).into_iter().flatten();
+        let anti_affinity = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
+        let required = anti_affinity.and_then(|a| a.required.as_ref());
+        let mut separations = required.into_iter().flatten();
         let spreads = self.topology_spread_constraints.iter().flatten();
+        // Also with a value that is not known here: the capacity may be underestimated, never overestimated.
         let must = |s: &Spread| s.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
         let tolerations = self.tolerations.iter().flatten();
         PodShape {
             requests,
             node_selector: self.node_selector.clone().unwrap_or_default(),
             node_affinity: self.node_affinity(),
+            // One that cannot be read tolerates nothing, for the same reason.
             tolerations: tolerations.filter_map(TolerationObject::read).collect(),
             priority_class: self.priority_class_name.clone().unwrap_or_default(),
-            one_per_node: anti.into_iter().any(|term| term.excludes(labels)),
+            one_per_node: separations.any(|term| term.excludes(labels)),
             must_spread: spreads.into_iter().any(must),
         }
     }

@@ -41,6 +41,7 @@ impl AdapterConfig {
         config.custom = config.usable(root.list("rules")?, SeriesRule::read);
         config.external = config.usable(root.list("externalRules")?, SeriesRule::read);
         let resources = root.mapping("resourceRules")?;
+        // `resourceRules` has fields for these two only.
         for resource in ["cpu", "memory"] {
             let read = |fields: &Fields<'_>| ResourceRule::read(resource, fields);
             let rules = config.usable(vec![resources.mapping(resource)], read);
@@ -162,6 +163,7 @@ fn series_query(
 
 /// At each time, the first query that has a value: each gives one series without labels, so `or` hides those after it.
 fn first_of(queries: Vec<Query>) -> Query {
+    // Two rules may derive the metric from the same series by the same query.
     let mut distinct: Vec<String> = Vec::new();
     for query in queries {
         if !distinct.iter().any(|before| before == query.as_str()) {

@@ -49,6 +49,7 @@ impl ResourceLabels {
 
     /// The label that holds the name of an object of a kind (in lower case), if the rule has one.
     pub(super) fn label_of(&self, group: &str, kind: &str) -> Option<LabelName> {
+        // The API spells plurals as English does: pods, ingresses, policies.
         let names = [
             kind.to_owned(),
             format!("{kind}s"),
@@ -57,8 +58,8 @@ impl ResourceLabels {
                 .map_or_else(String::new, |stem| format!("{stem}ies")),
         ];
         let of_group = |group: &str| {
-            let mut names = names.iter();
-            names.find_map(|name| self.overrides.get(&(name.clone(), group.to_owned())))
+            let mut spellings = names.iter();
+            spellings.find_map(|name| self.overrides.get(&(name.clone(), group.to_owned())))
         };
         match of_group(group).or_else(|| of_group("")) {
             Some(label) => Some(label.clone()),

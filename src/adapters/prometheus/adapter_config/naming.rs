@@ -78,11 +78,11 @@ impl Naming {
     /// Reads `seriesQuery`, `seriesFilters` and `name` of a rule.
     pub(super) fn read(rule: &Fields<'_>) -> Result<Self, FieldError> {
         let name = rule.mapping("name")?;
-        let matches = match name.string("matches")? {
+        let written = match name.string("matches")? {
             "" => ".*",
             pattern => pattern,
         };
-        let matches = Pattern::read(matches).map_err(|why| name.error("matches", why))?;
+        let matches = Pattern::read(written).map_err(|why| name.error("matches", why))?;
         let template = match (name.string("as")?, matches.regex.captures_len()) {
             ("", 1) => "$0",
             ("", 2) => "$1",
@@ -141,6 +141,7 @@ impl Naming {
                     .and_then(|pattern| matched_texts(&pattern.tree, &[])),
                 MatchOp::NotEqual | MatchOp::NotRe(_) => None,
             });
+        // No other series is selected by seriesQuery, whatever name.matches would accept.
         if finite.is_some() {
             return finite;
         }
@@ -300,6 +301,7 @@ impl<'m> CaptureSearch<'m> {
             [NamePart::Capture(number), parts @ ..] => {
                 let ends = rest.char_indices().map(|(at, _)| at);
                 for end in ends.chain([rest.len()]) {
+                    // Each call returns at once then, but every level of the search would still finish its loop.
                     if self.attempts > ATTEMPTS_MAX {
                         return;
                     }
@@ -341,6 +343,7 @@ fn matched_texts(tree: &Hir, captures: &[Option<&str>]) -> Option<Vec<String>> {
             let least = usize::try_from(repetition.min).ok()?;
             let once = matched_texts(&repetition.sub, captures)?;
             let mut all = Vec::new();
+            // Limited because of the cost. With a larger maximum the result is incomplete, and dropped below.
             for times in least..=most.min(NAMES_MAX) {
                 all.extend(concatenations(std::iter::repeat_n(&once, times))?);
             }
@@ -354,12 +357,12 @@ fn matched_texts(tree: &Hir, captures: &[Option<&str>]) -> Option<Vec<String>> {
             }
         }
         HirKind::Concat(parts) => {
-            let parts = parts.iter().map(|part| matched_texts(part, captures));
-            concatenations(parts.collect::<Option<Vec<_>>>()?.iter())
+            let texts = parts.iter().map(|part| matched_texts(part, captures));
+            concatenations(texts.collect::<Option<Vec<_>>>()?.iter())
         }
         HirKind::Alternation(choices) => {
-            let choices = choices.iter().map(|choice| matched_texts(choice, captures));
-            limited(choices.collect::<Option<Vec<_>>>()?.concat())
+            let texts = choices.iter().map(|choice| matched_texts(choice, captures));
+            limited(texts.collect::<Option<Vec<_>>>()?.concat())
         }
     }
 }

@@ -160,6 +160,7 @@ impl SeriesRule {
         let mut group_by = Vec::new();
         if let Some((label, test)) = self.object_label(request)? {
             let matcher = Matcher::new(label.as_str(), test)?;
+            // The selector of the metric may have it already.
             if !matchers.contains(&matcher) {
                 matchers.push(matcher);
             }

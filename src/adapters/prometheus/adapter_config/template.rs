@@ -153,6 +153,7 @@ impl QueryTemplate {
                             .as_str(),
                     );
                 }
+                // With a value, because the parser accepts matchers only.
                 TemplatePart::Matchers => text.extend([MATCHERS, "=\"all\""]),
                 TemplatePart::GroupBy => {
                     let labels: Vec<&str> = args.group_by.iter().map(LabelName::as_str).collect();
@@ -200,6 +201,7 @@ fn as_total(mut tree: Expr) -> Result<String, TemplateError> {
     }
     match tree.value_type() {
         ValueType::Vector => Ok(format!("sum({tree})")),
+        // Queries of several rules are joined by `or`, which takes vectors only.
         ValueType::Scalar => Ok(format!("vector({tree})")),
         kind @ (ValueType::Matrix | ValueType::String) => {
             Err(AdmitError::NotANumber(kind.to_string()).into())

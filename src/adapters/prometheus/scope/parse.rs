@@ -51,8 +51,8 @@ fn check_raw(text: &str) -> Result<(), AdmitError> {
     })
 }
 
-/// Counts what may stand between two operands, or before one, outside of `{...}`: each adds at most one level to the
-/// tree.
+/// Limits the operators: what may stand between two operands or before one, outside of `{...}`. Each adds at most one
+/// level to the tree.
 fn check_operators(code: &str) -> Result<(), AdmitError> {
     let mut in_braces = false;
     let signs = code.chars().filter(|character| {
@@ -60,8 +60,8 @@ fn check_operators(code: &str) -> Result<(), AdmitError> {
         !in_braces && "+-*/%^<>!".contains(*character)
     });
     let equalities = code.matches("==");
-    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let words = words.filter(|word| matches!(*word, "and" | "or" | "unless" | "atan2"));
+    let tokens = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words = tokens.filter(|word| matches!(*word, "and" | "or" | "unless" | "atan2"));
     if signs.count() + equalities.count() + words.count() > OPERATORS_MAX {
         Err(AdmitError::TooManyOperators)
     } else {
@@ -94,6 +94,7 @@ fn without_strings(text: &str) -> String {
             }
             '"' | '\'' | '`' => {
                 skip_string(&mut characters, character);
+                // A string still divides what is before it from what is after it.
                 code.push_str("\"\"");
             }
             other => code.push(other.to_ascii_lowercase()),

@@ -45,6 +45,7 @@ pub(super) fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
 fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
     let at =
         |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
+    // Both lists are lazy: the first entry that cannot be parsed ends the conversion, and is the one that is reported.
     let maxima = block
         .max_value
         .iter()
@@ -123,6 +124,7 @@ fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation
     let at = |name: &str| format!("{BLOCK}.percentile.histogram.{name}");
     let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
     let default = percentile::Histogram::default();
+    // As in crane's `makeInternalConfig`: growing buckets take precedence, and an incomplete set gives the default.
     let buckets = match (
         of("maxValue", &block.max_value)?,
         of("bucketSize", &block.bucket_size)?,
@@ -158,6 +160,7 @@ pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Co
         Some(wire::Statistic::Median) => seasonal::Statistic::Median,
         Some(wire::Statistic::Max) => seasonal::Statistic::Max,
     };
+    // Of a single period the median and the maximum are the last value.
     let cycles = if statistic == seasonal::Statistic::Last {
         1
     } else {
@@ -248,12 +251,12 @@ fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, V
 
 fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let number = text
+    let finite = text
         .trim()
         .parse::<f64>()
         .ok()
         .filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| {
+    let number = finite.ok_or_else(|| {
         Violation::new(
             field,
             format!("{text:?}"),

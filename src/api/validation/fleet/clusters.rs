@@ -47,8 +47,8 @@ impl<'a> AffinityConverter<'a> {
     }
 
     fn labels(&mut self, wire: &ClusterLabelSelector) -> Vec<Requirement> {
-        let equal = wire.match_labels.iter().flatten();
-        let equal = equal.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
+        let labels = wire.match_labels.iter().flatten();
+        let equal = labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
         let mut all: Vec<_> = equal.collect();
         let expressions = wire.match_expressions.iter().flatten().enumerate();
         all.extend(expressions.filter_map(|(position, expression)| {
@@ -70,6 +70,7 @@ impl<'a> AffinityConverter<'a> {
                     "provider, region or zone (for anything else use labelSelector)",
                 ));
             }
+            // With an unknown key too, so that a wrong operator of the same entry is listed as well.
             all.extend(self.requirement("fieldSelector", position, expression));
         }
         all
@@ -132,6 +133,7 @@ fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violatio
     let value = match wire.operator.as_deref().unwrap_or_default() {
         "Exists" if value.is_empty() => None,
         "Exists" => return refused("value", value, "none, because the operator is Exists"),
+        // As the API server validates tolerations: an empty key stands for all keys, which only Exists can match.
         "Equal" | "" if key.is_none() => {
             let expected = "Exists, because there is no key";
             return refused("operator", "Equal".to_owned(), expected);
@@ -149,6 +151,7 @@ fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violatio
             Some(effect)
         }
     };
+    // Also as the API server does: only a NoExecute taint evicts, and the seconds delay the eviction.
     if let Some(seconds) = wire.toleration_seconds
         && effect != Some(TaintEffect::NoExecute)
     {
