@@ -17,6 +17,8 @@ use crate::{
 };
 
 /// What a reconciliation decided and why.
+///
+/// The fields follow the order of the steps; one that is `None` was not reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reconciliation {
     /// `spec.replicas` as observed.
