@@ -3,6 +3,9 @@
 use super::observation::Status;
 
 /// One condition; `K` lists the types that it can have.
+///
+/// The type is an enum, so that a `match` over all types of a kind of object is complete:
+/// [`autoscale::ConditionKind`](crate::autoscale::ConditionKind) for one workload, [`federate::ConditionKind`](crate::federate::ConditionKind) for a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition<K> {
     /// Its type.
