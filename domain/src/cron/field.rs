@@ -179,6 +179,13 @@ impl Bits {
 
 impl Field {
     /// Lowest and highest value.
+    ///
+    /// ```
+    /// use foretide_domain::cron::Field;
+    ///
+    /// assert_eq!(Field::DayOfMonth.range(), (1, 31));
+    /// assert_eq!(Field::DayOfWeek.range(), (0, 6));
+    /// ```
     #[must_use]
     pub fn range(self) -> (u32, u32) {
         match self {
@@ -329,6 +336,7 @@ impl Field {
             return "*".to_owned();
         }
         if bits.is_empty() {
+            // Empty items are skipped, so this is the text of a field without values.
             return ",".to_owned();
         }
         if let Some(step) = self.step_of(bits) {
