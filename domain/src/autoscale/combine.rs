@@ -66,6 +66,7 @@ impl Context<'_> {
             None if floor.raw.is_none() => self.without_proposals(),
             None => self.without_metrics(floor, history),
         };
+        // A count above `maxReplicas` is lowered all the same.
         let lowers = combined.desired < current && current <= self.bounds().max;
         // In mode Metric nothing of ours would keep the child from scaling down.
         if lowers && history.holds(self.now) && !self.publishes() {
@@ -192,6 +193,7 @@ fn limited_by(observed: &Reconciliation) -> Option<Limit> {
         ConditionReason::TooManyReplicas => Some(Limit::TooManyReplicas),
         ConditionReason::ScaleUpLimit => Some(Limit::ScaleUpLimit),
         ConditionReason::ScaleDownLimit => Some(Limit::ScaleDownLimit),
+        // Also for `DesiredWithinRange`: a count that leaves zero is raised to the minimum after the limits.
         _ => Some(Limit::TooFewReplicas),
     }
 }
