@@ -4,8 +4,6 @@
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
 
-use std::cmp::Reverse;
-
 use jiff::Timestamp;
 
 use crate::federate::{
@@ -33,6 +31,7 @@ pub(super) fn assign(fleet: &mut RuleContext<'_>) -> bool {
     let budgets = budgets(fleet, &candidates);
     let weights = weights(fleet.policy, &candidates);
     store_estimates(fleet, &candidates, &weights);
+    // Before the budgets are stored: afterwards it cannot be told whose pods have served so far.
     let had_share: Vec<bool> = fleet.members.iter().map(serves_for_fleet).collect();
     store_budgets(fleet, &budgets);
     fleet.ledger.generation = Some(fleet.policy.generation);
@@ -163,24 +162,23 @@ pub(super) fn store_estimates(
     candidates: &[Candidate<'_>],
     weights: &[u64],
 ) {
-    let tier = |at: usize, candidate: &Candidate<'_>, weight: u64| match fleet.policy.kind {
-        AssignmentKind::Prioritized => (
-            Reverse(candidate.preference.priority),
-            Reverse(false),
-            Reverse(0),
-            0,
-        ),
-        _ => (Reverse(None), Reverse(candidate.hosts), Reverse(weight), at),
-    };
-    let keyed = candidates.iter().zip(weights).enumerate();
-    let mut keyed: Vec<_> = keyed
-        .map(|(at, (candidate, weight))| (tier(at, candidate, *weight), at))
-        .collect();
-    keyed.sort_unstable();
-    let mut ranks = vec![0; keyed.len()];
-    let tiers = keyed.chunk_by(|(a, _), (b, _)| a == b);
+    let is_prioritized = fleet.policy.kind == AssignmentKind::Prioritized;
+    let mut order: Vec<_> = candidates.iter().zip(weights).enumerate().collect();
+    // `b` is compared with `a`, so that the larger one comes first; equal ones stay in the order of the members.
+    order.sort_by(|(_, (a, x)), (_, (b, y))| {
+        if is_prioritized {
+            b.preference.priority.cmp(&a.preference.priority)
+        } else {
+            b.hosts.cmp(&a.hosts).then(y.cmp(x))
+        }
+    });
+    let mut ranks = vec![0; order.len()];
+    // Members of one priority are filled together, under the other policies one after the other.
+    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| {
+        is_prioritized && a.preference.priority == b.preference.priority
+    });
     for (rank, tier) in (0u32..).zip(tiers) {
-        for (_, at) in tier {
+        for (at, _) in tier {
             if let Some(place) = ranks.get_mut(*at) {
                 *place = rank;
             }
@@ -235,6 +233,7 @@ fn take_budget(state: &mut MemberState<'_>, budget: Budget, now: Timestamp) {
     state.entry.share_status = ShareStatus::Candidate;
     state.entry.preference = Some(state.preference);
     state.set_budget(min.get(), max.get());
+    // What it needed beyond its former maximum says nothing about the new one.
     state.entry.saturated_since = None;
     if is_new {
         state.entry.written = max;

@@ -15,7 +15,9 @@ use crate::words::counted;
 use super::fleet::RuleContext;
 use super::member::{DivisionLimits, MemberState, sum};
 
+/// For how long placed pods count as the capacity of a member, the first time.
 const BACKOFF_SECONDS: u32 = 600;
+/// The most that this time grows to when it doubles.
 const LONGEST_BACKOFF_SECONDS: u32 = 7_200;
 
 /// Finds blocked members, and stores the capacities that unschedulable pods prove.

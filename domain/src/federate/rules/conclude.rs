@@ -227,6 +227,7 @@ fn urgency(
 ) -> u8 {
     let was = before.map_or(0, |bounds| bounds.max.get());
     let ends = outcome.replicas.is_some_and(|n| n < state.ready) || outcome.max() < state.ready;
+    // R9 ends only pods that the fleet does not need, so nobody waits for others to grow.
     let in_excess = state.entry.shrunk == Some(now);
     if ends && !in_excess {
         AFTER_GROWTH

@@ -75,6 +75,7 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     let floor = goal.saturating_add(kept_by_others(fleet));
     fleet.lands = floor > fleet.floor;
     fleet.floor = fleet.floor.max(floor);
+    // Pods beyond the shares may end now. The floor stays until they have.
     if has_landed && certain >= goal {
         return;
     }
@@ -84,9 +85,13 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
     }
 }
 
-/// Takes the pods that are to end out of the count that Direct mode divides. The rest is at least `served`, MIN and the
-/// demand; without a known demand, nothing is taken out. The decision for the fleet counts these pods, and keeps them
-/// while the new ones are not ready: the members that take over would start as many again with every sync.
+/// In Direct mode, takes the pods that are to end out of the count that the hub divides.
+///
+/// The count of the fleet is computed from all pods that run, and does not go down while new pods are not ready. Divided
+/// as it is, it would make other members start a pod for each one that is to end. The next count would include both, so
+/// that as many pods would be started again with every sync.
+///
+/// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
 fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
     let desired = fleet.total.desired;
     let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);

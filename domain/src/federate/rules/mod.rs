@@ -55,8 +55,7 @@ pub use participation::Participation;
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
 /// `members`: every configured cluster, reachable or not, in any order, and those of [`Ledger::remaining`] that are no
-/// longer configured. `ledger`: the one that the last decision
-/// returned, even if nothing was written.
+/// longer configured. `ledger`: the one that the last decision returned, even if nothing was written.
 ///
 /// ```
 /// use foretide_domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
@@ -102,6 +101,7 @@ pub fn decide(
         let ledger = assign::waiting(&fleet, ledger);
         return (refuse(fleet, reason, message), ledger); // R0
     }
+    // First, because R3 divides by the capacities that unschedulable pods prove.
     blocked::observe(&mut fleet);
     assign::assign(&mut fleet); // R3
     landing::land(&mut fleet);

@@ -138,6 +138,7 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
         Recipient {
             weight: u64::from(spare),
             max: spare,
+            // All names are empty: equal recipients then stay in the order of the members.
             ..Recipient::default()
         }
     });
@@ -151,6 +152,8 @@ fn shrink_tier(fleet: &mut RuleContext<'_>, tier: i64, excess: u32) {
         if less == 0 {
             continue;
         }
+        // From the replicas, because a maximum that is only lowered to them would end no pod; `less` is at most
+        // `spare`.
         let max = state.replicas.min(state.max()) - less;
         freed = freed.saturating_add(state.max() - max);
         state.lose(state.max() - max, now);

@@ -125,6 +125,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
     };
     let minimums = sum(awake(fleet).map(MemberState::min));
     awake(fleet).all(is_calm)
+        // The last one must stay awake.
         && awake(fleet).nth(1).is_some()
         && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)

@@ -12,7 +12,9 @@ use super::member::{MemberRole, MemberState, sum};
 
 /// A member that is woken within this many cooldowns was put to sleep too early.
 const SOON_COOLDOWNS: i32 = 10;
+/// How long it then stays awake, the first time.
 const STAY_AWAKE_SECONDS: u32 = 3_600;
+/// The most that this time grows to when it doubles.
 const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
@@ -84,6 +86,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
     // One at a time, the highest priority first.
     let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+    // While no member is awake nothing serves, so nothing is waited for.
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
     {
