@@ -23,6 +23,22 @@ const MEASURED_OVER: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// # Errors
 /// [`Cause::NoSamples`] without a demand.
+///
+/// ```
+/// use foretide_domain::hpa::{MetricSpec, Target};
+/// use foretide_domain::observation::Measured;
+/// use foretide_domain::sim::measure::reading;
+/// use jiff::Timestamp;
+///
+/// let queue = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let now = Timestamp::UNIX_EPOCH;
+/// assert_eq!(reading(&queue, Some(12.0), &[], now), Ok(Measured::Total(vec![12_000])));
+/// assert!(reading(&queue, None, &[], now).is_err());
+/// ```
 pub fn reading(
     metric: &MetricSpec,
     demand: Option<f64>,

@@ -12,6 +12,19 @@ const LOOKBACK: SignedDuration = SignedDuration::from_mins(5);
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The total demand for one metric as it was recorded, in the metric's base unit.
+///
+/// ```
+/// use foretide_domain::sim::Recording;
+/// use foretide_models::Sample;
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+/// let sample = |minute, value| Sample { at: at(minute), value };
+/// let recording = Recording::new(vec![sample(0, 10.0), sample(1, 11.0), sample(2, 12.0)]);
+/// assert_eq!(recording.value_at(at(6)), Some(12.0));
+/// // Five minutes after the last sample its value is too old.
+/// assert_eq!(recording.value_at(at(7)), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Recording {
     samples: Vec<Sample>,
@@ -136,6 +149,7 @@ impl Recording {
     /// The values are those of [`series`](Self::series) for `at`.
     pub fn extend(&self, series: &mut Series, span: SignedDuration, at: Timestamp) {
         let mut read = 0;
+        // A step of zero would never reach `at`, and no series is longer than `MAX_SLOTS`.
         while series.end() <= at && read < MAX_SLOTS && series.step().is_positive() {
             let slot = series.end();
             match self.value_at(slot).map(|value| Sample { at: slot, value }) {
