@@ -11,6 +11,16 @@
 const EQUAL: f64 = 1e-6;
 
 /// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+///
+/// ```
+/// use foretide_models::{TradeOff, TradeOffs};
+///
+/// let level = |quantile, short, replicas| TradeOff { quantile, short, replicas };
+/// let measured = TradeOffs { levels: vec![level(0.5, 0.02, 10.0), level(0.9, 0.0, 12.0)], alone: 9.0 };
+/// // Each of the two replicas saves one minute in a hundred.
+/// assert_eq!(measured.at_price(0.005), Some(0.9));
+/// assert_eq!(measured.at_price(0.015), Some(0.5));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TradeOffs {
     /// By quantile, ascending.
@@ -109,6 +119,7 @@ impl SharedPrice {
         }
         let price = match (bought, refused) {
             (_, None) => 0.0,
+            // Above the highest slope no series buys a replica.
             (None, Some(refused)) => 2.0 * refused,
             // In the middle, so that neither the last digits nor the next minute change a quantile.
             (Some(bought), Some(refused)) => bought.sqrt() * refused.sqrt(),
@@ -162,6 +173,7 @@ impl TradeOffs {
                 replicas: level.replicas - from.replicas,
                 saved: from.short - level.short,
             };
+            // Levels with the same replicas have no slope between them.
             let better = |level: &&TradeOff| {
                 level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
             };

@@ -53,6 +53,8 @@ impl Periods<'_> {
             level: known,
             ..*self
         };
+        // The growth was removed such that the last value stays, so here it is added from the end of the held-out
+        // period.
         let offset = |i: usize| self.slope * (count(i + 1) - count(self.period));
         let actual: Vec<f64> = held_out
             .iter()
@@ -62,6 +64,7 @@ impl Periods<'_> {
         let mut shapes: Vec<(Shape, Vec<f64>)> = Vec::new();
         let mut best: Option<(&Estimator, f64)> = None;
         for estimator in estimators {
+            // Most estimators differ only in their margin; a shape is computed once.
             if !shapes.iter().any(|(shape, _)| *shape == estimator.shape) {
                 shapes.push((estimator.shape, known.shape(fourier, estimator.shape)?));
             }

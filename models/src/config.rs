@@ -46,6 +46,9 @@ impl ConfigError {
 }
 
 /// Requires a step of whole seconds, at most an hour, that divides a day, so that the phases of days align.
+///
+/// # Errors
+/// [`ConfigError`] with this field and step.
 pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
     let day = SignedDuration::from_hours(24).as_nanos();
@@ -58,6 +61,9 @@ pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), Conf
 }
 
 /// Requires a history of at least `least` that fits into a series.
+///
+/// # Errors
+/// [`ConfigError`] with this field and length. What must fit is the length with the slack for late samples.
 pub(crate) fn require_history(
     field: &str,
     length: SignedDuration,

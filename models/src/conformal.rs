@@ -43,6 +43,10 @@ pub(crate) struct RankedErrors {
 
 /// An error and its weight packed into one number, which sorts three times as fast as a pair: the upper half sorts like
 /// the error.
+///
+/// # Shape
+/// Bits 63 to 32 are the error, ordered as an unsigned number; bits 31 to 0 are those of the weight, an `f32` of at
+/// least 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
@@ -179,6 +183,7 @@ impl RankedErrors {
         self.rank_each(error_at, grid, Cutoff { now, known }, spacing)
     }
 
+    /// Fills `ranks` with the errors of both groups, sorted, each with the cumulative weight up to it.
     fn rank_each(
         &mut self,
         error_at: impl Fn(usize) -> Option<f32>,
@@ -212,6 +217,10 @@ impl RankedErrors {
     }
 
     /// The `q`-quantile of the weighted errors; zero without any.
+    ///
+    /// # Guarantees
+    /// - A larger `q` never gives a smaller answer.
+    /// - The result is one of the ranked errors.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let total = self
             .ranks
@@ -223,6 +232,7 @@ impl RankedErrors {
         found.map_or(0.0, |rank| f64::from(rank.error()))
     }
 
+    /// Adds the errors around this time of day on each of the last days; returns the sum of their weights.
     fn add_time_of_day(
         &mut self,
         error_at: &impl Fn(usize) -> Option<f32>,
@@ -244,6 +254,7 @@ impl RankedErrors {
         sum
     }
 
+    /// Adds the errors of the last two days; returns the sum of their weights.
     fn add_recent(
         &mut self,
         error_at: &impl Fn(usize) -> Option<f32>,
@@ -257,6 +268,7 @@ impl RankedErrors {
             .sum()
     }
 
+    /// Adds one error, if there is one; returns the weight that was added.
     fn add(&mut self, error: Option<f32>, weight: f32) -> f32 {
         let Some(error) = error else { return 0.0 };
         self.ranks.push(Rank::new(error, weight));

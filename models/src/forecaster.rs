@@ -54,6 +54,8 @@ pub trait Forecaster: fmt::Debug + Send {
     fn history_length(&self) -> SignedDuration;
 
     /// The step the history must have.
+    ///
+    /// A history with another step is [`ForecastError::StepMismatch`].
     fn sample_interval(&self) -> SignedDuration;
 
     /// How often to ask for a new forecast.
@@ -67,6 +69,9 @@ pub trait Forecaster: fmt::Debug + Send {
     }
 
     /// Changes the price at which it buys replicas, if it was configured with one.
+    ///
+    /// `price` is the share of minutes that another replica must save: see [`SharedPrice`](crate::SharedPrice). By
+    /// default it is ignored.
     fn set_price(&mut self, price: f64) {
         let _ = price;
     }
@@ -93,6 +98,11 @@ pub(crate) fn with_slack(length: SignedDuration) -> SignedDuration {
 }
 
 /// The number of values that cover the horizon.
+///
+/// `ceil(horizon / step)`.
+///
+/// # Errors
+/// [`ForecastError::HorizonOutOfRange`] if either is not positive, or the path would be longer than [`MAX_SLOTS`].
 pub(crate) fn path_length(
     horizon: SignedDuration,
     step: SignedDuration,

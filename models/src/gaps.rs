@@ -37,6 +37,9 @@ pub(crate) const OUTLIER_RUNS: usize = 3;
 const USUAL: f64 = 0.95;
 
 /// What a forecaster requires of a history.
+///
+/// # Units
+/// `step` is the distance between two samples; the others are spans of history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HistoryRequirements {
     pub(crate) step: SignedDuration,
@@ -182,10 +185,12 @@ pub(crate) fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "a product of a count and a part of it is a count; `as` saturates and `min` bounds it"
 )]
+/// The index of the `q`-quantile in a sorted slice whose last index is `last`: the nearest rank, `q` in `[0, 1]`.
 fn rank(last: usize, q: f64) -> usize {
     ((count(last) * q).round() as usize).min(last)
 }
 
+/// How many values are missing.
 fn missing(values: &[f64]) -> usize {
     values.iter().filter(|value| value.is_nan()).count()
 }
@@ -205,6 +210,7 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
+/// Makes outliers missing; returns how many.
 fn reject_outliers(values: &mut [f64]) -> usize {
     let runs = outlier_runs(values, 0.0);
     for run in &runs {
@@ -244,6 +250,8 @@ pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>
     let Some(usual) = quantile_in_place(&mut positive, USUAL) else {
         return Vec::new();
     };
+    // Divided, because a hundred times the usual value may be infinite. A missing value is none: comparisons with NaN
+    // are false.
     let is_outlier = |value: &f64| *value / OUTLIER_RATIO > usual && *value / 2.0 > believed;
     let mut at = 0;
     let runs = values
@@ -294,6 +302,10 @@ fn last_history(values: &[f64], longest: usize) -> usize {
     start
 }
 
+/// Requires as many slots as the forecaster needs; holes count, because they are limited separately.
+///
+/// # Errors
+/// [`ForecastError::InsufficientHistory`].
 fn require_span(have: usize, requirements: HistoryRequirements) -> Result<(), ForecastError> {
     let have = i32::try_from(have)
         .ok()
@@ -330,6 +342,10 @@ fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Forecast
     Ok(valid_until)
 }
 
+/// Requires that no more than [`MAX_MISSING`] of the values and of the newest `day` of them are missing.
+///
+/// # Errors
+/// [`ForecastError::TooManyGaps`] with the counts of the part that has too many.
 fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     let last_day = values
         .get(values.len().saturating_sub(day)..)
@@ -344,6 +360,8 @@ fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     Ok(())
 }
 
+/// Fills a hole with the values a season before, else a season after; the others stay missing. A value that was
+/// filled before counts.
 fn repeat_season(values: &mut [f64], hole: std::ops::Range<usize>, season: usize) {
     for at in hole {
         let before = at.checked_sub(season).and_then(|i| values.get(i)).copied();

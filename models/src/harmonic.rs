@@ -80,7 +80,12 @@ impl Components {
         Ok(values)
     }
 
+    /// The amplitude below which fast components are dropped: see [`Filter`].
+    ///
+    /// # Units
+    /// That of the series.
     fn cut(&self, filter: &Filter) -> f64 {
+        // Without the mean and without the highest frequency, which has no sine.
         let inner = (self.len / 2).saturating_sub(1);
         let bins = self.bins.iter().skip(1).take(inner);
         let mut amplitudes: Vec<f64> = bins.map(|bin| self.amplitude(bin)).collect();
@@ -99,6 +104,7 @@ impl Components {
             .min(largest(filter.min_items))
     }
 
+    /// Half the amplitude of the sine that a bin stands for, as crane counts it.
     fn amplitude(&self, bin: &Complex<f64>) -> f64 {
         bin.norm() / count(self.len)
     }

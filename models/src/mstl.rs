@@ -26,6 +26,14 @@ const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
 const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 
 /// Settings of [`Mstl`].
+///
+/// ```
+/// use foretide_models::mstl::{Config, Mstl};
+/// use jiff::SignedDuration;
+///
+/// let config = Config { history_length: SignedDuration::from_hours(24), ..Config::default() };
+/// assert_eq!(Mstl::new(config).unwrap_err().field, "mstl.historyLength");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -73,6 +81,10 @@ impl Mstl {
         Ok(Self { config, fitted })
     }
 
+    /// The path from the end of this history, by a new fit.
+    ///
+    /// # Errors
+    /// Those of [`PreparedHistory::new`], and [`ForecastError::NotFinite`] if the fit fails.
     fn fit(&self, history: &Series, wanted: usize) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let requirements = HistoryRequirements {
@@ -172,6 +184,12 @@ fn means(values: &[f64], bin: usize, highest: f64) -> Vec<f64> {
 }
 
 /// The next `wanted` values, by MSTL with these periods and `AutoETS` for the rest.
+///
+/// # Shape
+/// `periods` are numbers of means, the shortest first; the result begins after the last mean.
+///
+/// # Errors
+/// [`ForecastError::NotFinite`] if the decomposition or the fit fails: augurs names no causes that a user could mend.
 fn continued(means: &[f64], periods: Vec<usize>, wanted: usize) -> Result<Vec<f64>, ForecastError> {
     let trend = AutoETS::non_seasonal().into_trend_model();
     let fitted = MSTLModel::new(periods, trend)

@@ -9,6 +9,9 @@ use crate::grid::Grid;
 pub(super) const REFRESHED_EVERY: i64 = 5;
 
 /// The errors so far, and the margins that follow from them.
+///
+/// # Units
+/// Errors and margins are differences of logarithms, as on the scale of the learner; `reach` is a number of steps.
 #[derive(Debug, Clone)]
 pub(super) struct Margins {
     grid: Grid,
@@ -99,6 +102,7 @@ impl Margins {
         if let Some(compared) = &mut self.compared {
             self.model.rank_roughly(&self.errors, self.grid, now, known);
             compared.published = self.model.quantile(adjusted);
+            // The ranks of the margins in use were just replaced by rough ones.
             self.refreshed_at = None;
         }
     }
@@ -143,6 +147,7 @@ impl Margins {
         errors + self.model.bytes() + self.persistence.bytes()
     }
 
+    /// Ranks the errors of persistence for step `now`, if they are recorded.
     fn rank_persistence(&mut self, now: usize) {
         let known = self.known(now);
         let Some(outcomes) = &self.outcomes else {

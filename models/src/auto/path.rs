@@ -44,6 +44,9 @@ struct Ranking {
 }
 
 /// The model of the step that lies `ahead` steps after the one it predicts from.
+///
+/// # Units
+/// `predicted`, `level` and `margin` are on the scale of the learner; `ahead` is a number of steps.
 #[derive(Debug, Clone)]
 struct HorizonModel {
     ahead: usize,
@@ -71,6 +74,9 @@ struct Knot {
 }
 
 /// A path and its upper bounds.
+///
+/// # Shape
+/// Both have the same length; index 0 is the next step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ForecastPath {
     pub(super) point: Vec<f64>,
@@ -86,6 +92,7 @@ impl PathModel {
         let coarse = Grid::new(grid.step() * i32::try_from(every).unwrap_or(1));
         let half_life = count(coarse.day());
         let mut ahead = HORIZONS.map(|minutes| grid.minutes(minutes)).to_vec();
+        // On a grid of ten minutes, the first horizons are one step.
         ahead.dedup();
         let horizons = ahead.into_iter().map(|ahead| HorizonModel {
             ahead,
@@ -193,6 +200,7 @@ impl PathModel {
         self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
     }
 
+    /// Updates the margin of each horizon at a quantile, from the errors that are known at step `now`.
     fn rank(&mut self, now: usize, quantile: f64) {
         for horizon in &mut self.horizons {
             let Some(known) = now.checked_sub(horizon.ahead + 1) else {
@@ -211,6 +219,7 @@ impl PathModel {
 }
 
 impl HorizonModel {
+    /// The single step that is predicted.
     fn window(&self) -> Window {
         Window {
             from: self.ahead,
@@ -218,6 +227,7 @@ impl HorizonModel {
         }
     }
 
+    /// Learns from the predictions whose step is over before `now`; not from imputed steps.
     fn learn(&mut self, view: &View<'_>, now: usize, every: usize) {
         while let Some((made_at, row, predicted)) = self
             .pending
@@ -233,6 +243,7 @@ impl HorizonModel {
         }
     }
 
+    /// Predicts from the step of this context, and keeps the features until the outcome is known.
     fn predict(&mut self, view: &View<'_>, context: &FeatureContext) {
         let row = view.row(context, self.window());
         self.predicted = self.ridge.predict(&row);

@@ -36,6 +36,9 @@ pub(super) struct Preprocessor {
 }
 
 /// Runs of rejected values.
+///
+/// As for [`outlier_runs`](crate::outlier_runs), runs that are long or recur are load. Here they are found value by
+/// value, because what comes later is not known.
 #[derive(Debug, Clone, Copy, Default)]
 struct OutlierRuns {
     /// The length of the current run, and its highest value.
@@ -61,6 +64,7 @@ impl OutlierRuns {
         self.runs > OUTLIER_RUNS && self.is_alike(value)
     }
 
+    /// Counts a run that is over, unless it was a single value.
     fn end_run(&mut self) {
         if self.run > 1 {
             self.runs = if self.is_alike(self.highest) {
@@ -73,6 +77,7 @@ impl OutlierRuns {
         (self.run, self.highest) = (0, 0.0);
     }
 
+    /// Whether a value is within a factor of two of the height of the last run.
     fn is_alike(&self, value: f64) -> bool {
         (0.5..=2.0).contains(&(value / self.height))
     }
@@ -123,6 +128,7 @@ impl Preprocessor {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
+        // A step that not all of its slots have been reached for yet is read later.
         let steps = new.chunks_exact(self.width);
         let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
         // Samples that are missing at the end may only be late.
@@ -135,10 +141,12 @@ impl Preprocessor {
         self.online.calibrate();
     }
 
+    /// Changes the price of the model.
     pub(super) fn set_price(&mut self, price: f64) {
         self.online.set_price(price);
     }
 
+    /// The model, up to the newest measured step.
     pub(super) fn online(&self) -> &OnlineModel {
         &self.online
     }
@@ -153,14 +161,17 @@ impl Preprocessor {
         self.next.saturating_sub(self.step).unwrap_or(self.next)
     }
 
+    /// The instant of the first sample of the history that was learned.
     pub(super) fn learnt_from(&self) -> Timestamp {
         self.learnt_from
     }
 
+    /// The number of measured steps.
     pub(super) fn usable(&self) -> usize {
         self.usable
     }
 
+    /// The number of steps whose values were rejected as outliers.
     pub(super) fn rejected(&self) -> usize {
         self.rejected
     }
@@ -178,6 +189,7 @@ impl Preprocessor {
         before.into_iter().any(|value| !value.is_nan())
     }
 
+    /// Feeds one step to the model: its value if that is demand, else an imputed one.
     fn take_step(&mut self, value: f64, raw: bool) {
         let accepted = !value.is_nan() && self.is_demand(value);
         if accepted {
@@ -209,6 +221,8 @@ impl Preprocessor {
         self.outliers.extend(value) || self.outliers.recurs(value)
     }
 
+    /// The value that stands for a missing step: that of a day before, or in the first minutes of a hole and without
+    /// such a day, the last accepted one.
     fn imputed_value(&self) -> f64 {
         let grid = Grid::new(self.step);
         let buffer = self.online.buffer();

@@ -24,6 +24,10 @@ const LARGEST_GAIN: f64 = 1e55;
 const HUBER: f64 = 3.0;
 
 /// The model and its accumulated sums.
+///
+/// # Shape
+/// `gram` is [`FEATURES`] by [`FEATURES`], `moment` and `beta` have [`FEATURES`] values, all in the order of the
+/// features.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
     /// By rows; only the lower triangle is used.
@@ -63,6 +67,9 @@ impl Ridge {
     }
 
     /// Learns that `row` was followed by `outcome`, which was `error` more than predicted.
+    ///
+    /// The weight of the update is `2 * tau` if the prediction was too low, else `2 * (1 - tau)`, and less by `3
+    /// sigma / |error|` for an error beyond three of the usual ones.
     pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
         let size = error.abs();
         let asymmetry = if error > 0.0 {
@@ -102,6 +109,8 @@ impl Ridge {
     }
 
     /// Solves for the coefficients. Keeps the old ones and returns `false` if the equations have no solution.
+    ///
+    /// Before [`LEAST_UPDATES`] it keeps the prior.
     pub(super) fn solve(&mut self) -> bool {
         if self.updates < LEAST_UPDATES {
             return true;
@@ -129,12 +138,14 @@ impl Ridge {
     }
 }
 
+/// The coefficients that the ridge pulls towards: a part of the growth on similar days, and nothing else.
 fn prior() -> Row {
     let mut prior = [0.0; FEATURES];
     prior[GROWTH_OF_SIMILAR_DAYS] = PRIOR;
     prior
 }
 
+/// The scalar product.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

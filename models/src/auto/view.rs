@@ -24,6 +24,9 @@ pub(super) struct Scale {
 }
 
 /// The scaled mean demand of the 5, 15 and 60 minutes before a step.
+///
+/// # Units
+/// Natural logarithms of demand plus the offset of the scale.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Levels {
     pub(super) five: f64,
@@ -73,10 +76,12 @@ impl Window {
 // === impl Scale ===
 
 impl Scale {
+    /// `ln(demand + offset)`.
     pub(super) fn of(self, demand: f64) -> f64 {
         (demand + self.offset).ln()
     }
 
+    /// The demand of a scaled value, never below zero.
     pub(super) fn inverse(self, scaled: f64) -> f64 {
         (scaled.exp() - self.offset).max(0.0)
     }
@@ -90,10 +95,13 @@ impl Levels {
         self.hour
     }
 
+    /// How far the last quarter of an hour is above the last hour.
     pub(super) fn trend(&self) -> f64 {
         self.quarter - self.hour
     }
 
+    /// How different the demand before two steps is: half the difference of their levels, and all of that of their
+    /// trends.
     pub(super) fn distance(&self, other: &Self) -> f64 {
         0.5 * (self.quarter - other.quarter).abs() + (self.trend() - other.trend()).abs()
     }
@@ -223,6 +231,7 @@ impl LookupCache {
             .copied()
     }
 
+    /// The peaks of the windows that are as wide as this one, if they are kept.
     fn span(&self, steps: Window) -> Option<&Span> {
         self.spans
             .iter()

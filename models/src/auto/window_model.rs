@@ -49,6 +49,8 @@ pub(super) struct WindowModel {
 }
 
 /// A prediction whose outcome is not known yet.
+///
+/// It is kept for as long as its window lasts, because it is learned from once the peak is known.
 #[derive(Debug, Clone)]
 struct PendingPrediction {
     step: usize,
@@ -92,6 +94,7 @@ impl WindowModel {
         }
     }
 
+    /// The window that is predicted.
     pub(super) fn window(&self) -> Window {
         self.window
     }
@@ -252,6 +255,7 @@ impl WindowModel {
     /// Adaptive conformal inference (Gibbs and Candes, 2021), on the logarithm of the probability of a miss.
     fn adapt(&mut self, missed: bool, quantile: f64) {
         let expected = 1.0 - quantile;
+        // Its mean is zero while the share of misses is the expected one.
         let surplus = if missed { 1.0 / expected } else { 0.0 } - 1.0;
         // A probability is at most one.
         let most = MOST_ADAPTED.min(-expected.ln()).max(0.0);
@@ -263,6 +267,8 @@ impl WindowModel {
         1.0 - (1.0 - quantile) * self.misses.exp()
     }
 
+    /// The upper bound of the newest window: the prediction and the margin at `adjusted` by the model, or the level
+    /// and the margin at `quantile` by persistence. `None` while there is neither.
     fn bound(&self, quantile: f64, adjusted: f64, fall_back: bool) -> Option<f64> {
         let (level, point) = self.point()?;
         let by_persistence = level + self.margins.persistence(quantile);

@@ -89,10 +89,12 @@ impl Backcast {
         self.first += steps(gone);
     }
 
+    /// `every` as a difference of step numbers.
     fn stride(&self) -> i64 {
         steps(self.every)
     }
 
+    /// The stored value: a peak, [`FAILED`], or [`NOT_ASKED`] also for steps that are not stored.
     fn raw(&self, step: i64) -> f64 {
         let at = usize::try_from(step - self.first).ok();
         let value = at.and_then(|at| self.values.get(at)).copied();
