@@ -200,8 +200,8 @@ impl Requested<'_> {
             .filter(|c| self.container.is_none_or(|name| *c.name == *name));
         let mut sum = None;
         for container in wanted {
-            let milli = container.requests.get(self.resource);
-            let milli = milli.ok_or_else(|| container.name.to_string())?;
+            let request = container.requests.get(self.resource);
+            let milli = request.ok_or_else(|| container.name.to_string())?;
             sum = Some(i64::saturating_add(sum.unwrap_or(0), milli));
         }
         sum.ok_or_else(|| self.container.unwrap_or("*").to_owned())

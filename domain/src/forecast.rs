@@ -232,8 +232,8 @@ impl Predicted {
         // A count between the bounds is itself what is asked for.
         let is_between = carried.is_some_and(|it| (bounds.raise..=bounds.hold).contains(&it));
         let kept = held.filter(|_| bounds.replicas(count, target).is_none());
-        let asked = DemandBounds::both(need).replicas(None, target);
-        let asked = Replicas::for_demand(asked.unwrap_or_default());
+        let carrying = DemandBounds::both(need).replicas(None, target);
+        let asked = Replicas::for_demand(carrying.unwrap_or_default());
         Ok(Count {
             need,
             asked: kept.filter(|_| is_between).unwrap_or(asked),

@@ -91,10 +91,10 @@ impl LeadTime {
     #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
         let known = |span, origin| Self { span, origin };
-        let written = written.map(|span| known(span, Origin::Spec));
-        let measured = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
-        written
-            .or_else(measured)
+        let by_spec = written.map(|span| known(span, Origin::Spec));
+        let by_pods = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
+        by_spec
+            .or_else(by_pods)
             .unwrap_or(known(DEFAULT, Origin::Default))
     }
 }

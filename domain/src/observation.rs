@@ -252,9 +252,9 @@ impl Unavailable {
     #[must_use]
     pub fn stale(what: &str, age: SignedDuration) -> Self {
         // Whole seconds: the fraction would only make the message longer.
-        let age = SignedDuration::from_secs(age.as_secs());
+        let seconds = SignedDuration::from_secs(age.as_secs());
         let message =
-            format!("the newest sample of {what} is {age:#} old, which is too old to count");
+            format!("the newest sample of {what} is {seconds:#} old, which is too old to count");
         Self::new(Cause::StaleSamples, message)
     }
 

@@ -405,10 +405,10 @@ impl<'a> Parts<'a> {
             sticky |= tenths % 10 != 0;
             tenths / 10
         });
-        let nanos = whole
+        let truncated = whole
             .saturating_mul(nanos_per_unit)
             .saturating_add(fraction);
-        let nanos = nanos.saturating_add(i128::from(sticky));
+        let nanos = truncated.saturating_add(i128::from(sticky));
         if nanos > i128::from(i64::MAX) * 1_000_000_000 {
             return Quantity::new(i128::from(i64::MAX), 0, Format::BinarySi);
         }

@@ -105,6 +105,7 @@ impl Context<'_> {
             Verdict::BelowMin => {
                 return Combined::flat(observed.desired, Some(Limit::TooFewReplicas));
             }
+            // `minReplicas` is 0 here, or this would be a pause: a floor above zero still starts pods.
             Verdict::Disabled => return Combined::flat(observed.desired, Some(Limit::Paused)),
             Verdict::Unavailable { .. } => {
                 return Combined::flat(self.current(), Some(Limit::MetricUnavailable));

@@ -80,15 +80,15 @@ impl Decision {
             Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
-                let next = self.windows.iter();
-                let next = next.filter_map(|window| Some((window.state.next_transition?, window)));
-                let next = next.min_by_key(|(at, window)| (*at, &window.name));
-                let next = next.map(|(at, window)| {
-                    let at = clock(at, &window.zone, self.at);
-                    format!("; {} opens at {at}", window.name)
+                let windows = self.windows.iter();
+                let openings =
+                    windows.filter_map(|window| Some((window.state.next_transition?, window)));
+                let first = openings.min_by_key(|(at, window)| (*at, &window.name));
+                let opens = first.map_or_else(String::new, |(at, window)| {
+                    let time = clock(at, &window.zone, self.at);
+                    format!("; {} opens at {time}", window.name)
                 });
-                let next = next.unwrap_or_default();
-                format!("no cron window is open, so the current count stays{next}")
+                format!("no cron window is open, so the current count stays{opens}")
             }
         }
     }

@@ -323,10 +323,10 @@ impl Field {
             field: self,
         })?;
         // Sunday may be written as 0 or 7.
-        let max = if self == Self::DayOfWeek { 7 } else { max };
+        let highest = if self == Self::DayOfWeek { 7 } else { max };
         u32::try_from(value)
             .ok()
-            .filter(|value| (min..=max).contains(value))
+            .filter(|value| (min..=highest).contains(value))
             .ok_or(FieldProblem::OutOfRange { value, field: self })
     }
 

@@ -461,6 +461,7 @@ fn find_problem(start: &Schedule, end: &Schedule) -> Option<WindowProblem> {
         Some(WindowProblem::StartNeverFires)
     } else if end.expression.never_fires() {
         Some(WindowProblem::EndNeverFires)
+    // In two zones, the same times of day are different instants.
     } else if start.zone == end.zone && start.expression.same_times(&end.expression) {
         Some(WindowProblem::ZeroLength)
     } else {

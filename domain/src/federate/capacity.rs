@@ -221,15 +221,15 @@ impl Supply {
                 node.reserve(&other.requests);
             }
         }
-        let fit = free.iter().map(|node| node.fits(shape));
-        let fit = fit.fold(0, i64::saturating_add);
-        let quota = self
+        let more = free.iter().map(|node| node.fits(shape));
+        let fit = more.fold(0, i64::saturating_add);
+        let left = self
             .quotas
             .iter()
             .filter_map(|quota| quota.room(shape))
             .min();
         let nodes = replicas_of(fit).saturating_add(self.own.bound);
-        let quota = quota.map(|left| left.saturating_add(self.own.counted));
+        let quota = left.map(|left| left.saturating_add(self.own.counted));
         Estimate {
             replicas: quota.map_or(nodes, |quota| nodes.min(quota)),
             is_soft: shape.must_spread,

@@ -267,13 +267,13 @@ fn weighted_first(
         .sum();
     // Recipients without a weight keep their minimums, and get more only when the others are full.
     let first = (total - least).min(most);
-    let mut weighted = rule(first, &weighted).into_iter();
-    let mut others = rule(total - first, &others).into_iter();
+    let mut of_weighted = rule(first, &weighted).into_iter();
+    let mut of_others = rule(total - first, &others).into_iter();
     let share = |recipient| {
         let part = if is_weighted(&recipient) {
-            &mut weighted
+            &mut of_weighted
         } else {
-            &mut others
+            &mut of_others
         };
         part.next().unwrap_or(recipient.min)
     };

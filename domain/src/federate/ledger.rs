@@ -79,6 +79,9 @@ pub struct Landing {
 }
 
 /// The state of one member between two decisions.
+///
+/// Fields that were renamed keep their former names when serialized, because a stored ledger must be read by the next
+/// version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Entry {

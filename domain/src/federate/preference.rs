@@ -109,9 +109,10 @@ impl Policy {
     ) -> Vec<Result<EffectivePreference, Dropped>> {
         // Without it, every preference would be compared with every cluster.
         let index = PreferenceIndex::new(&self.preferences);
-        let all = clusters.into_iter();
-        let all = all.map(|cluster| self.merge(cluster, index.matching(cluster)));
-        let all: Vec<_> = all.collect();
+        let clusters = clusters.into_iter();
+        let all: Vec<_> = clusters
+            .map(|cluster| self.merge(cluster, index.matching(cluster)))
+            .collect();
         let is_weighted = all
             .iter()
             .flatten()

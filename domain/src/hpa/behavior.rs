@@ -90,6 +90,7 @@ pub enum PolicyKind {
     Percent,
 }
 
+/// The period of the default policies, as the API server fills them in.
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
 const DOUBLE: ScalingPolicy = ScalingPolicy {
     kind: PolicyKind::Percent,
@@ -237,6 +238,7 @@ impl Behavior {
             PolicySelect::Min => reaches.min(),
             PolicySelect::Disabled => None,
         }
+        // Disabled, or an empty list of policies.
         .unwrap_or(current)
     }
 

@@ -106,9 +106,9 @@ fn usage(
 
 /// Whole parts that sum up to the total.
 fn shares(total: i64, parts: usize) -> impl Iterator<Item = i64> {
-    let parts = i64::try_from(parts).unwrap_or(i64::MAX).max(1);
-    let (share, rest) = (total / parts, total % parts);
-    (0..parts).map(move |index| share + i64::from(index < rest))
+    let count = i64::try_from(parts).unwrap_or(i64::MAX).max(1);
+    let (share, rest) = (total / count, total % count);
+    (0..count).map(move |index| share + i64::from(index < rest))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]

@@ -206,9 +206,9 @@ impl Environment {
     fn first_count(&self, workload: &Workload) -> Replicas {
         let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
         let load = self.load(&self.targets(), before);
-        let needed = load.map_or(0.0, |load| load.replicas());
+        let demanded = load.map_or(0.0, |load| load.replicas());
         // Zero pods would be a pause, in which nothing is decided.
-        let needed = Replicas::for_demand(needed).max(Replicas::new(1));
+        let needed = Replicas::for_demand(demanded).max(Replicas::new(1));
         workload.bounds.clamp(needed)
     }
 }

@@ -136,8 +136,8 @@ impl Recording {
         let seconds = step.as_secs().max(1);
         let floor = |at: Timestamp| at.as_second().div_euclid(seconds) * seconds;
         let oldest = self.first().map_or_else(|| floor(at), floor);
-        let start = floor(at).saturating_sub(span.as_secs()).max(oldest);
-        let start = Timestamp::from_second(start.div_euclid(seconds) * seconds).unwrap_or(at);
+        let first = floor(at).saturating_sub(span.as_secs()).max(oldest);
+        let start = Timestamp::from_second(first.div_euclid(seconds) * seconds).unwrap_or(at);
         let mut series = Series::from_values(start, step, Vec::new());
         self.extend(&mut series, span, at);
         series

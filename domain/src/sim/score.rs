@@ -119,9 +119,9 @@ impl Score {
     /// By how many percent its replica-hours exceed those of another run.
     #[must_use]
     pub fn more_percent(&self, other: &Self) -> f64 {
-        let other = other.replica_hours();
-        if other > 0.0 {
-            100.0 * (self.replica_hours() / other - 1.0)
+        let hours = other.replica_hours();
+        if hours > 0.0 {
+            100.0 * (self.replica_hours() / hours - 1.0)
         } else {
             0.0
         }

@@ -46,10 +46,14 @@ fn resume(fleet: &mut RuleContext<'_>) {
 /// demand is taken over.
 pub(super) fn land(fleet: &mut RuleContext<'_>) {
     resume(fleet);
-    let Some(Landing { until, served }) = fleet.ledger.landing else {
+    let Some(Landing {
+        until,
+        served: stored,
+    }) = fleet.ledger.landing
+    else {
         return;
     };
-    let served = served.map_or_else(
+    let served = stored.map_or_else(
         || sum(fleet.counted().map(|state| state.placed)),
         Replicas::get,
     );
@@ -67,10 +71,10 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
         fleet.ledger.landing = None;
         return;
     }
-    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
+    let demanded = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
     fleet.ledger.landing = Some(Landing {
         until,
-        served: Some(Replicas::new(served.max(demand))),
+        served: Some(Replicas::new(served.max(demanded))),
     });
     let floor = goal.saturating_add(kept_by_others(fleet));
     fleet.lands = floor > fleet.floor;
@@ -93,16 +97,15 @@ pub(super) fn land(fleet: &mut RuleContext<'_>) {
 ///
 /// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
 fn exclude_surplus(fleet: &mut RuleContext<'_>, served: u32) {
-    let desired = fleet.total.desired;
-    let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);
-    let (Some(desired), Some(demand)) = (desired, demand(fleet)) else {
+    let is_direct = fleet.policy.mode == Mode::Direct;
+    let desired = fleet.total.desired.filter(|_| is_direct);
+    let (Some(desired), Some(demand)) = (desired.map(Replicas::get), demand(fleet)) else {
         return;
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
     let surplus = sum(counted.map(beyond_share));
-    let demand = Replicas::from_f64_ceil(demand);
-    let needed = demand.max(fleet.policy.bounds.min).get().max(served);
-    let desired = desired.get();
+    let demanded = Replicas::from_f64_ceil(demand);
+    let needed = demanded.max(fleet.policy.bounds.min).get().max(served);
     let count = desired.saturating_sub(surplus).max(needed).min(desired);
     fleet.floor = fleet.requested_floor.max(count);
 }

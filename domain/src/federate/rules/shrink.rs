@@ -41,13 +41,15 @@ fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     if (demand - there).abs() <= fleet.policy.tolerance * there {
         return Some(Excess::default());
     }
-    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor);
-    let needed = needed.max(fleet.policy.bounds.min.get());
-    let desired = fleet.total.desired.map(|desired| desired.get().max(needed));
+    let demanded = Replicas::from_f64_ceil(demand).get();
+    let needed = demanded.max(fleet.floor).max(fleet.policy.bounds.min.get());
+    let least = fleet.total.desired.map(|desired| desired.get().max(needed));
     let ready = count(|state| state.ready.min(state.max()));
-    let may_end = desired.map_or(0, |desired| ready.saturating_sub(desired));
-    let placed = placed.saturating_sub(needed);
-    Some(Excess { placed, may_end })
+    let may_end = least.map_or(0, |least| ready.saturating_sub(least));
+    Some(Excess {
+        placed: placed.saturating_sub(needed),
+        may_end,
+    })
 }
 
 /// What R9 may take from a member: nothing that its local demand needs.

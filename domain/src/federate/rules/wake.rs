@@ -22,8 +22,8 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 pub(super) fn wake(fleet: &mut RuleContext<'_>) {
     let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
     let wanted = wanted(fleet);
-    let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
-    let soon = soon.unwrap_or(fleet.policy.cooldown);
+    let cooldown = fleet.policy.cooldown;
+    let soon = cooldown.checked_mul(SOON_COOLDOWNS).unwrap_or(cooldown);
     let mut woken = false;
     for (state, why) in fleet.members.iter_mut().zip(wanted) {
         if let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) {
