@@ -137,6 +137,11 @@ impl SharedPrice {
 impl TradeOffs {
     /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
     /// short share and the price of its replicas, and of equal ones the fewest replicas. `None` without levels.
+    ///
+    /// A price of 0 takes the level with the fewest short minutes.
+    ///
+    /// # Units
+    /// `price` is a share of minutes for each replica, as in [`SharedPrice::price`].
     #[must_use]
     pub fn at_price(&self, price: f64) -> Option<f64> {
         let total = |level: &&TradeOff| level.short + price * level.replicas;

@@ -1,5 +1,10 @@
 //! The backtest of `dsp`: every estimator predicts the last period from the periods before it, and the one with the
 //! smallest error wins. On a tie the first one wins.
+//!
+//! ```text
+//! | period | period | period | period |
+//!   known ------------------> held out: predicted by each estimator, and compared
+//! ```
 
 use jiff::SignedDuration;
 
@@ -68,10 +73,10 @@ impl Periods<'_> {
             if !shapes.iter().any(|(shape, _)| *shape == estimator.shape) {
                 shapes.push((estimator.shape, known.shape(fourier, estimator.shape)?));
             }
-            let shape = shapes.iter().find(|(shape, _)| *shape == estimator.shape);
-            let shape = shape.map_or(&[][..], |(_, values)| values);
-            let predicted = shape.iter().enumerate();
-            let predicted = predicted.map(|(i, v)| (v + offset(i)) * (1.0 + estimator.margin));
+            let found = shapes.iter().find(|(shape, _)| *shape == estimator.shape);
+            let period = found.map_or(&[][..], |(_, values)| values).iter();
+            let raised = |(i, v): (usize, &f64)| (v + offset(i)) * (1.0 + estimator.margin);
+            let predicted = period.enumerate().map(raised);
             let error = amplified_error(&actual, predicted);
             if best.is_none_or(|(_, least)| error.total_cmp(&least).is_lt()) {
                 best = Some((estimator, error));

@@ -1,6 +1,13 @@
 //! Weighted split conformal prediction: an upper bound is the forecast plus a quantile of the forecaster's own past
 //! errors, those at about the same time of day and the recent ones. The caller decides what an error is.
 //!
+//! ```text
+//! (a) on each of the last seven days    30 min before  0.2 ... 1 at this time of day ... 0.2  30 min after
+//! (b) the last two days                 two days ago   0.3 ....................... 1  now
+//! ```
+//!
+//! The weights of (b) are scaled such that both groups weigh the same.
+//!
 //! # Source
 //! Weights and spans are those of a study on workload traces. The benchmark `foretide-replay` prints the
 //! coverage that this code reaches.
@@ -227,8 +234,8 @@ impl RankedErrors {
             .last()
             .map_or(0.0, |rank| f64::from(rank.weight()));
         let below = |rank: &Rank| f64::from(rank.weight()) < q * total;
-        let found = self.ranks.get(self.ranks.partition_point(below));
-        let found = found.or(self.ranks.last());
+        let reached = self.ranks.get(self.ranks.partition_point(below));
+        let found = reached.or(self.ranks.last());
         found.map_or(0.0, |rank| f64::from(rank.error()))
     }
 

@@ -51,6 +51,8 @@ pub trait Forecaster: fmt::Debug + Send {
     fn name(&self) -> &'static str;
 
     /// How much history to fetch, including slack for late samples.
+    ///
+    /// A longer history is accepted; what is older may not be read.
     fn history_length(&self) -> SignedDuration;
 
     /// The step the history must have.
@@ -59,6 +61,9 @@ pub trait Forecaster: fmt::Debug + Send {
     fn sample_interval(&self) -> SignedDuration;
 
     /// How often to ask for a new forecast.
+    ///
+    /// By default every four minutes, so that a forecast is renewed twice before it expires; or with every sample, if
+    /// these are further apart.
     fn refresh_period(&self) -> SignedDuration {
         self.sample_interval().max(REFRESH_PERIOD)
     }
@@ -77,6 +82,8 @@ pub trait Forecaster: fmt::Debug + Send {
     }
 
     /// What each quantile would have had for this series so far, if the forecaster measures it.
+    ///
+    /// By default nothing is measured. See [`TradeOffs::at_price`].
     fn trade_offs(&self) -> Option<TradeOffs> {
         None
     }

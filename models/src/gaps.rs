@@ -1,5 +1,9 @@
 //! Cleans a history: rejects outliers, fills holes, and reports what was changed. At most [`MAX_MISSING`] of a history
 //! is ever filled; with more missing, [`PreparedHistory::new`] returns an error.
+//!
+//! ```text
+//! newest part -> outliers become missing -> cut at a hole of more than a day -> long, recent, dense, not all zero?
+//! ```
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -307,13 +311,13 @@ fn last_history(values: &[f64], longest: usize) -> usize {
 /// # Errors
 /// [`ForecastError::InsufficientHistory`].
 fn require_span(have: usize, requirements: HistoryRequirements) -> Result<(), ForecastError> {
-    let have = i32::try_from(have)
+    let span = i32::try_from(have)
         .ok()
-        .and_then(|have| requirements.step.checked_mul(have));
-    let have = have.unwrap_or(SignedDuration::MAX);
-    if have < requirements.least {
+        .and_then(|have| requirements.step.checked_mul(have))
+        .unwrap_or(SignedDuration::MAX);
+    if span < requirements.least {
         return Err(ForecastError::InsufficientHistory {
-            have,
+            have: span,
             need: requirements.least,
         });
     }

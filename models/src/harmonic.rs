@@ -1,4 +1,8 @@
 //! The Fourier estimator of `dsp`: keeps the strong and the slow components of a series and returns its last period.
+//!
+//! ```text
+//! values -> components -> drop the fast and weak ones -> inverse transform -> the last period
+//! ```
 
 use jiff::SignedDuration;
 use rustfft::num_complex::Complex;

@@ -1,6 +1,10 @@
 //! [`Mstl`]: MSTL decomposition by the augurs crates. The daily season, and from two weeks of history on the weekly
 //! one, are removed by repeated local regression, and `AutoETS` extrapolates the rest. It is a reference for
 //! comparisons and costs about a thousand times as much as the other forecasters.
+//!
+//! ```text
+//! values -> means of ten minutes -> MSTL (day, week) -> AutoETS of the rest -> each mean repeated for its ten minutes
+//! ```
 
 use augurs_core::{Fit, Predict};
 use augurs_ets::AutoETS;
@@ -95,12 +99,12 @@ impl Mstl {
         let prepared = PreparedHistory::new(history, requirements)?;
         let grid = Grid::new(step);
         let bin = grid.minutes(MEAN);
-        let means = means(&prepared.filled(grid.day()), bin, prepared.highest);
+        let binned = means(&prepared.filled(grid.day()), bin, prepared.highest);
         let coarse = grid.day() / bin;
         let fortnight = slots(WEEK, step).unwrap_or(usize::MAX).saturating_mul(2);
         let week = (prepared.values.len() >= fortnight).then_some(coarse * 7);
         let periods: Vec<usize> = std::iter::once(coarse).chain(week).collect();
-        let ahead = continued(&means, periods, wanted.div_ceil(bin))?;
+        let ahead = continued(&binned, periods, wanted.div_ceil(bin))?;
         let steps = ahead
             .iter()
             .flat_map(|value| std::iter::repeat_n(value, bin));

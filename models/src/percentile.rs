@@ -76,6 +76,9 @@ pub struct Histogram {
 /// let histogram = Histogram { buckets: Some(buckets), ..Histogram::default() };
 /// assert!(Percentile::new(Config { histogram, ..Config::default() }).is_ok());
 /// ```
+///
+/// # Units
+/// `max_value` and the sizes are in the unit of the metric, `growth_ratio` has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Buckets {
     /// Buckets of equal width.

@@ -1,5 +1,10 @@
 //! Detects whether a series repeats daily or weekly. Both lags are tested directly, on five-minute means, so that a
 //! strong shorter rhythm within the day does not hide them.
+//!
+//! ```text
+//! values -> five-minute means -> whole days, whole weeks -> without growth and the mean of each -> autocorrelation
+//!                                                        -> is the lag a period? a week only if it is worth it
+//! ```
 
 use std::ops::RangeInclusive;
 

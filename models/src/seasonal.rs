@@ -1,5 +1,10 @@
 //! [`SeasonalNaive`]: repeats past seasons, either the same time one season ago or a statistic of that time over
 //! several seasons. It does not test whether the season exists; `dsp` does.
+//!
+//! ```text
+//! values   | season | season | season |
+//! output                               0 1 2 ...     phase 0 is the time just after the last value
+//! ```
 
 use std::ops::Range;
 
@@ -149,9 +154,9 @@ impl SeasonalNaive {
             .ok()
             .filter(|cycles| *cycles >= 1);
         let span = cycles.and_then(|cycles| config.season.length().checked_mul(cycles));
-        let slots = span.and_then(|span| slots(span, config.sample_interval));
+        let in_all = span.and_then(|span| slots(span, config.sample_interval));
         require_grid("seasonalNaive.sampleInterval", config.sample_interval)?;
-        if slots.is_none_or(|slots| slots > MAX_SLOTS) {
+        if in_all.is_none_or(|slots| slots > MAX_SLOTS) {
             let expected = "at least 1, and no more than a million samples in all";
             return Err(ConfigError::new(
                 "seasonalNaive.cycles",

@@ -1,5 +1,10 @@
 //! [`DemandBuffer`]: the demand so far, by step, with prefix sums: means in constant time, maxima in the length of
 //! their window. It records which steps were imputed, and which are raw.
+//!
+//! ```text
+//! values   v0     v1     v2            of the steps first, first + 1, first + 2
+//! sums   0     s1     s2     s3        s3 - s1 is the sum of steps first + 1 and first + 2
+//! ```
 
 use std::collections::VecDeque;
 
@@ -133,9 +138,9 @@ impl DemandBuffer {
 
     /// The highest demand of the steps `from..=last`, as far as they are in the buffer; 0 without any.
     pub(super) fn highest(&self, from: usize, last: usize) -> f64 {
-        let to = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let from = from.saturating_sub(self.first).min(to);
-        let steps = self.values.get(from..to).unwrap_or_default();
+        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
+        let start = from.saturating_sub(self.first).min(end);
+        let steps = self.values.get(start..end).unwrap_or_default();
         steps.iter().copied().fold(0.0, f64::max)
     }
 
@@ -143,9 +148,9 @@ impl DemandBuffer {
     ///
     /// `(0, infinity)` without any.
     pub(super) fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
-        let to = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let from = from.saturating_sub(self.first).min(to);
-        let steps = self.values.get(from..to).unwrap_or_default();
+        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
+        let start = from.saturating_sub(self.first).min(end);
+        let steps = self.values.get(start..end).unwrap_or_default();
         let widen = |(high, low): (f64, f64), value: &f64| (high.max(*value), low.min(*value));
         steps.iter().fold((0.0, f64::INFINITY), widen)
     }
@@ -154,9 +159,9 @@ impl DemandBuffer {
     ///
     /// The first step of the buffer has no neighbor before it, and is left out; so is the last one. 0 without any.
     pub(super) fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
-        let from = from.max(self.first + 1) - self.first;
-        let to = (last + 2).saturating_sub(self.first);
-        let steps = self.sums.get(from - 1..=to).unwrap_or_default();
+        let start = from.max(self.first + 1) - self.first;
+        let end = (last + 2).saturating_sub(self.first);
+        let steps = self.sums.get(start - 1..=end).unwrap_or_default();
         steps
             .windows(4)
             .map(|sums| sums[3] - sums[0])

@@ -1,6 +1,14 @@
 //! The features of the model: the last minutes and hours, and what followed the same time of day on the last seven
 //! days, each day weighted by its similarity to today. All are relative to the level of the last five minutes.
 //!
+//! | index | what | by |
+//! |---|---|---|
+//! | 0 | the intercept | `shared` |
+//! | 1 to 5, 20, 21 | the last minutes and the last hour | `add_last_minutes` |
+//! | 6 to 13, 15, 16 | what followed on past days | `add_days` |
+//! | 14, 17 | the present compared with past days | `shared` |
+//! | 18, 19 | what followed in past hours | `add_hours` |
+//!
 //! # Source
 //! The study that chose the features left out one group at a time: without the features of past days its pinball loss
 //! rose by 18 %, without those of the last minutes by 16 %.

@@ -1,5 +1,9 @@
 //! [`Learner`]: what was learned on one scale. It has a model of each of the two windows that a count is held against,
 //! and what they share: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
+//!
+//! ```text
+//! a step -> extremes -> features -> both windows learn and predict -> comparison (hold) -> quantile -> path
+//! ```
 
 use super::features::{Distances, FeatureContext};
 use super::margins::REFRESHED_EVERY;

@@ -1,5 +1,11 @@
 //! [`Margins`]: what is added to a prediction to make it an upper bound, for the model and for persistence (repeating
 //! the current level), each from its own errors.
+//!
+//! | margin | renewed | for |
+//! |---|---|---|
+//! | `model`, and `persistence` where it is in use | every five minutes | the bounds that are published and that counts are held against |
+//! | `compared` | every four hours | the recorded bounds of both, whose losses are compared |
+//! | `compared.published` | every half an hour | the recorded bound whose coverage is followed |
 
 use super::features::DAYS;
 use crate::conformal::{Errors, RankedErrors};

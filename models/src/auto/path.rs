@@ -1,6 +1,11 @@
 //! [`PathModel`]: the forecast path that is published for charts; no decision depends on it. The same linear model
 //! predicts single steps at a few horizons, with straight lines between them; beyond an hour the path follows similar
 //! days. It learns every five minutes, which is enough for a chart.
+//!
+//! ```text
+//! last minute   1   2      5         10  ...  60 minutes ahead
+//!      x--------x---x------x---------x-  ...  -x~~~~~~~~~~~~~~~~~  similar days, moved by what is left of the distance
+//! ```
 
 use std::collections::VecDeque;
 

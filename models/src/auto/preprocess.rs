@@ -1,5 +1,10 @@
 //! [`Preprocessor`]: turns a series with holes and outliers into one demand value per step, measured or imputed, and
 //! feeds the model. It reads only what is new in a history.
+//!
+//! ```text
+//! samples   5  5  .  .  .  .  .  .  .  900  5
+//! demand    5  5  5  5  5  5  5  y  y   y   5     y: the value of the day before; 900 is an outlier
+//! ```
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -91,13 +96,13 @@ impl Preprocessor {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
         let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
-        let first = history.values().iter().position(|value| !value.is_nan());
-        let first = first.unwrap_or(history.len());
+        let measured = history.values().iter().position(|value| !value.is_nan());
+        let first = measured.unwrap_or(history.len());
         // Steps begin at multiples of their length where the slots of the history allow it.
-        let start = (0..=first).rev().take(width).find(whole).unwrap_or(first);
-        let slots = history.values().get(start..).unwrap_or_default();
+        let aligned = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let slots = history.values().get(aligned..).unwrap_or_default();
         let opening = opening_median(slots, width, step);
-        let start = history.time_at(start);
+        let start = history.time_at(aligned);
         Self {
             online,
             width,
@@ -185,8 +190,8 @@ impl Preprocessor {
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
-        let before = history.values().iter().take(before);
-        before.into_iter().any(|value| !value.is_nan())
+        let earlier = history.values().iter().take(before);
+        earlier.into_iter().any(|value| !value.is_nan())
     }
 
     /// Feeds one step to the model: its value if that is demand, else an imputed one.

@@ -3,6 +3,12 @@
 //! for, held for five minutes, and in service after the lead time. Each level so has two figures: the share of minutes
 //! that were short, and the replicas that they took.
 //!
+//! ```text
+//! bounds at a level -> count of the forecast --+
+//!                                              +-> max -> held for 5 min -> serves after the lead time -> short?
+//! demand -> count of the HPA ------------------+
+//! ```
+//!
 //! # Source
 //! The levels, the half-life and the prior are those of a study on workload traces; half-lives from one to seven days
 //! gave similar results.

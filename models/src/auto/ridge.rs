@@ -1,9 +1,18 @@
 //! [`Ridge`]: recursive ridge regression with exponential forgetting and an asymmetric Huber loss.
 //!
 //! # Formula
-//! `G = r G + u x x'`, `b = r b + u z x`; every so many steps `(G + diag(lambda)) beta = b + lambda * prior`. As `lambda`
-//! is a part of `G`, the solution does not depend on the unit of the weights: instead of the sums, the weight `u` of each
-//! next update is divided by `r`.
+//! `G = r G + u x x'`, `b = r b + u z x`; every so many steps `(G + diag(lambda)) beta = b + lambda * prior`.
+//!
+//! | symbol | is |
+//! |---|---|
+//! | `x`, `z`, `u` | the features, the outcome and the weight of one update |
+//! | `r` | `retention`, what older updates keep: half after the half-life |
+//! | `G`, `b` | `gram` and `moment`, the sums over all updates |
+//! | `lambda` | the ridge, a part of the diagonal of `G` |
+//! | `beta` | the coefficients |
+//!
+//! As `lambda` is a part of `G`, the solution does not depend on the unit of the weights. So the sums are not multiplied
+//! by `r`; the weight `u` of each next update is divided by it.
 
 use super::features::{FEATURES, GROWTH_OF_SIMILAR_DAYS, Row};
 

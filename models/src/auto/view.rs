@@ -2,6 +2,12 @@
 //!
 //! While a whole history is learned, the features of many steps ask for the same levels and peaks, so [`LookupCache`]
 //! keeps them. It is dropped afterwards: one step a minute does not need it.
+//!
+//! ```text
+//! step       8    9   10   11   12   13   14
+//!                now ->|       [window]            Window { from: 2, to: 3 } of a prediction made at step 10
+//! levels of 10: the means of the minutes before it
+//! ```
 
 use super::buffer::DemandBuffer;
 use crate::grid::Grid;

@@ -1,6 +1,11 @@
 //! [`WindowModel`]: the model of the peak demand of one window. At every step it predicts the window that begins some
 //! steps later, it learns from each prediction once the outcome is known, and its own errors make the prediction an
 //! upper bound. While it is no better than persistence (repeating the current level), persistence is used instead.
+//!
+//! ```text
+//! step   s            s + from  ...  s + to    s + to + 1
+//!        predict      [     window    ]        its peak is known: learn, record the error
+//! ```
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,11 @@
 //! [`Backcast`]: what a forecaster predicted, or would have predicted, for each past decision window. Forecast origins
 //! are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
+//!
+//! ```text
+//! origins   o-----------------o-----------------o     the forecaster is asked at each
+//! windows   [-------]                                 one begins at every step; its predicted peak is
+//!             [-------]                               that of the path made at the origin before
+//! ```
 
 use std::fmt;
 

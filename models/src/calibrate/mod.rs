@@ -354,9 +354,9 @@ impl Forecaster for Calibrated {
 
 /// The length of this many steps.
 fn span(grid: Grid, steps: usize) -> SignedDuration {
-    let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+    let factor = i32::try_from(steps).unwrap_or(i32::MAX);
     grid.step()
-        .checked_mul(steps)
+        .checked_mul(factor)
         .unwrap_or(SignedDuration::MAX)
 }
 

@@ -1,5 +1,10 @@
 //! [`Outcomes`]: actual demand against predicted demand over one history: the errors, the margin that follows from
 //! them, and the coverage and skill that such margins had.
+//!
+//! # Formula
+//! `error = ln((actual + shift) / (predicted + shift))`; with a margin, `(value + shift) * e^margin - shift`. Actual
+//! and predicted are peaks of one decision window, `shift` is twice the mean of the last week, and all are relative
+//! to the highest value.
 
 use super::backcast::Backcast;
 use crate::conformal::{Errors, RankedErrors};
