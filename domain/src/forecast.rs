@@ -378,6 +378,7 @@ fn proposal(
         asked: count
             .map(|count| count.asked)
             .filter(|asked| Some(*asked) != replicas),
+        // A prediction that gives no count is shown all the same.
         value: need.or(predicted.map(|p| p.value)).map(without_noise),
         target: predicted.map(|p| without_noise(p.target)),
         unit: Unit::of_metric(&reading.name),

@@ -361,6 +361,7 @@ impl<'a> Parts<'a> {
         if self.count() <= FAST_DIGITS && exponent >= NANO {
             let mut tail = self.all_digits().skip(self.count().saturating_sub(3));
             let ends_in_thousands = self.count() >= 3 && tail.all(|c| c == '0');
+            // Upstream's quick test of a text that is canonical already, which is then printed as it is.
             let repeated = exponent % 3 == 0 && !ends_in_thousands && !self.whole.starts_with('0');
             let written = repeated.then(Box::default);
             return Quantity {
@@ -392,6 +393,7 @@ impl<'a> Parts<'a> {
         let unit = 1_i128 << shift;
         let amount = whole.saturating_mul(unit);
         if self.fraction.is_empty() && self.is_fast(shift) && i64::try_from(amount).is_ok() {
+            // As above: what is no multiple of 8 is none of 1024.
             let written = (whole & 7 != 0).then(Box::default);
             return Quantity {
                 written,

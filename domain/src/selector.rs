@@ -116,6 +116,7 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
         if text.trim().is_empty() {
+            // As upstream: no requirement, which every object fulfills.
             return Ok(Self::default());
         }
         let error = |part: &str| ParseSelectorError {

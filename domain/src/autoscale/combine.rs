@@ -166,6 +166,7 @@ impl Context<'_> {
     fn without_metrics(&self, floor: &Floor, history: &History) -> Combined {
         let combined = Self::floor_lane(floor);
         let current = self.current();
+        // As in the observed lane, a count above `maxReplicas` is lowered at once.
         let lowers = combined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
             Some(behavior) => {

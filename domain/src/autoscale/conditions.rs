@@ -137,6 +137,7 @@ fn able_to_scale(decision: &Decision) -> Condition {
         ) => limit.as_str(),
         _ => "ReadyForNewScale",
     };
+    // Never false here: that the scale cannot be read or written is reported by the controller.
     Condition::new(
         ConditionKind::AbleToScale,
         Status::True,

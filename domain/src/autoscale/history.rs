@@ -132,6 +132,7 @@ impl History {
             change(Remembered::Since(at));
         }
         if let Some(at) = hold_until {
+            // Its span follows from the behavior, which `put_back` knows.
             change(Remembered::Until { at, span: None });
         }
         if let Some(ChildState {

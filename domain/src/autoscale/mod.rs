@@ -203,6 +203,7 @@ impl Context<'_> {
             behavior: self.behavior(),
             windows: self.windows_in_force(),
             current: self.current(),
+            // A child acts on the floor at its next sync.
             slack: if self.delegates() {
                 delegated::SYNC_PERIOD
             } else {

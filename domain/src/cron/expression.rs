@@ -165,6 +165,7 @@ impl Expression {
     /// ```
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         let chars = text.chars().count();
+        // Before anything else, so that the work is bounded.
         if chars > MAX_EXPRESSION_CHARS {
             return Err(ExpressionError::TooLong { chars });
         }

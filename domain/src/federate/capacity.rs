@@ -246,6 +246,7 @@ impl Supply {
         });
         let mut free: Vec<_> = free.collect();
         let places = self.nodes.iter().enumerate();
+        // By name: a cluster may have thousands of nodes, and many more pods.
         let places: BTreeMap<_, _> = places.map(|(at, node)| (node.name.as_str(), at)).collect();
         for pod in &self.bound {
             let place = places.get(pod.node.as_str());

@@ -86,6 +86,8 @@ fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) ->
     let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
         return true;
     };
+    // As upstream: a young pod counts once a whole window was measured since it became ready; an older one that is
+    // not ready counts unless it has never been.
     let is_young = now.duration_since(started) < settings.cpu_initialization_period;
     if is_young {
         ready.status == Status::False || sample.at.duration_since(ready.since) < sample.window

@@ -66,6 +66,7 @@ impl Recording {
     #[must_use]
     pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
         let all = means.iter().chain(minutes);
+        // The minutes come last, so they replace the means of the same times.
         let all: BTreeMap<Timestamp, Sample> = all.map(|sample| (sample.at, *sample)).collect();
         let raw: BTreeSet<Timestamp> = minutes.iter().map(|sample| sample.at).collect();
         Self {

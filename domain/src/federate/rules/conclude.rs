@@ -245,6 +245,7 @@ fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     if !state.known || gone && entry.tainted.is_none() {
         return None;
     }
+    // Nothing is written for the others, so what was written last is still in force.
     if matches!(state.role, MemberRole::Active | MemberRole::Draining) {
         entry.written = outcome.bounds.max;
         entry.held = state.hold;

@@ -42,6 +42,7 @@ pub(super) fn classify<'a>(
         let role = classifier.role(preference)?;
         let mut state = classifier.state(role, preference.unwrap_or_default());
         let tainted = taints::seen(member, state.entry.tainted, now);
+        // An entry with a taint is kept, which one of a member that is no longer selected must not be.
         state.entry.tainted = tainted.filter(|_| preference.is_ok());
         Some(state)
     });
