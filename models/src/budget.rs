@@ -99,9 +99,11 @@ impl SharedPrice {
             short += cheapest.short;
             edges.extend(one.edges(cheapest));
         }
+        // The budget is a percentage of these replicas, and nothing is a percentage of none.
         if alone <= 0.0 {
             return None;
         }
+        // The replicas that save the most are bought first.
         edges.sort_by(|a, b| b.slope.total_cmp(&a.slope));
         let budget = alone * (1.0 + percent / 100.0);
         let mut bought = None;

@@ -147,6 +147,7 @@ fn divide_out(mut n: usize, prime: usize) -> usize {
 fn amplified_error(actual: &[f64], predicted: impl Iterator<Item = f64>) -> f64 {
     let n = count(actual.len().max(1));
     let mean = actual.iter().sum::<f64>() / n;
+    // Errors cannot be relative to zero demand.
     if mean <= 0.0 {
         return predicted.map(f64::abs).sum::<f64>() / n;
     }

@@ -52,6 +52,7 @@ impl ConfigError {
 pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
     let day = SignedDuration::from_hours(24).as_nanos();
+    // A step of zero is refused below; until then it must not divide.
     let whole = step.subsec_nanos() == 0 && day % step.as_nanos().max(1) == 0;
     if step < second || step > hour || !whole {
         let expected = "whole seconds that divide a day, between 1s and 1h";

@@ -292,6 +292,7 @@ impl Dsp {
         period: Period,
         wanted: usize,
     ) -> Result<Vec<f64>, ForecastError> {
+        // All periods end with the newest value, so the rest at the front belongs to none.
         let whole = values.len() / period.slots * period.slots;
         let newest = values.get(values.len() - whole..).unwrap_or(values);
         let slope = period.growth / count(period.slots);
@@ -360,6 +361,7 @@ impl Forecaster for Dsp {
         let mut values = normalized(&prepared, DAY, unit);
         let mut notes = prepared.notes_when_filled();
         let spread = Spread::of(&values);
+        // The spectrum of a constant series would be one of rounding errors.
         let (mut point, period) = if spread.deviation <= CONSTANT * spread.mean {
             notes.push(Note::Constant);
             (vec![spread.mean * (1.0 + self.level_margin); wanted], None)

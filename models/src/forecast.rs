@@ -205,6 +205,7 @@ impl DemandBounds {
         let carried = held.map(|held| held * target);
         let need = self.need(carried);
         let stays = carried.is_some_and(|carried| {
+            // A count of zero never stays: the quotient is infinite, or NaN without any demand.
             let rest = need / carried - 1.0;
             (-KEPT_BELOW - ROUNDING..=KEPT_ABOVE + ROUNDING).contains(&rest)
         });

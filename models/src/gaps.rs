@@ -98,6 +98,7 @@ impl PreparedHistory {
             notes.push(Note::SpikesRejected { slots: rejected });
         }
         let cut = last_history(&values, slots(DAY, step).unwrap_or(usize::MAX));
+        // What is missing before the first sample is no history that was cut.
         if values.iter().take(cut).any(|value| !value.is_nan()) {
             notes.push(Note::HistoryCut);
         }
@@ -331,6 +332,7 @@ fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Forecast
         .rev()
         .take_while(|value| value.is_nan())
         .count();
+    // `values` ends where the history does, whatever was cut from its front.
     let seen = history.len().saturating_sub(missing_at_end);
     let valid_until = history
         .time_at(seen)
@@ -389,6 +391,7 @@ fn interpolate(values: &mut [f64], hole: std::ops::Range<usize>) {
         let (start, end) = (hole.start + gap.start, hole.start + gap.end);
         let before = start.checked_sub(1).and_then(|i| values.get(i)).copied();
         let after = values.get(end).copied();
+        // At an end of the series, the only neighbor is repeated.
         let (Some(from), Some(to)) = (before.or(after), after.or(before)) else {
             continue;
         };

@@ -94,7 +94,9 @@ impl Components {
         let bins = self.bins.iter().skip(1).take(inner);
         let mut amplitudes: Vec<f64> = bins.map(|bin| self.amplitude(bin)).collect();
         let mut largest = |nth: usize| match nth.checked_sub(1) {
+            // `min_items` of 0: no component is kept for being among the strongest.
             None => f64::INFINITY,
+            // There are fewer components, so all are among the strongest.
             Some(i) if i >= amplitudes.len() => 0.0,
             Some(i) => {
                 *amplitudes

@@ -109,6 +109,7 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         let step = self.sample_interval;
         require_grid("holtWinters.sampleInterval", step)?;
+        // The grid was checked, so the step is not zero.
         let whole = self.season.as_nanos() % step.as_nanos() == 0;
         if self.season < SEASONS.0 || self.season > SEASONS.1 || self.season < step * 2 || !whole {
             let season = format_args!("{:#}", self.season).to_string();

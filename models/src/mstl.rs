@@ -159,6 +159,7 @@ impl Forecaster for Mstl {
         let origin = now - i64::try_from(age).unwrap_or(0);
         if age > 0 && self.rest(origin, age, wanted).is_none() {
             let past = history.before(age, self.history_length());
+            // Long enough for every call up to the next fit.
             let fitted = self.fit(&past, wanted + every);
             self.fitted = fitted.ok().map(|forecast| (origin, forecast));
         }
@@ -167,6 +168,7 @@ impl Forecaster for Mstl {
         };
         let requirements = HistoryRequirements {
             step,
+            // The fit has judged the length of the history.
             least: step,
             most: self.history_length(),
         };

@@ -193,7 +193,7 @@ impl Percentile {
         let Histogram {
             half_life, epsilon, ..
         } = self.config.histogram;
-        let step = prepared.step.as_secs_f64() / half_life.as_secs_f64();
+        let half_lives = prepared.step.as_secs_f64() / half_life.as_secs_f64();
         let buckets = self
             .config
             .histogram
@@ -209,7 +209,7 @@ impl Percentile {
             // A missing value has no weight, although `index` gives it a bucket.
             if let Some(bucket) = bucket.filter(|_| !value.is_nan()) {
                 let weight = (value / prepared.highest).max(self.config.min_sample_weight);
-                *bucket += weight * (-count(age) * step).exp2();
+                *bucket += weight * (-count(age) * half_lives).exp2();
             }
         }
         let negligible = |weight: &&mut f64| **weight < epsilon;
@@ -221,8 +221,10 @@ impl Percentile {
         let mut below = 0.0;
         let reached = weights.iter().position(|weight| {
             below += weight;
+            // An empty bucket has no sample that could be the percentile.
             *weight > 0.0 && below >= enough
         });
+        // Rounding of the sum may leave `enough` just out of reach.
         let last = weights
             .iter()
             .rposition(|weight| *weight > 0.0)

@@ -224,6 +224,7 @@ fn stands_out(bins: &[Complex<f64>], n: usize, periods: usize) -> bool {
     // Twice: a bin of a real series stands for two of the full spectrum.
     let energy: f64 = bins.iter().skip(1).map(power).sum::<f64>() * 2.0;
     let variance = energy / count(n) / count(n);
+    // The series has `periods` cycles, so the harmonics of one cycle are every `periods`-th bin.
     let strongest = bins
         .iter()
         .step_by(periods)

@@ -60,7 +60,7 @@ pub struct Series {
     start: Timestamp,
     step: SignedDuration,
     values: Vec<f64>,
-    /// As long as `values`; empty while no slot is raw.
+    /// At most as long as `values`: slots beyond its end are not raw.
     raw: Vec<bool>,
 }
 
@@ -124,6 +124,7 @@ impl Series {
             raw: Vec::new(),
         };
         if !step.is_positive() {
+            // Without a step, no value has a time.
             series.values.clear();
         }
         series.truncate_front(MAX_SLOTS);
@@ -230,6 +231,7 @@ impl Series {
         }
         let dropped = (slot + 1).saturating_sub(MAX_SLOTS);
         self.start = self.time_at(dropped);
+        // A sample far ahead may drop more slots than there are.
         self.values.drain(..dropped.min(self.values.len()));
         self.values.resize(slot + 1 - dropped, f64::NAN);
         self.raw.drain(..dropped.min(self.raw.len()));
@@ -339,6 +341,7 @@ impl Series {
         let slot = self
             .end()
             .as_nanosecond()
+            // An empty series may have a step of zero.
             .div_euclid(self.step.as_nanos().max(1));
         i64::try_from(slot).unwrap_or(i64::MAX)
     }

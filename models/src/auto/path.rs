@@ -162,6 +162,7 @@ impl PathModel {
             .unwrap_or(0.0));
         // Horizons that have passed since their prediction are left out.
         let mut knots = vec![Knot {
+            // The last measured step lies one before the path.
             at: -1.0,
             point: last,
             upper: last,
@@ -174,6 +175,7 @@ impl PathModel {
                 knots.push(Knot {
                     at,
                     point: value,
+                    // An upper bound below the expected value would be none.
                     upper: value + horizon.margin.max(0.0),
                 });
             }

@@ -95,7 +95,9 @@ impl Ridge {
         if self.gain > LARGEST_GAIN {
             self.rescale();
         }
+        // Twice, so that an update of a symmetric loss weighs one.
         let weight = self.gain * huber * 2.0 * asymmetry;
+        // Limited, so that a single outlier hardly changes what counts as one.
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
         // The upper triangle is never read, but whole rows vectorize better.
         for (sums, x) in self.gram.iter_mut().zip(row) {

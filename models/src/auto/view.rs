@@ -208,6 +208,7 @@ impl LookupCache {
                 from,
                 to: from + span.width,
             };
+            // Only windows that are over, with the steps around them.
             let known = (now.saturating_sub(span.width + wider + 1)).max(self.first);
             for from in self.first + span.widened_peak.len()..known {
                 span.widened_peak.push(view.widened_peak(window(from)));

@@ -238,12 +238,14 @@ impl WindowModel {
             return;
         }
         let outcome = view.outcome(made_at, self.window);
+        // While the model warms up, nothing was predicted, but it must learn.
         let predicted = pending
             .point
             .unwrap_or_else(|| self.ridge.predict(&pending.row));
         let error = outcome - predicted;
         self.ridge.learn(&pending.row, outcome, error);
         self.margins
+            // Margins are of predictions as they were issued.
             .record(made_at, outcome, pending.point.map(|_| error));
         if let Some(bounds) = pending.bounds {
             let steps = self.window.after(made_at);

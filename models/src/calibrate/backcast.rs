@@ -113,6 +113,7 @@ impl Backcast {
             self.first = origin;
         }
         if let Ok(missing) = usize::try_from(self.first - origin) {
+            // Older origins may be asked for later: the recent days come first.
             let front = std::iter::repeat_n(NOT_ASKED, missing);
             self.values.splice(..0, front);
             self.first = origin;

@@ -185,6 +185,7 @@ impl Calibrated {
         now: i64,
         horizon: SignedDuration,
     ) -> Result<Vec<f64>, ForecastError> {
+        // The decision window must be covered, also where a shorter path is asked for.
         let wanted = path_length(horizon, self.grid.step())?.max(self.window + 1);
         let origin = self.backcast.origin(now);
         let age = usize::try_from(now - origin).unwrap_or(0);
@@ -264,6 +265,7 @@ impl Calibrated {
                 let quality = Quality {
                     coverage,
                     skill,
+                    // Whether outcomes are raw is followed by `auto` only.
                     raw: 0.0,
                     learnt_from: learned.start,
                     known_until: learned.end,
@@ -310,6 +312,7 @@ impl Forecaster for Calibrated {
         self.add_backcasts(history, now);
         let requirements = HistoryRequirements {
             step,
+            // The wrapped forecaster has judged the length of the history.
             least: step,
             most: self.history_length(),
         };
@@ -325,6 +328,7 @@ impl Forecaster for Calibrated {
         let margin = outcomes.margin(&self.backcast, self.quantile);
         let (mut upper, mut clamped) = (Vec::new(), self.is_clamped());
         if let Some(margin) = margin {
+            // In one list with the path, so that both are limited alike.
             upper.push(outcomes.raise(peak, margin));
             upper.extend(point.iter().map(|value| outcomes.raise(*value, margin)));
             clamped |= clamp_to_ceiling(&mut upper, highest)?;
