@@ -4,8 +4,9 @@ use super::observation::Status;
 
 /// One condition; `K` lists the types that it can have.
 ///
-/// The type is an enum, so that a `match` over all types of a kind of object is complete:
-/// [`autoscale::ConditionKind`](crate::autoscale::ConditionKind) for one workload, [`federate::ConditionKind`](crate::federate::ConditionKind) for a fleet.
+/// `K` is an enum for each kind of object, so that a `match` over the types of its conditions is complete. It is
+/// [`ConditionKind`](crate::autoscale::ConditionKind) for one workload, and another one of that name for a
+/// [fleet](crate::federate::ConditionKind).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition<K> {
     /// Its type.

@@ -66,8 +66,7 @@ impl From<&ForecastError> for Refused {
             ForecastError::TooManyGaps { .. } => Reason::TooManyGaps,
             ForecastError::ZeroSeries => Reason::ZeroSeries,
             ForecastError::NotPeriodic { .. } => Reason::NotPeriodic,
-            // `ForecastError` is non-exhaustive; what remains of it are failures of the arithmetic and of settings,
-            // which validation refuses before.
+            // What remains: the arithmetic failed, or the forecaster was asked with another step or horizon than its own.
             _ => Reason::NumericalFailure,
         };
         Self::new(reason, error.to_string())

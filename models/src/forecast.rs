@@ -123,7 +123,7 @@ pub struct DemandBounds {
 
 /// The out-of-sample accuracy of a forecaster over the last three days.
 ///
-/// All of it is measured on samples that the forecaster had not seen when it predicted them.
+/// Coverage and skill are measured on samples that the forecaster had not seen when it predicted them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// The share of decision windows whose peak demand stayed within the forecast; ideally equal to the quantile.

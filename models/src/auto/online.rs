@@ -430,7 +430,7 @@ impl OnlineModel {
         let view = self.view(scale);
         let first = self.buffer.first();
         let mut cache = Some(LookupCache::new(first, &widths));
-        // Steps before have no hour of demand for their features.
+        // Earlier steps have no hour of demand for their features.
         for step in first + self.grid.minutes(FEATURES_FROM)..=now {
             learner.advance(&view, &mut cache, step);
         }

@@ -133,7 +133,7 @@ impl Preprocessor {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
-        // A step that not all of its slots have been reached for yet is read later.
+        // A step whose slots are not all there yet is read later.
         let steps = new.chunks_exact(self.width);
         let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
         // Samples that are missing at the end may only be late.

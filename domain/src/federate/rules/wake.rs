@@ -86,7 +86,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
     // One at a time, the highest priority first.
     let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
-    // While no member is awake nothing serves, so nothing is waited for.
+    // With no member awake nothing serves, so the wait is skipped.
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
     {
