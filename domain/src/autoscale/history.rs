@@ -240,6 +240,7 @@ impl History {
         match (before, now.last_scale) {
             (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
+                // The count may have moved a sync before the status of the child told of it.
                 let seen_before = before.moved_from.filter(|_| before.current == to);
                 let from = seen_before.unwrap_or(before.current);
                 let mut history = self.applied(behavior, from, to, at);

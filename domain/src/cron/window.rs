@@ -413,6 +413,7 @@ impl Window {
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
+            // An end at which a window starts ends nothing.
             let end = self.plain_ends().beyond(start, self.one_zone())?.at;
             match self.active_start(end) {
                 Some(next) => start = next,
@@ -427,6 +428,7 @@ impl Window {
         for _ in 0..MAX_CHAIN {
             let end = self.plain_ends().up_to(start, self.one_zone())?;
             let first = self.start.search().from(end, self.one_zone())?.at;
+            // Another activity may end exactly where this one begins.
             match self.active_start(just_before(first)?) {
                 Some(previous) => start = previous,
                 None => return Some(first),

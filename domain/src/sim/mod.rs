@@ -342,6 +342,7 @@ impl<'a> Run<'a> {
         let now = self.now;
         let count = self.pods.count();
         let since = now.checked_sub(MINUTE).unwrap_or(now);
+        // A pod that became ready within the minute carried only a part of it.
         let served = self.pods.serving_since(since);
         let readings = self.environment.metrics.iter().map(|recorded| {
             let demand = recorded.recording.minute_to(now);

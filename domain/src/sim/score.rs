@@ -78,6 +78,7 @@ impl Score {
                 message: String::new(),
             });
             missing.minutes += 1;
+            // Most minutes of a run repeat the message before.
             if missing.message != proposal.message {
                 missing.message.clone_from(&proposal.message);
             }

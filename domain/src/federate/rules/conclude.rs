@@ -297,6 +297,7 @@ fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<
         MemberRole::Active if state.blocked => Reason::Blocked,
         MemberRole::Active => Reason::Steady,
     };
+    // These two say that nothing happens, which any other reason contradicts.
     if state.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
         let because = match reason {
             Reason::Foreign => foreign_controller(state),

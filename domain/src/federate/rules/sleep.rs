@@ -15,6 +15,7 @@ use super::optimize::divide_headroom;
 /// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
 /// that, the others take over its share of the floor and become ready.
 pub(super) fn sleep(fleet: &mut RuleContext<'_>) {
+    // It is set again below for as long as a takeover goes on.
     let handover = fleet.ledger.handover.take();
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
     let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
@@ -118,6 +119,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
     let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
     let is_calm = |state: &MemberState<'_>| {
         let runs = state.placed == state.replicas && state.ready == state.replicas;
+        // What a member starts for a takeover need not be ready yet.
         (runs || takes_over(state) && !state.blocked)
             && state.need == 0
             && !fleet.is_cooling_down(state)
@@ -204,6 +206,7 @@ fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|state| {
         let known = state.member.capacity.is_some() || state.is_backed_off(fleet.now);
+        // Without a known capacity, only what is placed is certain.
         let runs = if known { state.capacity } else { state.placed };
         runs.min(state.max())
     }));

@@ -144,6 +144,7 @@ fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
     let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
     // Within the tolerance no autoscaler would scale up either.
     let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
+    // A member that cannot be changed may serve all the same.
     if awake(fleet).next().is_none()
         && pinned().all(|state| state.role == MemberRole::Lost && state.replicas == 0)
     {
