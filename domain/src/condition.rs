@@ -3,6 +3,10 @@
 use super::observation::Status;
 
 /// One condition; `K` lists the types that it can have.
+///
+/// `K` is an enum for each kind of object, so that a `match` over the types of its conditions is complete. It is
+/// [`ConditionKind`](crate::autoscale::ConditionKind) for one workload, and another one of that name for a
+/// [fleet](crate::federate::ConditionKind).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition<K> {
     /// Its type.

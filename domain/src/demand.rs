@@ -65,7 +65,8 @@ pub enum TargetError {
 /// Base units of the metric: cores, bytes, requests per second.
 ///
 /// # Errors
-/// [`TargetError::MissingRequest`] when neither a pod nor the template requests the resource.
+/// - [`TargetError::MissingRequest`] when neither a serving pod nor the template requests the resource.
+/// - [`TargetError::NotForecastable`] for a `value` target, one that is not above zero, and an unknown type of metric.
 pub fn target(
     metric: &MetricSpec,
     pods: &[Arc<Pod>],
@@ -109,6 +110,24 @@ pub fn target(
 ///
 /// # Units
 /// Base units of the metric.
+///
+/// That includes pods that have readings without being ready: a history query counts them too. A metric of an object
+/// and an external metric need no pods.
+///
+/// ```
+/// use foretide_domain::demand;
+/// use foretide_domain::hpa::{MetricSpec, Target};
+/// use foretide_domain::observation::Measured;
+/// use jiff::Timestamp;
+///
+/// let queue = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let measured = Measured::Total(vec![9_000, 3_000]);
+/// assert_eq!(demand::total(&queue, &measured, &[], Timestamp::UNIX_EPOCH), Some(12.0));
+/// ```
 #[must_use]
 pub fn total(
     metric: &MetricSpec,
@@ -130,6 +149,7 @@ pub fn total(
             .collect(),
         Measured::Total(values) => {
             let total: f64 = values.iter().copied().map(amount).sum();
+            // A demand is never below zero; an HPA may still act on such a metric.
             return (!values.is_empty() && total >= 0.0).then_some(total);
         }
     };
@@ -180,8 +200,8 @@ impl Requested<'_> {
             .filter(|c| self.container.is_none_or(|name| *c.name == *name));
         let mut sum = None;
         for container in wanted {
-            let milli = container.requests.get(self.resource);
-            let milli = milli.ok_or_else(|| container.name.to_string())?;
+            let request = container.requests.get(self.resource);
+            let milli = request.ok_or_else(|| container.name.to_string())?;
             sum = Some(i64::saturating_add(sum.unwrap_or(0), milli));
         }
         sum.ok_or_else(|| self.container.unwrap_or("*").to_owned())
@@ -225,6 +245,7 @@ fn utilization(
     };
     match mean {
         Ok(mean) if mean > 0.0 => Ok(mean * f64::from(percent) / 100.0),
+        // A request of zero is no amount that a percentage can be taken of.
         Ok(_) => Err(missing(requested, "*".to_owned())),
         Err(container) => Err(missing(requested, container)),
     }
@@ -238,6 +259,10 @@ fn missing(requested: &Requested<'_>, container: String) -> TargetError {
 }
 
 /// Whether a pod serves: it runs, is ready, and is not being deleted.
+///
+/// # Source
+/// The HPA counts the same pods for metrics of type Object and External (`getReadyPodsCount`), and those that are
+/// being deleted besides.
 #[must_use]
 pub fn is_available(pod: &Pod) -> bool {
     let ready = pod

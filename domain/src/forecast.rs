@@ -12,6 +12,8 @@ use super::lead_time::LeadTime;
 use super::proposal::{ForecastDetails, Proposal, Reason, Source, Unit};
 
 /// The forecast of one metric, or why there is none.
+///
+/// The prediction is made for `[now, now + window]` by [`Predicted::by`], or is one number by [`Predicted::of`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastReading {
     /// Identifier of the metric, such as `resource.cpu`.
@@ -64,6 +66,7 @@ impl From<&ForecastError> for Refused {
             ForecastError::TooManyGaps { .. } => Reason::TooManyGaps,
             ForecastError::ZeroSeries => Reason::ZeroSeries,
             ForecastError::NotPeriodic { .. } => Reason::NotPeriodic,
+            // What remains: the arithmetic failed, or the forecaster was asked with another step or horizon than its own.
             _ => Reason::NumericalFailure,
         };
         Self::new(reason, error.to_string())
@@ -108,6 +111,8 @@ impl ForecastDetails {
     }
 
     /// The same details with another remark for people.
+    ///
+    /// Notes are joined by `; `. Without a note nothing changes.
     #[must_use]
     pub fn with_note(mut self, note: Option<&str>) -> Self {
         let separator = if self.notes.is_empty() { "" } else { "; " };
@@ -140,6 +145,18 @@ fn remark(note: &Note) -> Option<Reason> {
 
 impl Predicted {
     /// One value for the peak and for both bounds.
+    ///
+    /// For forecasters that do not tell the demand that justifies more replicas from the one that forbids fewer.
+    ///
+    /// ```
+    /// use foretide_domain::forecast::Predicted;
+    ///
+    /// // 1.38 cores at 0.2 per pod.
+    /// let predicted = Predicted::of(1.38, 0.2);
+    /// assert!(predicted.pods().is_ok_and(|pods| (6.8..7.0).contains(&pods)));
+    /// // A target of zero is not an amount per pod.
+    /// assert!(Predicted::of(1.38, 0.0).pods().is_err());
+    /// ```
     #[must_use]
     pub fn of(value: f64, target: f64) -> Self {
         let bounds = DemandBounds::both(value);
@@ -204,6 +221,7 @@ impl Predicted {
     /// The count by the rule of [`propose`].
     fn against(&self, held: Option<Replicas>) -> Result<Count, Refused> {
         let Self { bounds, target, .. } = *self;
+        // A bound that is not a number must refuse the forecast, also where the need below does not use it.
         for demand in [self.value, bounds.raise, bounds.hold] {
             self.pods_for(demand)?;
         }
@@ -213,8 +231,8 @@ impl Predicted {
         // A count between the bounds is itself what is asked for.
         let is_between = carried.is_some_and(|it| (bounds.raise..=bounds.hold).contains(&it));
         let kept = held.filter(|_| bounds.replicas(count, target).is_none());
-        let asked = DemandBounds::both(need).replicas(None, target);
-        let asked = Replicas::for_demand(asked.unwrap_or_default());
+        let carrying = DemandBounds::both(need).replicas(None, target);
+        let asked = Replicas::for_demand(carrying.unwrap_or_default());
         Ok(Count {
             need,
             asked: kept.filter(|_| is_between).unwrap_or(asked),
@@ -224,6 +242,16 @@ impl Predicted {
 }
 
 /// Whether a count that carries this demand is itself what the bounds ask for: they differ, and it is between them.
+///
+/// ```
+/// use foretide_domain::forecast::is_between;
+/// use foretide_models::DemandBounds;
+///
+/// let bounds = DemandBounds { raise: 80.0, hold: 120.0 };
+/// assert!(is_between(bounds, 100.0));
+/// assert!(!is_between(bounds, 130.0));
+/// assert!(!is_between(DemandBounds::both(100.0), 100.0));
+/// ```
 #[must_use]
 pub fn is_between(bounds: DemandBounds, carried: f64) -> bool {
     bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried)
@@ -243,6 +271,15 @@ struct Count {
 ///
 /// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
 /// published with it. The controller, `plan` and `backtest` request the same length.
+///
+/// ```
+/// use foretide_domain::forecast::forecast_length;
+/// use foretide_models::FORECAST_VALIDITY;
+/// use jiff::SignedDuration;
+///
+/// let length = forecast_length(SignedDuration::from_mins(10), SignedDuration::from_mins(1));
+/// assert_eq!(length, FORECAST_VALIDITY + SignedDuration::from_mins(21));
+/// ```
 #[must_use]
 pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDuration {
     [window, window, FORECAST_VALIDITY, step]
@@ -295,8 +332,11 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>) -> Proposal {
 
 /// The proposal of one forecast to an autoscaler that has a rule of its own: the predicted peak, and the count that
 /// carries it at its target.
+///
+/// `ceil(peak / target)` as [`Replicas::for_demand`] rounds, without a tolerance and without the last count. In mode
+/// Metric the child HPA, whose tolerance applies to what it reads, is such an autoscaler.
 #[must_use]
-pub fn propose_peak(reading: &ForecastReading) -> Proposal {
+pub(crate) fn propose_peak(reading: &ForecastReading) -> Proposal {
     proposal(reading, Predicted::for_peak)
 }
 
@@ -337,6 +377,7 @@ fn proposal(
         asked: count
             .map(|count| count.asked)
             .filter(|asked| Some(*asked) != replicas),
+        // A prediction that gives no count is shown all the same.
         value: need.or(predicted.map(|p| p.value)).map(without_noise),
         target: predicted.map(|p| without_noise(p.target)),
         unit: Unit::of_metric(&reading.name),
@@ -347,6 +388,12 @@ fn proposal(
 }
 
 /// The first twelve digits: the forecast of a constant 0.1 is 0.100000000000002, and no metric is as exact as that.
+///
+/// ```
+/// use foretide_domain::forecast::without_noise;
+///
+/// assert_eq!(without_noise(0.100_000_000_000_002), 0.1);
+/// ```
 #[must_use]
 pub fn without_noise(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)

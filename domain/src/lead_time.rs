@@ -17,7 +17,7 @@ pub const DEFAULT: SignedDuration = SignedDuration::from_secs(120);
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 /// The longest lead time that is measured.
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
-/// How far the clocks of a node and of the API server may be apart.
+/// How far the clocks of a node and of the API server may be apart: readiness is noted by the one, creation by the other.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// How many of the last starts are kept.
 const REMEMBERED: usize = 20;
@@ -91,10 +91,10 @@ impl LeadTime {
     #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
         let known = |span, origin| Self { span, origin };
-        let written = written.map(|span| known(span, Origin::Spec));
-        let measured = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
-        written
-            .or_else(measured)
+        let by_spec = written.map(|span| known(span, Origin::Spec));
+        let by_pods = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
+        by_spec
+            .or_else(by_pods)
             .unwrap_or(known(DEFAULT, Origin::Default))
     }
 }
@@ -103,6 +103,35 @@ impl LeadTime {
 
 impl LeadTimes {
     /// Records the starts among the workload's present pods, which are sorted by name.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use foretide_domain::lead_time::LeadTimes;
+    /// use foretide_domain::observation::{Phase, Pod, Readiness, Status};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let created = Timestamp::UNIX_EPOCH;
+    /// let ready_after = |name: &str, seconds: i64| {
+    ///     let since = created + SignedDuration::from_secs(seconds);
+    ///     Arc::new(Pod {
+    ///         name: name.into(),
+    ///         phase: Phase::Running,
+    ///         deleting: false,
+    ///         created: Some(created),
+    ///         ready: Some(Readiness { status: Status::True, since }),
+    ///         started: Some(created),
+    ///         containers: Vec::new().into(),
+    ///         pod_level_requests: None,
+    ///     })
+    /// };
+    /// let mut starts = LeadTimes::default();
+    /// starts.observe(&[ready_after("a", 40), ready_after("b", 50)]);
+    /// assert_eq!(starts.measured(), None);
+    /// // The 90th percentile of three starts is the longest one, here 95 s.
+    /// starts.observe(&[ready_after("a", 40), ready_after("b", 50), ready_after("c", 95)]);
+    /// assert_eq!(starts.measured(), Some(SignedDuration::from_mins(2)));
+    /// ```
     pub fn observe(&mut self, pods: &[Arc<Pod>]) {
         let exists = |(name, created): &Identity| {
             let found = pods.binary_search_by(|pod| pod.name.cmp(name)).ok();
@@ -110,6 +139,7 @@ impl LeadTimes {
                 .and_then(|at| pods.get(at))
                 .is_some_and(|pod| pod.created == *created)
         };
+        // Pods that are gone never come back under the same creation time, so the set stays as small as the workload.
         self.counted.retain(exists);
         let mut starts: Vec<(Timestamp, SignedDuration)> = Vec::new();
         for pod in pods {
@@ -120,6 +150,7 @@ impl LeadTimes {
                 starts.extend(took(pod, since).map(|took| (since, took)));
             }
         }
+        // In the order in which they became ready, so that the oldest starts are the ones that are dropped.
         starts.sort_unstable();
         self.took.extend(starts.into_iter().map(|(_, took)| took));
         let surplus = self.took.len().saturating_sub(REMEMBERED);
@@ -143,6 +174,7 @@ impl LeadTimes {
             return;
         };
         let minute = SignedDuration::from_mins(1);
+        // The minute in use stands for measurements of the 60 s that end with it.
         let stays = self
             .in_use
             .is_some_and(|in_use| measured <= in_use + SLACK && measured > in_use - minute - SLACK);

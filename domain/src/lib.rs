@@ -1,10 +1,43 @@
-//! The decisions, as pure functions: numbers and ages in, decisions out.
+//! Autoscaling decisions as pure functions: numbers and ages in, decisions out.
 //!
-//! Nothing below reads a clock, a file, a network or the environment, and nothing knows Kubernetes
-//! wire types: `now` is an argument and adapters translate at the edge. Every function is total:
-//! malformed input gives an error value or saturates, and never panics.
+//! An autoscaler observes, decides and writes. This crate only decides: how many replicas a workload should have now,
+//! by its metrics, a forecast and cron windows, and how a fleet of clusters divides them. `now` is an argument. Nothing
+//! here reads a clock, a file, a network or the environment, or knows the wire types of Kubernetes; adapters translate.
+//! Every function is total: malformed input gives an error value or saturates, and never panics.
 //!
-//! Start with [`autoscale::decide`] for one workload, with [`federate::decide`] for a fleet.
+//! A queue of 12 messages, 2 replicas, and a target of 4 messages per replica:
+//!
+//! ```
+//! use foretide_domain::hpa::{Hpa, Log, MetricSpec, Settings, Target, reconcile};
+//! use foretide_domain::observation::{Measured, Observation};
+//! use foretide_domain::{ReplicaBounds, Replicas, Scale};
+//!
+//! let (metric, target) = ("queue".to_owned(), Target::AverageValue(4_000));
+//! let queue = MetricSpec::External { metric, selector: None, target };
+//! let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(10));
+//! let hpa = Hpa { bounds, metrics: &[queue], behavior: None };
+//!
+//! let scale = Scale { spec: Replicas::new(2), status: Replicas::new(2) };
+//! let readings = vec![Ok(Measured::Total(vec![12_000]))];
+//! let observation = Observation { scale, unseen: Replicas::ZERO, pods: vec![], readings };
+//!
+//! let now = "2026-03-01T10:00:00Z".parse()?;
+//! let result = reconcile(&hpa, &observation, &Log::default(), &Settings::default(), now);
+//! assert_eq!(result.desired, Replicas::new(3));
+//! # Ok::<(), jiff::Error>(())
+//! ```
+//!
+//! | module | for |
+//! |---|---|
+//! | [`autoscale`] | one workload: start with [`autoscale::decide`] |
+//! | [`federate`] | a fleet of clusters: start with [`federate::decide`] |
+//! | [`hpa`] | the count that the Kubernetes HPA would compute, step by step |
+//! | [`forecast`], [`demand`], [`lead_time`] | from a predicted demand to a count |
+//! | [`cron`] | when a cron window is open |
+//! | [`workload`], [`observation`] | the inputs: a validated spec, and what was read |
+//! | [`proposal`], [`condition`], [`words`] | the outputs, for people and for status |
+//! | [`quantity`], [`remembered`] | quantities of Kubernetes; times that survive a step of the clock |
+//! | [`sim`] | a workload on a virtual clock, over a recorded history |
 
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 

@@ -105,6 +105,14 @@ pub struct Requests(Vec<(Arc<str>, i64)>);
 
 impl Requests {
     /// The amount of `resource`, if there is one.
+    ///
+    /// ```
+    /// use foretide_domain::observation::Requests;
+    ///
+    /// let requests: Requests = [("cpu", 500), ("memory", 64_000)].into_iter().collect();
+    /// assert_eq!(requests.get("cpu"), Some(500));
+    /// assert_eq!(requests.get("nvidia.com/gpu"), None);
+    /// ```
     #[must_use]
     pub fn get(&self, resource: &str) -> Option<i64> {
         self.0
@@ -180,6 +188,16 @@ pub struct StaleSample {
 /// A metrics API that has stopped measuring goes on serving its last samples. A sample that is one window old when the
 /// next one is due may be late by another window. Adapters that give no window may serve values of monitoring services,
 /// which are published minutes after they were measured.
+///
+/// ```
+/// use foretide_domain::observation::stale_after;
+/// use jiff::SignedDuration;
+///
+/// // Windows of 15 s and of five minutes, and none.
+/// assert_eq!(stale_after(Some(SignedDuration::from_secs(15))), SignedDuration::from_secs(90));
+/// assert_eq!(stale_after(Some(SignedDuration::from_mins(5))), SignedDuration::from_mins(10));
+/// assert_eq!(stale_after(None), SignedDuration::from_mins(10));
+/// ```
 #[must_use]
 pub fn stale_after(window: Option<SignedDuration>) -> SignedDuration {
     const SHORTEST: SignedDuration = SignedDuration::from_secs(90);
@@ -223,11 +241,20 @@ pub struct Unavailable {
 
 impl Unavailable {
     /// Only samples that are too old: `what` names them, and `age` is that of the newest.
+    ///
+    /// ```
+    /// use foretide_domain::observation::{Cause, Unavailable};
+    /// use jiff::SignedDuration;
+    ///
+    /// let unavailable = Unavailable::stale("pods.rps", SignedDuration::from_mins(11));
+    /// assert_eq!(unavailable.reason, Cause::StaleSamples);
+    /// ```
     #[must_use]
     pub fn stale(what: &str, age: SignedDuration) -> Self {
-        let age = SignedDuration::from_secs(age.as_secs());
+        // Whole seconds: the fraction would only make the message longer.
+        let seconds = SignedDuration::from_secs(age.as_secs());
         let message =
-            format!("the newest sample of {what} is {age:#} old, which is too old to count");
+            format!("the newest sample of {what} is {seconds:#} old, which is too old to count");
         Self::new(Cause::StaleSamples, message)
     }
 

@@ -15,6 +15,12 @@ use super::lead_time::LeadTime;
 use super::observation::Cause;
 
 /// Where a proposal comes from.
+///
+/// ```
+/// use foretide_domain::proposal::Source;
+///
+/// assert_eq!(Source::Forecast.as_str(), "forecast");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// A metric as it is now.
@@ -44,6 +50,10 @@ impl fmt::Display for Source {
 }
 
 /// What one source proposes.
+///
+/// # Guarantees
+/// - A source that fails has no count and a reason; it never proposes zero.
+/// - `details` are those of a forecast that gave a count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// Where it comes from.
@@ -85,6 +95,8 @@ pub enum Unit {
 
 impl Unit {
     /// The unit of a metric by its identifier: what the resource name says about it.
+    ///
+    /// Any metric whose name says nothing is [`Unit::Plain`]: the unit of a custom metric is known to its users only.
     #[must_use]
     pub fn of_metric(identifier: &str) -> Self {
         let mut parts = identifier.split('.');

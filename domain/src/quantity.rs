@@ -21,6 +21,15 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 /// An amount with the notation it was written in. Never finer than a billionth (nano).
 ///
 /// Equality and order are those of the amount; notation does not matter.
+///
+/// ```
+/// use foretide_domain::quantity::Quantity;
+///
+/// let cores: Quantity = "1500m".parse()?;
+/// assert_eq!(cores, "1.5".parse()?);
+/// assert!(cores < "2".parse()?);
+/// # Ok::<(), foretide_domain::quantity::QuantityError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Quantity {
     /// The amount is `unscaled * 10^exponent`, `exponent >= -9`. Not normalized: the split decides
@@ -97,6 +106,16 @@ const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
 
 impl Format {
     /// The notation in which amounts of a resource are reported.
+    ///
+    /// ```
+    /// use foretide_domain::quantity::{Format, Quantity};
+    ///
+    /// let gibibyte = Quantity::from_milli(1_073_741_824_000, Format::of_resource("memory"));
+    /// assert_eq!(gibibyte.to_string(), "1Gi");
+    /// ```
+    ///
+    /// # Source
+    /// metrics-server writes memory with binary suffixes and cpu with decimal ones.
     #[must_use]
     pub fn of_resource(resource: &str) -> Self {
         if resource == "memory" {
@@ -119,6 +138,13 @@ impl Format {
 
 impl Quantity {
     /// The amount of `milli` thousandths.
+    ///
+    /// ```
+    /// use foretide_domain::quantity::{Format, Quantity};
+    ///
+    /// assert_eq!(Quantity::from_milli(1500, Format::DecimalSi).to_string(), "1500m");
+    /// assert_eq!(Quantity::from_milli(2000, Format::DecimalSi).to_string(), "2");
+    /// ```
     #[must_use]
     pub const fn from_milli(milli: i64, format: Format) -> Self {
         Self::new(milli as i128, MILLI, format)
@@ -155,6 +181,15 @@ impl Quantity {
     }
 
     /// The amount in thousandths, rounded away from zero, saturating with a flag.
+    ///
+    /// ```
+    /// use foretide_domain::quantity::Quantity;
+    ///
+    /// let milli = |text: &str| text.parse::<Quantity>().map(|amount| amount.milli_value().value);
+    /// assert_eq!(milli("250m"), Ok(250));
+    /// // A tenth of a thousandth is not lost.
+    /// assert_eq!(milli("100u"), Ok(1));
+    /// ```
     #[must_use]
     pub fn milli_value(&self) -> Milli {
         let (exact, fits) = self.scaled(MILLI);
@@ -171,6 +206,12 @@ impl Quantity {
     }
 
     /// The amount in billionths; saturates at the range of `i128`.
+    ///
+    /// ```
+    /// use foretide_domain::quantity::Quantity;
+    ///
+    /// assert_eq!("1500m".parse().map(|amount: Quantity| amount.nanos()), Ok(1_500_000_000));
+    /// ```
     #[must_use]
     pub fn nanos(&self) -> i128 {
         self.scaled(NANO).0
@@ -178,6 +219,14 @@ impl Quantity {
 
     /// `unscaled * 10^exponent` in doubles, which is not always the nearest double of the decimal:
     /// `350m` gives `0.35000000000000003`. Tolerances are converted this way.
+    ///
+    /// ```
+    /// use foretide_domain::quantity::Quantity;
+    ///
+    /// let tolerance: Quantity = "350m".parse()?;
+    /// assert_eq!(tolerance.approx_f64(), 0.350_000_000_000_000_03);
+    /// # Ok::<(), foretide_domain::quantity::QuantityError>(())
+    /// ```
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -208,9 +257,11 @@ impl Quantity {
                 .map_or((end, false), |exact| (exact, true)),
             Some(divisor) => {
                 let (whole, rest) = (self.unscaled / divisor, self.unscaled % divisor);
+                // Division truncates towards zero, so a remainder moves the result one further from zero.
                 (whole + rest.signum(), true)
             }
             None if shift >= 0 => (end, false),
+            // Far below the unit: any amount but zero still rounds away from zero.
             None => (self.unscaled.signum(), true),
         }
     }
@@ -231,6 +282,7 @@ impl FromStr for Quantity {
             Suffix::Decimal(exponent, format) => parts.decimal(exponent, format),
             Suffix::Binary(shift) => parts.binary(shift),
         };
+        // `decimal` and `binary` only say whether the text is kept: they do not see it.
         if quantity.written.is_some() {
             quantity.written = Some(text.into());
         }
@@ -263,6 +315,7 @@ impl<'a> Parts<'a> {
         let (whole, rest) = digits(unsigned.trim_start_matches('0'));
         let whole = if whole.is_empty() { "0" } else { whole };
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
+        // Any run of these letters is scanned here, as upstream does; `scale` then says whether it is a known suffix.
         let exponent = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
         let number = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
         let is_suffix = number.bytes().all(|b| b.is_ascii_digit());
@@ -308,6 +361,7 @@ impl<'a> Parts<'a> {
         if self.count() <= FAST_DIGITS && exponent >= NANO {
             let mut tail = self.all_digits().skip(self.count().saturating_sub(3));
             let ends_in_thousands = self.count() >= 3 && tail.all(|c| c == '0');
+            // Upstream's quick test of a text that is canonical already, which is then printed as it is.
             let repeated = exponent % 3 == 0 && !ends_in_thousands && !self.whole.starts_with('0');
             let written = repeated.then(Box::default);
             return Quantity {
@@ -319,6 +373,7 @@ impl<'a> Parts<'a> {
             let cut = usize::try_from(NANO.saturating_sub(exponent)).unwrap_or(usize::MAX);
             let kept = self.count().saturating_sub(cut);
             let (nanos, _) = integer(self.all_digits().take(kept));
+            // Digits beyond nano round up, however small they are.
             let sticky = self.all_digits().skip(kept).any(|c| c != '0');
             return Quantity::new(nanos.saturating_add(i128::from(sticky)), NANO, format);
         }
@@ -338,6 +393,7 @@ impl<'a> Parts<'a> {
         let unit = 1_i128 << shift;
         let amount = whole.saturating_mul(unit);
         if self.fraction.is_empty() && self.is_fast(shift) && i64::try_from(amount).is_ok() {
+            // As above: what is no multiple of 8 is none of 1024.
             let written = (whole & 7 != 0).then(Box::default);
             return Quantity {
                 written,
@@ -351,13 +407,14 @@ impl<'a> Parts<'a> {
             sticky |= tenths % 10 != 0;
             tenths / 10
         });
-        let nanos = whole
+        let truncated = whole
             .saturating_mul(nanos_per_unit)
             .saturating_add(fraction);
-        let nanos = nanos.saturating_add(i128::from(sticky));
+        let nanos = truncated.saturating_add(i128::from(sticky));
         if nanos > i128::from(i64::MAX) * 1_000_000_000 {
             return Quantity::new(i128::from(i64::MAX), 0, Format::BinarySi);
         }
+        // As upstream: below 1, a decimal suffix loses nothing, and there is no binary one.
         let is_small = nanos > 0 && nanos < 1_000_000_000;
         let format = if is_small {
             Format::DecimalSi
@@ -369,6 +426,7 @@ impl<'a> Parts<'a> {
 
     /// Whether the API server keeps such a whole number as an integer.
     fn is_fast(&self, shift: u32) -> bool {
+        // As upstream, which estimates the decimal digits of `2^shift` like this: 6 of `1Mi`.
         let magnitude = usize::try_from(shift * 3 / 10).unwrap_or(usize::MAX);
         self.whole.len().saturating_add(magnitude) <= 14
     }
@@ -425,6 +483,7 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         match self.format {
+            // As upstream: below 1024 and with a fraction, binary suffixes would need a rounding.
             Format::BinarySi => match self.whole_above_1023() {
                 Some(whole) => display_binary(whole, f),
                 None => self.display_decimal(Format::DecimalSi, f),
@@ -444,6 +503,7 @@ impl Quantity {
 
     fn display_decimal(&self, format: Format, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut mantissa, mut exponent) = (self.unscaled, self.exponent);
+        // Zero was printed before, so this ends.
         while mantissa % 10 == 0 {
             mantissa /= 10;
             exponent = exponent.saturating_add(1);

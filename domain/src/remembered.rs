@@ -10,6 +10,19 @@ use jiff::{SignedDuration, Timestamp};
 const AHEAD: SignedDuration = SignedDuration::from_mins(1);
 
 /// A time that is remembered between two decisions.
+///
+/// ```
+/// use foretide_domain::remembered::Remembered;
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let mut began = Timestamp::UNIX_EPOCH;
+/// // The clock of a running controller was set forward by an hour.
+/// Remembered::Since(&mut began).shift(SignedDuration::from_hours(1));
+/// assert_eq!(began, Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1));
+/// // After a restart with the old time, the stored one is an hour ahead.
+/// Remembered::Since(&mut began).put_back(Timestamp::UNIX_EPOCH);
+/// assert_eq!(began, Timestamp::UNIX_EPOCH);
+/// ```
 #[derive(Debug)]
 pub enum Remembered<'a> {
     /// When something happened or began.
@@ -25,6 +38,8 @@ pub enum Remembered<'a> {
 
 impl Remembered<'_> {
     /// Moves it by a step of the wall clock.
+    ///
+    /// At the end of the range of [`Timestamp`] it stays there.
     pub fn shift(self, step: SignedDuration) {
         let (Self::Since(at) | Self::Until { at, .. }) = self;
         *at = at.saturating_add(step).unwrap_or(*at);
@@ -32,6 +47,9 @@ impl Remembered<'_> {
 
     /// Brings a time that is ahead of `now` back: what has begun began now at the latest, and what ends does so after
     /// its whole span at the latest.
+    ///
+    /// An end whose span is not known stays as it is. So does every time that is at most a minute ahead, by which the
+    /// clocks of two machines may differ.
     pub fn put_back(self, now: Timestamp) {
         let (at, latest) = match self {
             Self::Since(at) => (at, Some(now)),

@@ -22,6 +22,17 @@ use serde::{Deserialize, Serialize};
 const ROUNDING: f64 = 1e-8;
 
 /// A number of pods: never negative, and never more than the API's signed 32-bit field can hold.
+///
+/// Arithmetic saturates at both ends, so a sum of many counts is still one that the API accepts.
+///
+/// ```
+/// use foretide_domain::Replicas;
+///
+/// let three = Replicas::new(3);
+/// assert_eq!(three.saturating_add(Replicas::new(4)).get(), 7);
+/// assert_eq!(three.saturating_sub(Replicas::new(4)), Replicas::ZERO);
+/// assert_eq!(Replicas::MAX.saturating_add(three), Replicas::MAX);
+/// ```
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -59,6 +70,13 @@ impl Replicas {
     }
 
     /// The count the API wrote; a negative one is zero.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    ///
+    /// assert_eq!(Replicas::from_i32(5).as_i32(), 5);
+    /// assert_eq!(Replicas::from_i32(-1), Replicas::ZERO);
+    /// ```
     #[must_use]
     pub const fn from_i32(n: i32) -> Self {
         if n < 0 {
@@ -111,11 +129,18 @@ impl Replicas {
         clippy::cast_possible_truncation,
         reason = "the cast saturates, which is the contract"
     )]
-    pub fn from_f64_trunc(x: f64) -> Self {
+    pub(crate) fn from_f64_trunc(x: f64) -> Self {
         Self::from_i32(x as i32)
     }
 
     /// How far apart two counts are.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    ///
+    /// assert_eq!(Replicas::new(3).distance(Replicas::new(8)), Replicas::new(5));
+    /// assert_eq!(Replicas::new(8).distance(Replicas::new(3)), Replicas::new(5));
+    /// ```
     #[must_use]
     pub const fn distance(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
@@ -157,8 +182,17 @@ impl ReplicaBounds {
     }
 
     /// `n` moved into the bounds; if `max` is below `min`, the result is `min`.
+    ///
+    /// ```
+    /// use foretide_domain::{ReplicaBounds, Replicas};
+    ///
+    /// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
+    /// assert_eq!(bounds.clamp(Replicas::new(40)), Replicas::new(10));
+    /// assert_eq!(bounds.clamp(Replicas::ZERO), Replicas::new(2));
+    /// ```
     #[must_use]
     pub fn clamp(self, n: Replicas) -> Replicas {
+        // Not `Ord::clamp`, which panics if `max` is below `min`.
         n.min(self.max).max(self.min)
     }
 

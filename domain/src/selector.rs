@@ -34,6 +34,14 @@ pub type Labels = BTreeMap<String, String>;
 pub struct Selector(Vec<Requirement>);
 
 /// One requirement of a selector.
+///
+/// ```
+/// use foretide_domain::{Requirement, Selector};
+///
+/// let selector: Selector = "app=web".parse()?;
+/// assert_eq!(selector.requirements(), [Requirement::Equal("app".into(), "web".into())]);
+/// # Ok::<(), foretide_domain::ParseSelectorError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// The label has this value.
@@ -77,12 +85,26 @@ impl Selector {
     }
 
     /// Whether an object with these labels is selected.
+    ///
+    /// As in Kubernetes, `!=` and `notin` also select objects without the label, and `>` and `<` none whose label is
+    /// not an integer.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_by(|key| labels.get(key).map(String::as_str))
     }
 
     /// Whether an object is selected whose labels are looked up by `label`.
+    ///
+    /// For labels that are not stored as [`Labels`], such as those of an object that is only borrowed.
+    ///
+    /// ```
+    /// use foretide_domain::Selector;
+    ///
+    /// let selector: Selector = "zone!=a,cores>4".parse()?;
+    /// let label = |key: &str| (key == "cores").then_some("8");
+    /// assert!(selector.matches_by(label));
+    /// # Ok::<(), foretide_domain::ParseSelectorError>(())
+    /// ```
     #[must_use]
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| requirement.holds(&label))
@@ -94,6 +116,7 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
         if text.trim().is_empty() {
+            // As upstream: no requirement, which every object fulfills.
             return Ok(Self::default());
         }
         let error = |part: &str| ParseSelectorError {
@@ -150,6 +173,7 @@ impl Requirement {
 
 /// The parts between commas that are not inside a value list.
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    // The values of `in (b,c)` are separated by commas too.
     let mut depth = 0_i32;
     text.split(move |c| {
         depth += i32::from(c == '(') - i32::from(c == ')');
@@ -187,6 +211,7 @@ fn requirement(part: &str) -> Option<Requirement> {
     if let Some((label, other)) = part.split_once("!=") {
         return Some(Requirement::NotEqual(key(label)?, value(other)?));
     }
+    // `==` first: at the first `=` the value would begin with the second one.
     match part.split_once("==").or_else(|| part.split_once('=')) {
         Some((label, equal)) => Some(Requirement::Equal(key(label)?, value(equal)?)),
         None => Some(Requirement::Exists(key(part)?)),

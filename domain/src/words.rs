@@ -6,6 +6,13 @@ use std::fmt;
 use jiff::SignedDuration;
 
 /// A count and its noun, such as `1 replica` and `2 replicas`; the plural of the noun ends with an s.
+///
+/// ```
+/// use foretide_domain::words::counted;
+///
+/// assert_eq!(counted(1_u32, "replica"), "1 replica");
+/// assert_eq!(counted(2_u32, "replica"), "2 replicas");
+/// ```
 #[must_use]
 pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
     let ending = if n == N::from(1) { "" } else { "s" };
@@ -13,6 +20,13 @@ pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) 
 }
 
 /// A whole number as people read it: `53,574`.
+///
+/// ```
+/// use foretide_domain::words::grouped;
+///
+/// assert_eq!(grouped(999), "999");
+/// assert_eq!(grouped(1_234_567), "1,234,567");
+/// ```
 #[must_use]
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
@@ -27,14 +41,33 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// The beginning of a text from outside, of at most `most` characters, short enough to be quoted in a message.
+///
+/// # Units
+/// `most` is in characters, not bytes; the three dots that mark a cut are not counted.
+///
+/// ```
+/// use foretide_domain::words::excerpt;
+///
+/// assert_eq!(excerpt("up{job=\"web\"}", 20), "up{job=\"web\"}");
+/// assert_eq!(excerpt("up{job=\"web\"}", 2), "up...");
+/// ```
 #[must_use]
 pub fn excerpt(text: &str, most: usize) -> String {
+    // `nth(most)` is the first character that does not fit: a text of exactly `most` characters is not cut.
     let cut = text.char_indices().nth(most);
     let beginning = cut.and_then(|(cut, _)| text.get(..cut));
     beginning.map_or_else(|| text.to_owned(), |beginning| format!("{beginning}..."))
 }
 
 /// A length of time in minutes such as `5 min`, or in seconds if it is not a whole number of minutes.
+///
+/// ```
+/// use foretide_domain::words::span;
+/// use jiff::SignedDuration;
+///
+/// assert_eq!(span(SignedDuration::from_secs(300)), "5 min");
+/// assert_eq!(span(SignedDuration::from_secs(90)), "90 s");
+/// ```
 #[must_use]
 pub fn span(length: SignedDuration) -> String {
     match (length.as_secs(), length.as_secs().checked_rem(60)) {

@@ -90,6 +90,31 @@ impl Workload {
     ///
     /// That is with `minReplicas: 0`, which the API server rejects in an HPA, and without metrics, where it
     /// would default to cpu at 80 %. In Metric mode crons are a metric too.
+    ///
+    /// ```
+    /// use foretide_domain::workload::{Mode, Strategy, Workload};
+    /// use foretide_domain::{ReplicaBounds, Replicas, ScaleTarget};
+    ///
+    /// let workload = Workload {
+    ///     target: ScaleTarget {
+    ///         api_version: "apps/v1".into(),
+    ///         kind: "Deployment".into(),
+    ///         namespace: "shop".into(),
+    ///         name: "web".into(),
+    ///     },
+    ///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(10)),
+    ///     strategy: Strategy::Auto,
+    ///     mode: Mode::Delegated,
+    ///     specific_replicas: None,
+    ///     metrics: vec![],
+    ///     behavior: None,
+    ///     windows: vec![],
+    ///     prediction: None,
+    ///     problems: vec![],
+    /// };
+    /// assert_eq!(workload.mode_in_force(), Mode::Direct);
+    /// assert!(!workload.has_child());
+    /// ```
     #[must_use]
     pub fn mode_in_force(&self) -> Mode {
         let has_metrics = match self.mode {
@@ -104,6 +129,8 @@ impl Workload {
     }
 
     /// Whether a child autoscaler writes the scale.
+    ///
+    /// Never under [`Strategy::Preview`], which writes no autoscaler.
     #[must_use]
     pub fn has_child(&self) -> bool {
         let by_child = matches!(self.mode_in_force(), Mode::Delegated | Mode::Metric);
@@ -118,12 +145,12 @@ impl Workload {
 
     /// Whether forecasts or cron windows are configured at all, usable or not.
     #[must_use]
-    pub fn has_floor_sources(&self) -> bool {
+    pub(crate) fn has_floor_sources(&self) -> bool {
         self.prediction.is_some() || self.has_crons()
     }
 
     /// The crons that are left out.
-    pub fn cron_problems(&self) -> impl Iterator<Item = (&str, &SpecProblem)> {
+    pub(crate) fn cron_problems(&self) -> impl Iterator<Item = (&str, &SpecProblem)> {
         self.problems
             .iter()
             .filter_map(|problem| match &problem.part {
@@ -133,6 +160,8 @@ impl Workload {
     }
 
     /// The HPA that the spec describes, with other bounds.
+    ///
+    /// `bounds` are those of the part that decides: of the spec, or of one member of a fleet.
     #[must_use]
     pub fn hpa(&self, bounds: ReplicaBounds) -> Hpa<'_> {
         Hpa {

@@ -49,6 +49,14 @@ impl Algorithm {
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range; no value is replaced by a default.
+    ///
+    /// ```
+    /// use foretide_models::{Algorithm, linear};
+    ///
+    /// let config = linear::Config { samples: 1, ..linear::Config::default() };
+    /// let error = Algorithm::Linear(config).build().unwrap_err();
+    /// assert_eq!(error.field, "linear.samples");
+    /// ```
     pub fn build(self) -> Result<Box<dyn Forecaster>, ConfigError> {
         Ok(match self {
             Self::Auto(config) => Box::new(auto::Auto::new(config)?),

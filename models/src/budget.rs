@@ -11,6 +11,16 @@
 const EQUAL: f64 = 1e-6;
 
 /// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+///
+/// ```
+/// use foretide_models::{TradeOff, TradeOffs};
+///
+/// let level = |quantile, short, replicas| TradeOff { quantile, short, replicas };
+/// let measured = TradeOffs { levels: vec![level(0.5, 0.02, 10.0), level(0.9, 0.0, 12.0)], alone: 9.0 };
+/// // Each of the two replicas saves one minute in a hundred.
+/// assert_eq!(measured.at_price(0.005), Some(0.9));
+/// assert_eq!(measured.at_price(0.015), Some(0.5));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TradeOffs {
     /// By quantile, ascending.
@@ -89,9 +99,11 @@ impl SharedPrice {
             short += cheapest.short;
             edges.extend(one.edges(cheapest));
         }
+        // The budget is a percentage of these replicas, and nothing is a percentage of none.
         if alone <= 0.0 {
             return None;
         }
+        // The replicas that save the most are bought first.
         edges.sort_by(|a, b| b.slope.total_cmp(&a.slope));
         let budget = alone * (1.0 + percent / 100.0);
         let mut bought = None;
@@ -109,6 +121,7 @@ impl SharedPrice {
         }
         let price = match (bought, refused) {
             (_, None) => 0.0,
+            // Above the highest slope no series buys a replica.
             (None, Some(refused)) => 2.0 * refused,
             // In the middle, so that neither the last digits nor the next minute change a quantile.
             (Some(bought), Some(refused)) => bought.sqrt() * refused.sqrt(),
@@ -126,6 +139,11 @@ impl SharedPrice {
 impl TradeOffs {
     /// The level at which another replica is worth less than `price`, a share of minutes: it has the least sum of its
     /// short share and the price of its replicas, and of equal ones the fewest replicas. `None` without levels.
+    ///
+    /// A price of 0 takes the level with the fewest short minutes.
+    ///
+    /// # Units
+    /// `price` is a share of minutes for each replica, as in [`SharedPrice::price`].
     #[must_use]
     pub fn at_price(&self, price: f64) -> Option<f64> {
         let total = |level: &&TradeOff| level.short + price * level.replicas;
@@ -162,6 +180,7 @@ impl TradeOffs {
                 replicas: level.replicas - from.replicas,
                 saved: from.short - level.short,
             };
+            // Levels with the same replicas have no slope between them.
             let better = |level: &&TradeOff| {
                 level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
             };

@@ -1,5 +1,10 @@
 //! The backtest of `dsp`: every estimator predicts the last period from the periods before it, and the one with the
 //! smallest error wins. On a tie the first one wins.
+//!
+//! ```text
+//! | period | period | period | period |
+//!   known ------------------> held out: predicted by each estimator, and compared
+//! ```
 
 use jiff::SignedDuration;
 
@@ -53,6 +58,8 @@ impl Periods<'_> {
             level: known,
             ..*self
         };
+        // The growth was removed such that the last value stays, so here it is added from the end of the held-out
+        // period.
         let offset = |i: usize| self.slope * (count(i + 1) - count(self.period));
         let actual: Vec<f64> = held_out
             .iter()
@@ -62,13 +69,14 @@ impl Periods<'_> {
         let mut shapes: Vec<(Shape, Vec<f64>)> = Vec::new();
         let mut best: Option<(&Estimator, f64)> = None;
         for estimator in estimators {
+            // Most estimators differ only in their margin; a shape is computed once.
             if !shapes.iter().any(|(shape, _)| *shape == estimator.shape) {
                 shapes.push((estimator.shape, known.shape(fourier, estimator.shape)?));
             }
-            let shape = shapes.iter().find(|(shape, _)| *shape == estimator.shape);
-            let shape = shape.map_or(&[][..], |(_, values)| values);
-            let predicted = shape.iter().enumerate();
-            let predicted = predicted.map(|(i, v)| (v + offset(i)) * (1.0 + estimator.margin));
+            let found = shapes.iter().find(|(shape, _)| *shape == estimator.shape);
+            let period = found.map_or(&[][..], |(_, values)| values).iter();
+            let raised = |(i, v): (usize, &f64)| (v + offset(i)) * (1.0 + estimator.margin);
+            let predicted = period.enumerate().map(raised);
             let error = amplified_error(&actual, predicted);
             if best.is_none_or(|(_, least)| error.total_cmp(&least).is_lt()) {
                 best = Some((estimator, error));
@@ -139,6 +147,7 @@ fn divide_out(mut n: usize, prime: usize) -> usize {
 fn amplified_error(actual: &[f64], predicted: impl Iterator<Item = f64>) -> f64 {
     let n = count(actual.len().max(1));
     let mean = actual.iter().sum::<f64>() / n;
+    // Errors cannot be relative to zero demand.
     if mean <= 0.0 {
         return predicted.map(f64::abs).sum::<f64>() / n;
     }

@@ -46,9 +46,13 @@ impl ConfigError {
 }
 
 /// Requires a step of whole seconds, at most an hour, that divides a day, so that the phases of days align.
+///
+/// # Errors
+/// [`ConfigError`] with this field and step.
 pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
     let day = SignedDuration::from_hours(24).as_nanos();
+    // A step of zero is refused below; until then it must not divide.
     let whole = step.subsec_nanos() == 0 && day % step.as_nanos().max(1) == 0;
     if step < second || step > hour || !whole {
         let expected = "whole seconds that divide a day, between 1s and 1h";
@@ -58,6 +62,9 @@ pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), Conf
 }
 
 /// Requires a history of at least `least` that fits into a series.
+///
+/// # Errors
+/// [`ConfigError`] with this field and length. What must fit is the length with the slack for late samples.
 pub(crate) fn require_history(
     field: &str,
     length: SignedDuration,

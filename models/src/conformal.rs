@@ -1,6 +1,13 @@
 //! Weighted split conformal prediction: an upper bound is the forecast plus a quantile of the forecaster's own past
 //! errors, those at about the same time of day and the recent ones. The caller decides what an error is.
 //!
+//! ```text
+//! (a) on each of the last seven days    30 min before  0.2 ... 1 at this time of day ... 0.2  30 min after
+//! (b) the last two days                 two days ago   0.3 ....................... 1  now
+//! ```
+//!
+//! The weights of (b) are scaled such that both groups weigh the same.
+//!
 //! # Source
 //! Weights and spans are those of a study on workload traces. The benchmark `foretide-replay` prints the
 //! coverage that this code reaches.
@@ -43,6 +50,10 @@ pub(crate) struct RankedErrors {
 
 /// An error and its weight packed into one number, which sorts three times as fast as a pair: the upper half sorts like
 /// the error.
+///
+/// # Shape
+/// Bits 63 to 32 are the error, ordered as an unsigned number; bits 31 to 0 are those of the weight, an `f32` of at
+/// least 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
@@ -179,6 +190,7 @@ impl RankedErrors {
         self.rank_each(error_at, grid, Cutoff { now, known }, spacing)
     }
 
+    /// Fills `ranks` with the errors of both groups, sorted, each with the cumulative weight up to it.
     fn rank_each(
         &mut self,
         error_at: impl Fn(usize) -> Option<f32>,
@@ -212,17 +224,22 @@ impl RankedErrors {
     }
 
     /// The `q`-quantile of the weighted errors; zero without any.
+    ///
+    /// # Guarantees
+    /// - A larger `q` never gives a smaller answer.
+    /// - The result is one of the ranked errors.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let total = self
             .ranks
             .last()
             .map_or(0.0, |rank| f64::from(rank.weight()));
         let below = |rank: &Rank| f64::from(rank.weight()) < q * total;
-        let found = self.ranks.get(self.ranks.partition_point(below));
-        let found = found.or(self.ranks.last());
+        let reached = self.ranks.get(self.ranks.partition_point(below));
+        let found = reached.or(self.ranks.last());
         found.map_or(0.0, |rank| f64::from(rank.error()))
     }
 
+    /// Adds the errors around this time of day on each of the last days; returns the sum of their weights.
     fn add_time_of_day(
         &mut self,
         error_at: &impl Fn(usize) -> Option<f32>,
@@ -244,6 +261,7 @@ impl RankedErrors {
         sum
     }
 
+    /// Adds the errors of the last two days; returns the sum of their weights.
     fn add_recent(
         &mut self,
         error_at: &impl Fn(usize) -> Option<f32>,
@@ -257,6 +275,7 @@ impl RankedErrors {
             .sum()
     }
 
+    /// Adds one error, if there is one; returns the weight that was added.
     fn add(&mut self, error: Option<f32>, weight: f32) -> f32 {
         let Some(error) = error else { return 0.0 };
         self.ranks.push(Rank::new(error, weight));

@@ -42,6 +42,16 @@ const STEADY: f64 = 0.05;
 const CONSTANT: f64 = 1e-9;
 
 /// Settings of [`Dsp`]; the fields are crane's.
+///
+/// ```
+/// use foretide_models::dsp::{Config, Dsp};
+/// use jiff::SignedDuration;
+///
+/// // One day is not enough to find a day.
+/// let config = Config { history_length: SignedDuration::from_hours(24), ..Config::default() };
+/// let error = Dsp::new(config).unwrap_err();
+/// assert_eq!(error.field, "dsp.historyLength");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history: at most an hour, an exact part of a day.
@@ -53,6 +63,18 @@ pub struct Config {
 }
 
 /// The candidates of the backtest. On a tie the first wins, and maxima precede Fourier estimators.
+///
+/// ```
+/// use foretide_models::dsp::{Config, Estimators, MaxValue};
+///
+/// // The highest value of each time of day, and 10 % more.
+/// let estimators = Estimators {
+///     max_value: vec![MaxValue { margin_fraction: 0.10 }],
+///     ..Estimators::default()
+/// };
+/// let config = Config { estimators, ..Config::default() };
+/// assert!(config.estimators.fft.is_empty());
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estimators {
     /// Per-phase maxima.
@@ -145,6 +167,16 @@ impl Default for Fft {
 
 impl Estimators {
     /// crane's eight: two filters, each with margins of 1, 10, 15 and 20 percent.
+    ///
+    /// ```
+    /// use foretide_models::dsp::Estimators;
+    ///
+    /// let defaults = Estimators::defaults();
+    /// assert_eq!((defaults.max_value.len(), defaults.fft.len()), (0, 8));
+    /// ```
+    ///
+    /// # Source
+    /// crane's defaults for `fft` estimators.
     #[must_use]
     pub fn defaults() -> Self {
         let filters = [(3, 1.0), (50, 0.05)];
@@ -249,6 +281,10 @@ impl Dsp {
     }
 
     /// The forecast of a periodic series: one period by the best estimator, repeated with its growth.
+    ///
+    /// # Shape
+    /// `values` without holes, the newest last, in units of `unit`; the result has `wanted` values, the first of
+    /// which follows the last of `values`.
     fn periodic(
         &self,
         fourier: &mut Fourier,
@@ -256,6 +292,7 @@ impl Dsp {
         period: Period,
         wanted: usize,
     ) -> Result<Vec<f64>, ForecastError> {
+        // All periods end with the newest value, so the rest at the front belongs to none.
         let whole = values.len() / period.slots * period.slots;
         let newest = values.get(values.len() - whole..).unwrap_or(values);
         let slope = period.growth / count(period.slots);
@@ -324,6 +361,7 @@ impl Forecaster for Dsp {
         let mut values = normalized(&prepared, DAY, unit);
         let mut notes = prepared.notes_when_filled();
         let spread = Spread::of(&values);
+        // The spectrum of a constant series would be one of rounding errors.
         let (mut point, period) = if spread.deviation <= CONSTANT * spread.mean {
             notes.push(Note::Constant);
             (vec![spread.mean * (1.0 + self.level_margin); wanted], None)
@@ -377,12 +415,14 @@ fn recent_level(values: &[f64], step: SignedDuration) -> f64 {
     quantile_in_place(&mut newest, 0.5).unwrap_or(0.0)
 }
 
+/// The largest power of two that is not above a positive value.
 fn power_of_two_below(value: f64) -> f64 {
     // Clearing the mantissa leaves the power of two; subnormal numbers have none and are their own unit.
     let power = f64::from_bits(value.to_bits() & (0x7ff << 52));
     if power > 0.0 { power } else { value }
 }
 
+/// The mean of a series and its standard deviation, both in its unit.
 struct Spread {
     mean: f64,
     deviation: f64,

@@ -92,6 +92,12 @@ pub enum ForecastError {
 
 impl ForecastError {
     /// The stable name of the error, for conditions, events and metric labels.
+    ///
+    /// ```
+    /// use foretide_models::ForecastError;
+    ///
+    /// assert_eq!(ForecastError::ZeroSeries.reason(), "ZeroSeries");
+    /// ```
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

@@ -73,6 +73,28 @@ pub struct Forecast {
 ///
 /// # Units
 /// `value` is in the unit of the history.
+///
+/// ```
+/// use foretide_models::{DemandBounds, Forecast, Peak};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let minute = SignedDuration::from_mins(1);
+/// let start = Timestamp::UNIX_EPOCH;
+/// let path = Forecast::new("example", start, minute, vec![1.0, 5.0, 2.0], start + minute * 10)?;
+/// assert_eq!(path.demand(start, minute * 2), Some(5.0));
+///
+/// let peak = Peak {
+///     window: minute * 3,
+///     value: 6.0,
+///     quantile: 0.95,
+///     bounds: DemandBounds { raise: 5.5, hold: 6.5 },
+/// };
+/// // With a direct estimate, the path is for charts only.
+/// let direct = path.with_peak(peak)?;
+/// assert_eq!(direct.demand(start, minute * 2), Some(6.0));
+/// assert_eq!(direct.bounds(start, minute * 2), Some(peak.bounds));
+/// # Ok::<(), foretide_models::ForecastError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
     /// The decision window: the span that the estimate covers, starting at the end of the history.
@@ -100,6 +122,8 @@ pub struct DemandBounds {
 }
 
 /// The out-of-sample accuracy of a forecaster over the last three days.
+///
+/// Coverage and skill are measured on samples that the forecaster had not seen when it predicted them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// The share of decision windows whose peak demand stayed within the forecast; ideally equal to the quantile.
@@ -122,6 +146,12 @@ pub struct Quality {
 
 impl DemandBounds {
     /// The same value for both.
+    ///
+    /// ```
+    /// use foretide_models::DemandBounds;
+    ///
+    /// assert_eq!(DemandBounds::both(5.0), DemandBounds { raise: 5.0, hold: 5.0 });
+    /// ```
     #[must_use]
     pub fn both(demand: f64) -> Self {
         let (raise, hold) = (demand, demand);
@@ -130,6 +160,18 @@ impl DemandBounds {
 
     /// The demand that a count is for: what `carried` replicas carry, no less than `raise` and no more than `hold`. Without
     /// a count, `hold`.
+    ///
+    /// # Units
+    /// `carried` and the result are in the unit of the bounds.
+    ///
+    /// ```
+    /// use foretide_models::DemandBounds;
+    ///
+    /// let bounds = DemandBounds { raise: 80.0, hold: 104.0 };
+    /// assert_eq!(bounds.need(Some(70.0)), 80.0);
+    /// assert_eq!(bounds.need(Some(90.0)), 90.0);
+    /// assert_eq!(bounds.need(None), 104.0);
+    /// ```
     #[must_use]
     pub fn need(self, carried: Option<f64>) -> f64 {
         carried.map_or(self.hold, |carried| carried.max(self.raise).min(self.hold))
@@ -163,6 +205,7 @@ impl DemandBounds {
         let carried = held.map(|held| held * target);
         let need = self.need(carried);
         let stays = carried.is_some_and(|carried| {
+            // A count of zero never stays: the quotient is infinite, or NaN without any demand.
             let rest = need / carried - 1.0;
             (-KEPT_BELOW - ROUNDING..=KEPT_ABOVE + ROUNDING).contains(&rest)
         });
@@ -182,6 +225,14 @@ pub struct Prediction {
 }
 
 /// A remark on how a forecast was made.
+///
+/// Its text is part of conditions and of the command line.
+///
+/// ```
+/// use foretide_models::Note;
+///
+/// assert_eq!(Note::GapsFilled { slots: 3 }.to_string(), "3 missing samples were filled in");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
@@ -262,6 +313,15 @@ impl Forecast {
     /// # Errors
     /// [`ForecastError::NotFinite`] if a value is not finite or is negative; [`ForecastError::HorizonOutOfRange`] if
     /// there is no value, too many of them, or `step` is not positive.
+    ///
+    /// ```
+    /// use foretide_models::{Forecast, ForecastError};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let (start, minute) = (Timestamp::UNIX_EPOCH, SignedDuration::from_mins(1));
+    /// let not_a_number = Forecast::new("example", start, minute, vec![f64::NAN], start + minute);
+    /// assert_eq!(not_a_number, Err(ForecastError::NotFinite));
+    /// ```
     pub fn new(
         method: &'static str,
         start: Timestamp,
@@ -293,6 +353,20 @@ impl Forecast {
     ///
     /// # Errors
     /// [`ForecastError::NotFinite`] if a value is not finite or is negative, or the lengths differ.
+    ///
+    /// Where there are upper bounds, [`peak`](Self::peak) and [`highest`](Self::highest) read them instead of the
+    /// expected values.
+    ///
+    /// ```
+    /// use foretide_models::Forecast;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let (start, minute) = (Timestamp::UNIX_EPOCH, SignedDuration::from_mins(1));
+    /// let forecast = Forecast::new("example", start, minute, vec![1.0, 5.0], start + minute)?;
+    /// let forecast = forecast.with_upper(vec![2.0, 7.0])?;
+    /// assert_eq!(forecast.peak(start, minute), Some(7.0));
+    /// # Ok::<(), foretide_models::ForecastError>(())
+    /// ```
     pub fn with_upper(mut self, upper: Vec<f64>) -> Result<Self, ForecastError> {
         check(&upper)?;
         if upper.len() != self.point.len() {
@@ -327,6 +401,8 @@ impl Forecast {
     }
 
     /// Adds notes.
+    ///
+    /// Those that are there already stay, in front.
     #[must_use]
     pub fn with_notes(mut self, notes: impl IntoIterator<Item = Note>) -> Self {
         self.notes.extend(notes);
@@ -434,20 +510,44 @@ impl Forecast {
     }
 
     /// The same at any time: also after the expiry, for a look ahead by which nothing is scaled.
+    ///
+    /// ```
+    /// use foretide_models::Forecast;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let (start, minute) = (Timestamp::UNIX_EPOCH, SignedDuration::from_mins(1));
+    /// let forecast = Forecast::new("example", start, minute, vec![1.0, 5.0, 2.0], start)?;
+    /// assert_eq!(forecast.highest(start + minute, minute), Some(5.0));
+    /// assert_eq!(forecast.peak(start + minute, minute), None);
+    /// # Ok::<(), foretide_models::ForecastError>(())
+    /// ```
     #[must_use]
     pub fn highest(&self, from: Timestamp, window: SignedDuration) -> Option<f64> {
         let until = from.checked_add(window).ok()?;
         if window.is_negative() || until > self.end() {
             return None;
         }
+        // `None` before the start of the forecast, whose part of the window is left out.
         let first = series::slots(from.duration_since(self.start), self.step).unwrap_or(0);
         let last = series::slots(until.duration_since(self.start), self.step)?;
         let path = self.upper.as_deref().unwrap_or(&self.point);
+        // A window that ends with the forecast would read one slot beyond it.
         let covered = path.get(first..=last.min(path.len() - 1))?;
         covered.iter().copied().reduce(f64::max)
     }
 
     /// The predicted values with their instants, oldest first.
+    ///
+    /// ```
+    /// use foretide_models::{Forecast, Prediction};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let (start, minute) = (Timestamp::UNIX_EPOCH, SignedDuration::from_mins(1));
+    /// let forecast = Forecast::new("example", start, minute, vec![1.0, 5.0], start)?;
+    /// let second = Prediction { at: start + minute, value: 5.0, upper: None };
+    /// assert_eq!(forecast.samples().nth(1), Some(second));
+    /// # Ok::<(), foretide_models::ForecastError>(())
+    /// ```
     pub fn samples(&self) -> impl Iterator<Item = Prediction> + '_ {
         self.point.iter().enumerate().map(|(i, &value)| Prediction {
             at: series::later(self.start, self.step, i),
@@ -457,6 +557,8 @@ impl Forecast {
     }
 
     /// The expected values as samples.
+    ///
+    /// For what reads samples, such as a chart beside the history.
     pub fn points(&self) -> impl Iterator<Item = Sample> + '_ {
         self.samples().map(|p| Sample {
             at: p.at,
@@ -465,6 +567,10 @@ impl Forecast {
     }
 }
 
+/// Whether every value may be part of a forecast.
+///
+/// # Errors
+/// [`ForecastError::NotFinite`] at the first one that is negative, infinite or NaN.
 fn check(values: &[f64]) -> Result<(), ForecastError> {
     let fine = values
         .iter()
@@ -481,6 +587,7 @@ fn check(values: &[f64]) -> Result<(), ForecastError> {
 /// # Guarantees
 /// - The result is finite and within `[0, 1.5 * highest]`, for finite `highest`.
 pub(crate) fn clamp_to_ceiling(path: &mut [f64], highest: f64) -> Result<bool, ForecastError> {
+    // One and a half times the largest doubles would be infinite.
     let ceiling = (CEILING_RATIO * highest).min(f64::MAX);
     let mut clamped = false;
     for value in path {

@@ -51,12 +51,19 @@ pub trait Forecaster: fmt::Debug + Send {
     fn name(&self) -> &'static str;
 
     /// How much history to fetch, including slack for late samples.
+    ///
+    /// A longer history is accepted; what is older may not be read.
     fn history_length(&self) -> SignedDuration;
 
     /// The step the history must have.
+    ///
+    /// A history with another step is [`ForecastError::StepMismatch`].
     fn sample_interval(&self) -> SignedDuration;
 
     /// How often to ask for a new forecast.
+    ///
+    /// By default every four minutes, so that a forecast is renewed twice before it expires; or with every sample, if
+    /// these are further apart.
     fn refresh_period(&self) -> SignedDuration {
         self.sample_interval().max(REFRESH_PERIOD)
     }
@@ -67,11 +74,16 @@ pub trait Forecaster: fmt::Debug + Send {
     }
 
     /// Changes the price at which it buys replicas, if it was configured with one.
+    ///
+    /// `price` is the share of minutes that another replica must save: see [`SharedPrice`](crate::SharedPrice). By
+    /// default it is ignored.
     fn set_price(&mut self, price: f64) {
         let _ = price;
     }
 
     /// What each quantile would have had for this series so far, if the forecaster measures it.
+    ///
+    /// By default nothing is measured. See [`TradeOffs::at_price`].
     fn trade_offs(&self) -> Option<TradeOffs> {
         None
     }
@@ -93,6 +105,11 @@ pub(crate) fn with_slack(length: SignedDuration) -> SignedDuration {
 }
 
 /// The number of values that cover the horizon.
+///
+/// `ceil(horizon / step)`.
+///
+/// # Errors
+/// [`ForecastError::HorizonOutOfRange`] if either is not positive, or the path would be longer than [`MAX_SLOTS`].
 pub(crate) fn path_length(
     horizon: SignedDuration,
     step: SignedDuration,

@@ -1,5 +1,9 @@
 //! Cleans a history: rejects outliers, fills holes, and reports what was changed. At most [`MAX_MISSING`] of a history
 //! is ever filled; with more missing, [`PreparedHistory::new`] returns an error.
+//!
+//! ```text
+//! newest part -> outliers become missing -> cut at a hole of more than a day -> long, recent, dense, not all zero?
+//! ```
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -37,6 +41,9 @@ pub(crate) const OUTLIER_RUNS: usize = 3;
 const USUAL: f64 = 0.95;
 
 /// What a forecaster requires of a history.
+///
+/// # Units
+/// `step` is the distance between two samples; the others are spans of history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HistoryRequirements {
     pub(crate) step: SignedDuration,
@@ -91,6 +98,7 @@ impl PreparedHistory {
             notes.push(Note::SpikesRejected { slots: rejected });
         }
         let cut = last_history(&values, slots(DAY, step).unwrap_or(usize::MAX));
+        // What is missing before the first sample is no history that was cut.
         if values.iter().take(cut).any(|value| !value.is_nan()) {
             notes.push(Note::HistoryCut);
         }
@@ -182,10 +190,12 @@ pub(crate) fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "a product of a count and a part of it is a count; `as` saturates and `min` bounds it"
 )]
+/// The index of the `q`-quantile in a sorted slice whose last index is `last`: the nearest rank, `q` in `[0, 1]`.
 fn rank(last: usize, q: f64) -> usize {
     ((count(last) * q).round() as usize).min(last)
 }
 
+/// How many values are missing.
 fn missing(values: &[f64]) -> usize {
     values.iter().filter(|value| value.is_nan()).count()
 }
@@ -205,6 +215,7 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
+/// Makes outliers missing; returns how many.
 fn reject_outliers(values: &mut [f64]) -> usize {
     let runs = outlier_runs(values, 0.0);
     for run in &runs {
@@ -244,6 +255,8 @@ pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>
     let Some(usual) = quantile_in_place(&mut positive, USUAL) else {
         return Vec::new();
     };
+    // Divided, because a hundred times the usual value may be infinite. A missing value is none: comparisons with NaN
+    // are false.
     let is_outlier = |value: &f64| *value / OUTLIER_RATIO > usual && *value / 2.0 > believed;
     let mut at = 0;
     let runs = values
@@ -294,14 +307,18 @@ fn last_history(values: &[f64], longest: usize) -> usize {
     start
 }
 
+/// Requires as many slots as the forecaster needs; holes count, because they are limited separately.
+///
+/// # Errors
+/// [`ForecastError::InsufficientHistory`].
 fn require_span(have: usize, requirements: HistoryRequirements) -> Result<(), ForecastError> {
-    let have = i32::try_from(have)
+    let span = i32::try_from(have)
         .ok()
-        .and_then(|have| requirements.step.checked_mul(have));
-    let have = have.unwrap_or(SignedDuration::MAX);
-    if have < requirements.least {
+        .and_then(|have| requirements.step.checked_mul(have))
+        .unwrap_or(SignedDuration::MAX);
+    if span < requirements.least {
         return Err(ForecastError::InsufficientHistory {
-            have,
+            have: span,
             need: requirements.least,
         });
     }
@@ -315,6 +332,7 @@ fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Forecast
         .rev()
         .take_while(|value| value.is_nan())
         .count();
+    // `values` ends where the history does, whatever was cut from its front.
     let seen = history.len().saturating_sub(missing_at_end);
     let valid_until = history
         .time_at(seen)
@@ -330,6 +348,10 @@ fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Forecast
     Ok(valid_until)
 }
 
+/// Requires that no more than [`MAX_MISSING`] of the values and of the newest `day` of them are missing.
+///
+/// # Errors
+/// [`ForecastError::TooManyGaps`] with the counts of the part that has too many.
 fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     let last_day = values
         .get(values.len().saturating_sub(day)..)
@@ -344,6 +366,8 @@ fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     Ok(())
 }
 
+/// Fills a hole with the values a season before, else a season after; the others stay missing. A value that was
+/// filled before counts.
 fn repeat_season(values: &mut [f64], hole: std::ops::Range<usize>, season: usize) {
     for at in hole {
         let before = at.checked_sub(season).and_then(|i| values.get(i)).copied();
@@ -367,6 +391,7 @@ fn interpolate(values: &mut [f64], hole: std::ops::Range<usize>) {
         let (start, end) = (hole.start + gap.start, hole.start + gap.end);
         let before = start.checked_sub(1).and_then(|i| values.get(i)).copied();
         let after = values.get(end).copied();
+        // At an end of the series, the only neighbor is repeated.
         let (Some(from), Some(to)) = (before.or(after), after.or(before)) else {
             continue;
         };

@@ -7,6 +7,11 @@ use jiff::SignedDuration;
 const DAY_MINUTES: i64 = 1440;
 
 /// A grid whose step divides a day.
+///
+/// ```text
+/// step 60 s: 15 minutes are 15 steps, a day is 1440
+/// step 300 s: 15 minutes are 3 steps, 2 minutes are 1
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Seconds between two values, at least one.

@@ -1,4 +1,8 @@
 //! The Fourier estimator of `dsp`: keeps the strong and the slow components of a series and returns its last period.
+//!
+//! ```text
+//! values -> components -> drop the fast and weak ones -> inverse transform -> the last period
+//! ```
 
 use jiff::SignedDuration;
 use rustfft::num_complex::Complex;
@@ -80,12 +84,19 @@ impl Components {
         Ok(values)
     }
 
+    /// The amplitude below which fast components are dropped: see [`Filter`].
+    ///
+    /// # Units
+    /// That of the series.
     fn cut(&self, filter: &Filter) -> f64 {
+        // Without the mean and without the highest frequency, which has no sine.
         let inner = (self.len / 2).saturating_sub(1);
         let bins = self.bins.iter().skip(1).take(inner);
         let mut amplitudes: Vec<f64> = bins.map(|bin| self.amplitude(bin)).collect();
         let mut largest = |nth: usize| match nth.checked_sub(1) {
+            // `min_items` of 0: no component is kept for being among the strongest.
             None => f64::INFINITY,
+            // There are fewer components, so all are among the strongest.
             Some(i) if i >= amplitudes.len() => 0.0,
             Some(i) => {
                 *amplitudes
@@ -99,6 +110,7 @@ impl Components {
             .min(largest(filter.min_items))
     }
 
+    /// Half the amplitude of the sine that a bin stands for, as crane counts it.
     fn amplitude(&self, bin: &Complex<f64>) -> f64 {
         bin.norm() / count(self.len)
     }

@@ -18,6 +18,15 @@ const SEASONS: (SignedDuration, SignedDuration) = (
 );
 
 /// Settings of [`HoltWinters`].
+///
+/// ```
+/// use foretide_models::holt_winters::{Config, HoltWinters};
+///
+/// // Large factors are rejected, because the errors of a season of a day would grow.
+/// let config = Config { alpha: 0.9, beta: 0.9, gamma: 0.9, ..Config::default() };
+/// let error = HoltWinters::new(config).unwrap_err();
+/// assert_eq!(error.field, "holtWinters.beta");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -93,9 +102,14 @@ struct State {
 // === impl Config ===
 
 impl Config {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range.
     fn check(&self) -> Result<(), ConfigError> {
         let step = self.sample_interval;
         require_grid("holtWinters.sampleInterval", step)?;
+        // The grid was checked, so the step is not zero.
         let whole = self.season.as_nanos() % step.as_nanos() == 0;
         if self.season < SEASONS.0 || self.season > SEASONS.1 || self.season < step * 2 || !whole {
             let season = format_args!("{:#}", self.season).to_string();
@@ -153,6 +167,7 @@ fn steepest(alpha: f64, gamma: f64, season: f64) -> f64 {
     }
     let half_turn = std::f64::consts::PI / season;
     let (mut low, mut high) = (half_turn / 2.0, half_turn);
+    // Halved 60 times, the interval is below the precision of a double.
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if alpha / middle.tan() + gamma / (season * middle).tan() > 0.0 {
@@ -176,6 +191,10 @@ impl HoltWinters {
         Ok(Self { config })
     }
 
+    /// The state after all values, each relative to the highest.
+    ///
+    /// # Shape
+    /// `values` without holes; the first `season` of them are the initial state, and the phase of the first one is 0.
     fn learn(&self, values: &[f64], season: usize) -> State {
         let mut seasons = values.chunks(season);
         let mut state = State::starting_at(seasons.next().unwrap_or_default());
@@ -241,6 +260,7 @@ impl Forecaster for HoltWinters {
 // === impl State ===
 
 impl State {
+    /// The state before the second season: the mean of the first one, and how each of its values differs from it.
     fn starting_at(first: &[f64]) -> Self {
         let level = first.iter().sum::<f64>() / count(first.len().max(1));
         Self {
@@ -250,6 +270,7 @@ impl State {
         }
     }
 
+    /// Corrects the state by the error of one value: see [`HoltWinters`] for the formula.
     fn correct(&mut self, phase: usize, value: f64, config: &Config) {
         let Some(season) = self.season.get_mut(phase) else {
             return;

@@ -11,6 +11,17 @@ use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::series::{MAX_SLOTS, Series, count};
 
 /// Settings of [`Linear`].
+///
+/// ```
+/// use foretide_models::Forecaster;
+/// use foretide_models::linear::{Config, Linear};
+/// use jiff::SignedDuration;
+///
+/// // The default fits an hour of minutes; another hour is fetched for late samples.
+/// let forecaster = Linear::new(Config::default())?;
+/// assert_eq!(forecaster.history_length(), SignedDuration::from_hours(2));
+/// # Ok::<(), foretide_models::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -51,6 +62,9 @@ pub struct Linear {
 }
 
 /// A line over steps counted from the last sample, which is at zero.
+///
+/// # Units
+/// Heights are parts of the highest sample: `now` is the height at the last sample, `per_step` what each step adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Line {
     now: f64,
@@ -130,6 +144,9 @@ impl Line {
     ///
     /// # Shape
     /// Oldest first, NaN is missing; the last one is at step zero.
+    ///
+    /// # Units
+    /// Heights and slope are parts of `highest`, so that no square overflows.
     fn through(values: &[f64], highest: f64) -> Self {
         let seen = || {
             let ages = values.iter().rev().enumerate();
@@ -148,6 +165,7 @@ impl Line {
         }
     }
 
+    /// The height of the line `ahead` steps after the last sample, as a part of `highest`.
     fn at(self, ahead: usize) -> f64 {
         self.now + count(ahead) * self.per_step
     }

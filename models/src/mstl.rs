@@ -1,6 +1,10 @@
 //! [`Mstl`]: MSTL decomposition by the augurs crates. The daily season, and from two weeks of history on the weekly
 //! one, are removed by repeated local regression, and `AutoETS` extrapolates the rest. It is a reference for
 //! comparisons and costs about a thousand times as much as the other forecasters.
+//!
+//! ```text
+//! values -> means of ten minutes -> MSTL (day, week) -> AutoETS of the rest -> each mean repeated for its ten minutes
+//! ```
 
 use augurs_core::{Fit, Predict};
 use augurs_ets::AutoETS;
@@ -26,6 +30,14 @@ const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
 const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 
 /// Settings of [`Mstl`].
+///
+/// ```
+/// use foretide_models::mstl::{Config, Mstl};
+/// use jiff::SignedDuration;
+///
+/// let config = Config { history_length: SignedDuration::from_hours(24), ..Config::default() };
+/// assert_eq!(Mstl::new(config).unwrap_err().field, "mstl.historyLength");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -73,6 +85,10 @@ impl Mstl {
         Ok(Self { config, fitted })
     }
 
+    /// The path from the end of this history, by a new fit.
+    ///
+    /// # Errors
+    /// Those of [`PreparedHistory::new`], and [`ForecastError::NotFinite`] if the fit fails.
     fn fit(&self, history: &Series, wanted: usize) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let requirements = HistoryRequirements {
@@ -83,12 +99,12 @@ impl Mstl {
         let prepared = PreparedHistory::new(history, requirements)?;
         let grid = Grid::new(step);
         let bin = grid.minutes(MEAN);
-        let means = means(&prepared.filled(grid.day()), bin, prepared.highest);
+        let binned = means(&prepared.filled(grid.day()), bin, prepared.highest);
         let coarse = grid.day() / bin;
         let fortnight = slots(WEEK, step).unwrap_or(usize::MAX).saturating_mul(2);
         let week = (prepared.values.len() >= fortnight).then_some(coarse * 7);
         let periods: Vec<usize> = std::iter::once(coarse).chain(week).collect();
-        let ahead = continued(&means, periods, wanted.div_ceil(bin))?;
+        let ahead = continued(&binned, periods, wanted.div_ceil(bin))?;
         let steps = ahead
             .iter()
             .flat_map(|value| std::iter::repeat_n(value, bin));
@@ -143,6 +159,7 @@ impl Forecaster for Mstl {
         let origin = now - i64::try_from(age).unwrap_or(0);
         if age > 0 && self.rest(origin, age, wanted).is_none() {
             let past = history.before(age, self.history_length());
+            // Long enough for every call up to the next fit.
             let fitted = self.fit(&past, wanted + every);
             self.fitted = fitted.ok().map(|forecast| (origin, forecast));
         }
@@ -151,6 +168,7 @@ impl Forecaster for Mstl {
         };
         let requirements = HistoryRequirements {
             step,
+            // The fit has judged the length of the history.
             least: step,
             most: self.history_length(),
         };
@@ -172,6 +190,12 @@ fn means(values: &[f64], bin: usize, highest: f64) -> Vec<f64> {
 }
 
 /// The next `wanted` values, by MSTL with these periods and `AutoETS` for the rest.
+///
+/// # Shape
+/// `periods` are numbers of means, the shortest first; the result begins after the last mean.
+///
+/// # Errors
+/// [`ForecastError::NotFinite`] if the decomposition or the fit fails: augurs names no causes that a user could mend.
 fn continued(means: &[f64], periods: Vec<usize>, wanted: usize) -> Result<Vec<f64>, ForecastError> {
     let trend = AutoETS::non_seasonal().into_trend_model();
     let fitted = MSTLModel::new(periods, trend)

@@ -28,6 +28,15 @@ const BUCKET_GROWTH: f64 = 1.002;
 const MAX_BUCKETS: f64 = 100_000.0;
 
 /// Settings of [`Percentile`]; the fields are crane's.
+///
+/// ```
+/// use foretide_models::Algorithm;
+/// use foretide_models::percentile::Config;
+///
+/// // Enough for nineteen of twenty samples, and 15 % more.
+/// let config = Config { percentile: 0.95, margin_fraction: 0.15, ..Config::default() };
+/// assert!(Algorithm::Percentile(config).build().is_ok());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -58,6 +67,18 @@ pub struct Histogram {
 }
 
 /// Buckets in the unit of the metric. Samples beyond `max_value` count as in the last bucket.
+///
+/// ```
+/// use foretide_models::percentile::{Buckets, Config, Histogram, Percentile};
+///
+/// // A tenth of a core each, up to a hundred cores.
+/// let buckets = Buckets::Linear { max_value: 100.0, bucket_size: 0.1 };
+/// let histogram = Histogram { buckets: Some(buckets), ..Histogram::default() };
+/// assert!(Percentile::new(Config { histogram, ..Config::default() }).is_ok());
+/// ```
+///
+/// # Units
+/// `max_value` and the sizes are in the unit of the metric, `growth_ratio` has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Buckets {
     /// Buckets of equal width.
@@ -138,6 +159,13 @@ impl Percentile {
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
+    ///
+    /// ```
+    /// use foretide_models::percentile::{Config, Percentile};
+    ///
+    /// let error = Percentile::new(Config { percentile: 99.0, ..Config::default() }).unwrap_err();
+    /// assert_eq!(error.to_string(), "percentile.percentile is 99; expected above 0 and at most 1");
+    /// ```
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         let (step, length) = (config.sample_interval, config.history_length);
         require_grid("percentile.sampleInterval", step)?;
@@ -158,11 +186,14 @@ impl Percentile {
     }
 
     /// The percentile of the history, in its unit.
+    ///
+    /// Each value adds `max(value / highest, min_sample_weight) * 2^(-age / half-life)` to the weight of its bucket.
+    /// The result is the end of the first bucket up to which the buckets have the percentile of all weight.
     fn estimate(&self, prepared: &PreparedHistory) -> f64 {
         let Histogram {
             half_life, epsilon, ..
         } = self.config.histogram;
-        let step = prepared.step.as_secs_f64() / half_life.as_secs_f64();
+        let half_lives = prepared.step.as_secs_f64() / half_life.as_secs_f64();
         let buckets = self
             .config
             .histogram
@@ -175,26 +206,30 @@ impl Percentile {
         let mut weights = vec![0.0; buckets.len()];
         for (age, value) in prepared.values.iter().rev().enumerate() {
             let bucket = weights.get_mut(buckets.index(*value));
+            // A missing value has no weight, although `index` gives it a bucket.
             if let Some(bucket) = bucket.filter(|_| !value.is_nan()) {
                 let weight = (value / prepared.highest).max(self.config.min_sample_weight);
-                *bucket += weight * (-count(age) * step).exp2();
+                *bucket += weight * (-count(age) * half_lives).exp2();
             }
         }
-        let heavy = |weight: &&mut f64| **weight < epsilon;
+        let negligible = |weight: &&mut f64| **weight < epsilon;
         weights
             .iter_mut()
-            .filter(heavy)
+            .filter(negligible)
             .for_each(|weight| *weight = 0.0);
         let enough = self.config.percentile * weights.iter().sum::<f64>();
         let mut below = 0.0;
         let reached = weights.iter().position(|weight| {
             below += weight;
+            // An empty bucket has no sample that could be the percentile.
             *weight > 0.0 && below >= enough
         });
+        // Rounding of the sum may leave `enough` just out of reach.
         let last = weights
             .iter()
             .rposition(|weight| *weight > 0.0)
             .unwrap_or(0);
+        // A bucket ends above the samples in it.
         buckets.end(reached.unwrap_or(last)).min(prepared.highest)
     }
 }
@@ -243,6 +278,8 @@ impl Forecaster for Percentile {
 // === impl Histogram ===
 
 impl Histogram {
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range.
     fn check(&self) -> Result<(), ConfigError> {
         if !self.half_life.is_positive() {
             let value = format_args!("{:#}", self.half_life).to_string();
@@ -267,6 +304,9 @@ impl Histogram {
 // === impl Buckets ===
 
 impl Buckets {
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range, and `maxValue` if it makes too few or too many
+    /// buckets.
     fn check(self) -> Result<(), ConfigError> {
         let positive = |field: &str, value: f64| {
             let fine = value.is_finite() && value > 0.0;
@@ -333,15 +373,18 @@ impl Buckets {
         clippy::cast_sign_loss,
         reason = "`as` saturates, and `clamp` bounds the position by the number of buckets"
     )]
+    /// The bucket of a value, also beyond the last one.
     fn index_of(self, value: f64) -> usize {
         self.position(value).clamp(0.0, MAX_BUCKETS) as usize
     }
 
+    /// How many buckets there are.
     fn len(self) -> usize {
         let (Self::Linear { max_value, .. } | Self::Exponential { max_value, .. }) = self;
         self.index_of(max_value) + 1
     }
 
+    /// The bucket that a value counts in: values beyond the last one count there.
     fn index(self, value: f64) -> usize {
         self.index_of(value).min(self.len() - 1)
     }

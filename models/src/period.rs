@@ -1,5 +1,10 @@
 //! Detects whether a series repeats daily or weekly. Both lags are tested directly, on five-minute means, so that a
 //! strong shorter rhythm within the day does not hide them.
+//!
+//! ```text
+//! values -> five-minute means -> whole days, whole weeks -> without growth and the mean of each -> autocorrelation
+//!                                                        -> is the lag a period? a week only if it is worth it
+//! ```
 
 use std::ops::RangeInclusive;
 
@@ -72,6 +77,7 @@ pub(crate) fn detect(
         .filter(|b| *b > 0 && day.is_multiple_of(*b))
         .unwrap_or(1);
     let means: Vec<f64> = values
+        // From the end, so that the newest block is whole.
         .rchunks_exact(block)
         .rev()
         .map(|b| b.iter().sum::<f64>() / count(block))
@@ -129,6 +135,10 @@ struct Candidate {
 // === impl Candidate ===
 
 impl Candidate {
+    /// The evidence for a period of this many blocks; `None` if less than two of them fit.
+    ///
+    /// # Shape
+    /// `means` are of blocks, the newest last. The oldest part of a period that is not whole is left out.
     fn examine(
         fourier: &mut Fourier,
         means: &[f64],
@@ -160,6 +170,7 @@ impl Candidate {
         }))
     }
 
+    /// Whether the evidence is enough: see [`detect`].
     fn is_period(&self) -> bool {
         let (half, at) = (self.blocks / 2, self.at(self.blocks));
         let fall = |lags: RangeInclusive<usize>| {
@@ -172,6 +183,8 @@ impl Candidate {
             && fall(self.blocks..=self.blocks + half) >= MIN_PROMINENCE
     }
 
+    /// Whether this period explains so much more of the variance than a shorter one that it is worth its longer
+    /// history.
     fn beats_lag(&self, shorter: usize) -> bool {
         1.0 - self.at(self.blocks) < WEEK_GAIN * (1.0 - self.at(shorter))
     }
@@ -183,6 +196,7 @@ impl Candidate {
             .find(|lag| self.at(lag + 1) > self.at(*lag))
             .unwrap_or(half);
         let best = (rises..=half).fold(rises, |best, lag| {
+            // Of lags that differ by rounding errors only, the shortest.
             if self.at(lag) > self.at(best) + 1e-9 {
                 lag
             } else {
@@ -207,8 +221,10 @@ impl Candidate {
 /// Whether one of the harmonics of `periods` cycles rises above white noise of the same variance.
 fn stands_out(bins: &[Complex<f64>], n: usize, periods: usize) -> bool {
     let power = |bin: &Complex<f64>| bin.norm_sqr();
+    // Twice: a bin of a real series stands for two of the full spectrum.
     let energy: f64 = bins.iter().skip(1).map(power).sum::<f64>() * 2.0;
     let variance = energy / count(n) / count(n);
+    // The series has `periods` cycles, so the harmonics of one cycle are every `periods`-th bin.
     let strongest = bins
         .iter()
         .step_by(periods)

@@ -1,5 +1,10 @@
 //! [`SeasonalNaive`]: repeats past seasons, either the same time one season ago or a statistic of that time over
 //! several seasons. It does not test whether the season exists; `dsp` does.
+//!
+//! ```text
+//! values   | season | season | season |
+//! output                               0 1 2 ...     phase 0 is the time just after the last value
+//! ```
 
 use std::ops::Range;
 
@@ -24,6 +29,13 @@ const RATIO_BOUNDS: (f64, f64) = (0.2, 5.0);
 const RATIO_SPAN: SignedDuration = SignedDuration::from_mins(15);
 
 /// The assumed period of a series.
+///
+/// ```
+/// use foretide_models::seasonal::Season;
+/// use jiff::SignedDuration;
+///
+/// assert_eq!(Season::Week.length(), SignedDuration::from_hours(168));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Season {
     /// 24 hours.
@@ -46,6 +58,18 @@ pub enum Statistic {
 }
 
 /// Settings of [`SeasonalNaive`].
+///
+/// ```
+/// use foretide_models::Algorithm;
+/// use foretide_models::seasonal::{Config, Statistic};
+///
+/// // Never less than at the same time on any of the last seven days.
+/// let config = Config { cycles: 7, statistic: Statistic::Max, ..Config::default() };
+/// assert!(Algorithm::SeasonalNaive(config).build().is_ok());
+/// ```
+///
+/// # Units
+/// `margin_fraction` is a part of the forecast: 0.1 adds 10 %.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history.
@@ -118,14 +142,21 @@ impl SeasonalNaive {
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
+    ///
+    /// ```
+    /// use foretide_models::seasonal::{Config, SeasonalNaive};
+    ///
+    /// let error = SeasonalNaive::new(Config { cycles: 0, ..Config::default() }).unwrap_err();
+    /// assert_eq!(error.field, "seasonalNaive.cycles");
+    /// ```
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         let cycles = i32::try_from(config.cycles)
             .ok()
             .filter(|cycles| *cycles >= 1);
         let span = cycles.and_then(|cycles| config.season.length().checked_mul(cycles));
-        let slots = span.and_then(|span| slots(span, config.sample_interval));
+        let in_all = span.and_then(|span| slots(span, config.sample_interval));
         require_grid("seasonalNaive.sampleInterval", config.sample_interval)?;
-        if slots.is_none_or(|slots| slots > MAX_SLOTS) {
+        if in_all.is_none_or(|slots| slots > MAX_SLOTS) {
             let expected = "at least 1, and no more than a million samples in all";
             return Err(ConfigError::new(
                 "seasonalNaive.cycles",
@@ -139,6 +170,12 @@ impl SeasonalNaive {
 
     /// The level of the last quarter of an hour, relative to what this forecaster would have predicted a season
     /// earlier.
+    ///
+    /// `sum of the newest 15 minutes / sum of those predicted`, within [`RATIO_BOUNDS`]; 1 if it is not configured,
+    /// or nothing was predicted.
+    ///
+    /// # Shape
+    /// `values` without holes, the newest last; `season` in slots.
     fn level_ratio(&self, values: &[f64], season: usize, cycles: usize) -> f64 {
         if !self.config.level_ratio {
             return 1.0;
@@ -207,6 +244,7 @@ impl Forecaster for SeasonalNaive {
         let length = slots(season.length(), step).unwrap_or(1);
         let values = prepared.filled(length);
         let used = (values.len() / length).clamp(1, cycles.max(1));
+        // Only the phases that the path reaches: a statistic of each minute of a week would be wasted on an hour.
         let phases = 0..wanted.min(length);
         let cycle = of_phases(&values, length, used, statistic, phases);
         let factor = (1.0 + self.config.margin_fraction) * self.level_ratio(&values, length, used);
@@ -242,6 +280,9 @@ pub(crate) fn over_seasons(
 }
 
 /// Like [`over_seasons`], for some phases only.
+///
+/// # Shape
+/// `phases` are indices of the season, 0 being the one just after the last value; the output has one value for each.
 fn of_phases(
     values: &[f64],
     season: usize,

@@ -9,6 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 pub const MAX_SLOTS: usize = 1 << 20;
 
 /// One measured value.
+///
+/// # Units
+/// Those of the query, such as cores or requests per second; all samples of a series have the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// When it was measured.
@@ -57,7 +60,7 @@ pub struct Series {
     start: Timestamp,
     step: SignedDuration,
     values: Vec<f64>,
-    /// As long as `values`; empty while no slot is raw.
+    /// At most as long as `values`: slots beyond its end are not raw.
     raw: Vec<bool>,
 }
 
@@ -89,6 +92,7 @@ impl Series {
             .iter()
             .filter(|s| s.at >= series.start && s.at < series.end());
         let mut ordered: Vec<Sample> = within.copied().collect();
+        // A stable sort: of samples at one time, the later one in the slice is placed last.
         ordered.sort_by_key(|sample| sample.at);
         for sample in ordered {
             series.place(sample);
@@ -120,6 +124,7 @@ impl Series {
             raw: Vec::new(),
         };
         if !step.is_positive() {
+            // Without a step, no value has a time.
             series.values.clear();
         }
         series.truncate_front(MAX_SLOTS);
@@ -133,6 +138,19 @@ impl Series {
     ///
     /// # Shape
     /// Samples outside the grid, and values that are not finite or are negative, are ignored.
+    ///
+    /// ```
+    /// use foretide_models::{Sample, Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// // Means over five minutes, and what was measured in the second minute alone.
+    /// let smoothed = Series::from_values(start, minute, vec![10.0, 10.0, 10.0]);
+    /// let series = smoothed.with_raw(&[Sample { at: start + minute, value: 14.0 }]);
+    /// assert_eq!(series.values(), [10.0, 14.0, 10.0]);
+    /// assert!(series.is_raw(1) && !series.is_raw(2));
+    /// ```
     #[must_use]
     pub fn with_raw(mut self, samples: &[Sample]) -> Self {
         self.raw.resize(self.values.len(), false);
@@ -145,6 +163,19 @@ impl Series {
     }
 
     /// Adds one sample: overwrites its slot, or grows the grid up to it. Samples before the start are ignored.
+    ///
+    /// A value that is not finite or is negative grows the grid too, and is otherwise ignored.
+    /// ```
+    /// use foretide_models::{Sample, Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let mut series = Series::from_values(start, minute, vec![1.0]);
+    /// series.push(Sample { at: start + minute * 2, value: 3.0 });
+    /// assert_eq!(series.len(), 3);
+    /// assert!(series.values()[1].is_nan());
+    /// ```
     pub fn push(&mut self, sample: Sample) {
         if sample.at < self.start {
             return;
@@ -167,6 +198,9 @@ impl Series {
     }
 
     /// Adds samples in order of their time; see [`push`](Self::push).
+    ///
+    /// # Guarantees
+    /// The order of the slice matters only for samples of the same time, of which the last one counts.
     pub fn extend(&mut self, samples: &[Sample]) {
         let mut ordered = samples.to_vec();
         ordered.sort_by_key(|sample| sample.at);
@@ -176,6 +210,20 @@ impl Series {
     }
 
     /// Grows the grid with missing values until a slot holds `at`.
+    ///
+    /// A grid that would be longer than [`MAX_SLOTS`] loses its oldest slots. A time before the start changes
+    /// nothing.
+    /// ```
+    /// use foretide_models::{Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let mut series = Series::from_values(start, minute, vec![1.0]);
+    /// series.advance_to(start + minute * 2);
+    /// assert_eq!(series.len(), 3);
+    /// assert_eq!(series.last().map(|sample| sample.at), Some(start));
+    /// ```
     pub fn advance_to(&mut self, at: Timestamp) {
         let Some(slot) = self.slot(at) else { return };
         if slot < self.values.len() {
@@ -183,12 +231,24 @@ impl Series {
         }
         let dropped = (slot + 1).saturating_sub(MAX_SLOTS);
         self.start = self.time_at(dropped);
+        // A sample far ahead may drop more slots than there are.
         self.values.drain(..dropped.min(self.values.len()));
         self.values.resize(slot + 1 - dropped, f64::NAN);
         self.raw.drain(..dropped.min(self.raw.len()));
     }
 
     /// Keeps the newest `keep` slots.
+    ///
+    /// ```
+    /// use foretide_models::{Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let mut series = Series::from_values(start, minute, vec![1.0, 2.0, 3.0]);
+    /// series.truncate_front(2);
+    /// assert_eq!((series.start(), series.values()), (start + minute, [2.0, 3.0].as_slice()));
+    /// ```
     pub fn truncate_front(&mut self, keep: usize) {
         let dropped = self.values.len().saturating_sub(keep);
         self.start = self.time_at(dropped);
@@ -239,12 +299,32 @@ impl Series {
     }
 
     /// The instant just after the last slot, where a forecast begins.
+    ///
+    /// ```
+    /// use foretide_models::{Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let series = Series::from_values(start, minute, vec![1.0, 2.0]);
+    /// assert_eq!(series.end(), start + minute * 2);
+    /// ```
     #[must_use]
     pub fn end(&self) -> Timestamp {
         self.time_at(self.values.len())
     }
 
     /// The newest slot that holds a value.
+    ///
+    /// ```
+    /// use foretide_models::{Sample, Series};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let minute = SignedDuration::from_mins(1);
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let series = Series::from_values(start, minute, vec![1.0, 2.0, f64::NAN]);
+    /// assert_eq!(series.last(), Some(Sample { at: start + minute, value: 2.0 }));
+    /// ```
     #[must_use]
     pub fn last(&self) -> Option<Sample> {
         let index = self.values.iter().rposition(|value| !value.is_nan())?;
@@ -261,11 +341,14 @@ impl Series {
         let slot = self
             .end()
             .as_nanosecond()
+            // An empty series may have a step of zero.
             .div_euclid(self.step.as_nanos().max(1));
         i64::try_from(slot).unwrap_or(i64::MAX)
     }
 
     /// The series as it was `age` slots ago, no longer than `length`.
+    ///
+    /// A backcast reads it: what the forecaster would have known then.
     pub(crate) fn before(&self, age: usize, length: SignedDuration) -> Self {
         let end = self.values.len().saturating_sub(age);
         let kept = slots(length, self.step).unwrap_or(usize::MAX);
@@ -279,6 +362,7 @@ impl Series {
         }
     }
 
+    /// The slot whose span holds `at`, also beyond the last one; `None` before the start.
     fn slot(&self, at: Timestamp) -> Option<usize> {
         slots(at.duration_since(self.start), self.step)
     }
@@ -319,6 +403,7 @@ pub(crate) fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize>
 
 /// `start + index * step`, saturating at the end of time.
 pub(crate) fn later(start: Timestamp, step: SignedDuration, index: usize) -> Timestamp {
+    // `SignedDuration` is multiplied by an `i32`, which every index of a series is.
     let span = i32::try_from(index)
         .ok()
         .and_then(|index| step.checked_mul(index));

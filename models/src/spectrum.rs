@@ -56,9 +56,9 @@ impl Fourier {
         let mut values = plan.make_output_vec();
         plan.process(&mut bins, &mut values)
             .map_err(|_| ForecastError::NotFinite)?;
-        let n = count(n);
+        let length = count(n);
         for value in &mut values {
-            *value /= n;
+            *value /= length;
         }
         Ok(values)
     }

@@ -66,6 +66,7 @@ impl Context<'_> {
             None if floor.raw.is_none() => self.without_proposals(),
             None => self.without_metrics(floor, history),
         };
+        // A count above `maxReplicas` is lowered all the same.
         let lowers = combined.desired < current && current <= self.bounds().max;
         // In mode Metric nothing of ours would keep the child from scaling down.
         if lowers && history.holds(self.now) && !self.publishes() {
@@ -104,6 +105,7 @@ impl Context<'_> {
             Verdict::BelowMin => {
                 return Combined::flat(observed.desired, Some(Limit::TooFewReplicas));
             }
+            // `minReplicas` is 0 here, or this would be a pause: a floor above zero still starts pods.
             Verdict::Disabled => return Combined::flat(observed.desired, Some(Limit::Paused)),
             Verdict::Unavailable { .. } => {
                 return Combined::flat(self.current(), Some(Limit::MetricUnavailable));
@@ -164,6 +166,7 @@ impl Context<'_> {
     fn without_metrics(&self, floor: &Floor, history: &History) -> Combined {
         let combined = Self::floor_lane(floor);
         let current = self.current();
+        // As in the observed lane, a count above `maxReplicas` is lowered at once.
         let lowers = combined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
             Some(behavior) => {
@@ -192,6 +195,7 @@ fn limited_by(observed: &Reconciliation) -> Option<Limit> {
         ConditionReason::TooManyReplicas => Some(Limit::TooManyReplicas),
         ConditionReason::ScaleUpLimit => Some(Limit::ScaleUpLimit),
         ConditionReason::ScaleDownLimit => Some(Limit::ScaleDownLimit),
+        // Also for `DesiredWithinRange`: a count that leaves zero is raised to the minimum after the limits.
         _ => Some(Limit::TooFewReplicas),
     }
 }

@@ -61,6 +61,7 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
     let absent: Vec<_> = forecasts().filter(|p| p.replicas.is_none()).collect();
     let (status, reason, message) = match absent.first() {
         Some(first) if absent.iter().all(|p| p.reason == Reason::Pending) => {
+            // Not a failure: the forecaster has not had its turn yet.
             (Status::Unknown, first.reason, reasons(&absent))
         }
         Some(first) => (Status::False, first.reason, reasons(&absent)),
@@ -136,6 +137,7 @@ fn able_to_scale(decision: &Decision) -> Condition {
         ) => limit.as_str(),
         _ => "ReadyForNewScale",
     };
+    // Never false here: that the scale cannot be read or written is reported by the controller.
     Condition::new(
         ConditionKind::AbleToScale,
         Status::True,

@@ -13,6 +13,10 @@ use crate::proposal::{Proposal, Source};
 use crate::{ReplicaBounds, Replicas};
 
 /// What was decided, and why.
+///
+/// The fields `maximum`, `stabilized`, `limited` and `desired` are the count after each step, so that a difference
+/// between two of them shows which step changed it. Status, events, metrics and the command line are made from this
+/// value alone.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// When it was made.
@@ -60,6 +64,8 @@ pub struct Decision {
 
 impl Decision {
     /// The largest proposal of a source.
+    ///
+    /// `None` if the source is not configured, or none of its proposals has a count.
     #[must_use]
     pub fn largest(&self, source: Source) -> Option<Replicas> {
         let of_source = self.proposals.iter().filter(|p| p.source == source);
@@ -69,9 +75,9 @@ impl Decision {
 
 /// The source of the largest proposal, which is why the count is not lower.
 ///
-/// Of equal proposals it is one that asks for this count before one whose value asks for less and is only held at it
-/// ([`Proposal::asked`]); of those the last winner, which asked for the count first; else the first in the order of the
-/// sources.
+/// Of equal proposals it is one of the source that won last, which asked for the count first; then one whose value asks
+/// for this count, before one whose value asks for less and is only held at it ([`Proposal::asked`]); else the first in
+/// the order of the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Winner {
     /// The source.

@@ -32,21 +32,23 @@ pub(super) struct ChildDecision {
 impl Context<'_> {
     /// The child's next bounds, and the count expected under its present ones.
     ///
-    /// ```text
-    /// m    = the child's present minimum; child(b) = the count that it reaches with the minimum b
-    /// b    = max(min, min(floor, current))
-    /// need = b if child(b) >= desired else desired
-    /// need > m                                        -> need
-    /// need < m, and desired < m or current < m, no hold -> need
-    /// else                                            -> m, but never above max
-    /// ```
+    /// First, which minimum the child needs:
     ///
-    /// During a hold `b` is the current count, because what the child has read is unknown too. A child that was left to
-    /// reach a count and did not move for a whole sync period has read other values than this decision; its minimum is
-    /// raised instead of waiting longer.
+    /// - `lowest = max(minReplicas, min(floor, current))`, if the child reaches `desired` by itself with it. During a
+    ///   hold `lowest` is the current count within the bounds, because what the child has read is unknown too.
+    /// - Else `desired`. So too for a child that was left to reach a count and did not move for a whole sync period: it
+    ///   has read other values than this decision.
     ///
-    /// A minimum above the current count is lowered: a user scaled down after it was reached, and it would keep the
-    /// child from reading metrics.
+    /// Then, which minimum it gets:
+    ///
+    /// | the needed minimum is | the child gets |
+    /// |---|---|
+    /// | above its present one | the needed one |
+    /// | below it, which is above `desired` or the current count, and there is no hold | the needed one |
+    /// | anything else | its present one, at most `maxReplicas` |
+    ///
+    /// A present minimum above the current count is one that was reached before a user scaled down. It would keep the
+    /// child from reading metrics, so it is lowered.
     pub(super) fn child_hpa(
         &self,
         observed: Option<&Reconciliation>,
@@ -74,23 +76,23 @@ impl Context<'_> {
                 pending: None,
             };
         }
-        let low = if history.holds(self.now) {
+        let lowest = if history.holds(self.now) {
             bounds.clamp(self.current())
         } else {
             bounds.min.max(floor.floor.min(self.current()))
         };
-        let can_reach = expect(low, bounds.max).is_some_and(|count| count >= combined.desired);
-        let need = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
-            low
+        let can_reach = expect(lowest, bounds.max).is_some_and(|count| count >= combined.desired);
+        let needed = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
+            lowest
         } else {
             combined.desired.max(bounds.min)
         };
-        let min = child.map_or(need, |Child { min, .. }| {
+        let min = child.map_or(needed, |Child { min, .. }| {
             let binds = combined.desired < min || self.current() < min;
             // A minimum without effect is not lowered: it would be a write that changes no count.
             let may_lower = binds && !history.holds(self.now);
-            if need > min || (need < min && may_lower) {
-                need
+            if needed > min || (needed < min && may_lower) {
+                needed
             } else {
                 min.min(bounds.max)
             }
@@ -121,6 +123,7 @@ impl Context<'_> {
             // Outside its bounds an HPA moves to the bound without reading metrics.
             return Some(bounds.clamp(current));
         }
+        // The observed lane was not computed then, so there is nothing to expect from the child.
         if !self.bounds().contains(current) {
             return None;
         }

@@ -15,6 +15,8 @@ use crate::hpa::{Behavior, Direction, Log, PolicySelect, StabilizationWindows};
 use crate::{ReplicaBounds, Replicas};
 
 /// The floor lane's numbers, from the sources to the floor.
+///
+/// Each field is the one before it after one more step: `raw`, `held`, `limited`, `floor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// The largest proposal of forecast and cron now; `None` if there is none.
@@ -72,6 +74,7 @@ impl FloorContext<'_> {
             return Some(down);
         }
         let up = within(self.windows.up).fold(proposed, Replicas::min);
+        // The scale-up window delays a rise; it never takes away replicas that are there.
         Some(down.min(up.max(self.current)))
     }
 

@@ -16,6 +16,9 @@ use crate::proposal::Source;
 use crate::remembered::Remembered;
 
 /// The history of one workload.
+///
+/// The default is the history of a workload that has never been decided for. For one whose history cannot be
+/// restored, use [`History::lost`], which forbids a scale-down for a while.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// The observed lane's readings, and the applied changes of both lanes.
@@ -85,6 +88,7 @@ impl History {
         now: Timestamp,
     ) -> Self {
         self.for_each_time(|time| time.put_back(now));
+        // A hold that began now would end then; one that ends later was noted before the clock was put back.
         let longest = Self::lost(now, behavior, settings).hold_until;
         self.hold_until = self
             .hold_until
@@ -128,6 +132,7 @@ impl History {
             change(Remembered::Since(at));
         }
         if let Some(at) = hold_until {
+            // Its span follows from the behavior, which `put_back` knows.
             change(Remembered::Until { at, span: None });
         }
         if let Some(ChildState {
@@ -143,6 +148,17 @@ impl History {
 
     /// The history of a workload whose own was lost at `now`: scaling down is forbidden for the
     /// stabilization window or the longest scale-down policy period, whichever is longer.
+    ///
+    /// ```
+    /// use foretide_domain::autoscale::history::History;
+    /// use foretide_domain::hpa::Settings;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let now = Timestamp::UNIX_EPOCH;
+    /// let history = History::lost(now, None, &Settings::default());
+    /// assert!(history.holds(now + SignedDuration::from_mins(4)));
+    /// assert!(!history.holds(now + SignedDuration::from_mins(5)));
+    /// ```
     #[must_use]
     pub fn lost(now: Timestamp, behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let window = StabilizationWindows::in_force(behavior, settings).down;
@@ -167,6 +183,22 @@ impl History {
     /// One log serves both lanes and both modes. With a child HPA, `at` is its
     /// `lastScaleTime`, not the time the change was seen; a change already recorded for `at` is
     /// not recorded twice.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::autoscale::history::History;
+    /// use foretide_domain::hpa::Behavior;
+    /// use jiff::Timestamp;
+    ///
+    /// let behavior = Behavior::default();
+    /// let at = Timestamp::UNIX_EPOCH;
+    /// let change = |history: History| {
+    ///     history.applied(Some(&behavior), Replicas::new(2), Replicas::new(4), at)
+    /// };
+    /// let once = change(History::default());
+    /// assert_eq!(once.log.scale_up.len(), 1);
+    /// assert_eq!(change(once.clone()), once);
+    /// ```
     #[must_use]
     pub fn applied(
         mut self,
@@ -208,6 +240,7 @@ impl History {
         match (before, now.last_scale) {
             (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
+                // The count may have moved a sync before the status of the child told of it.
                 let seen_before = before.moved_from.filter(|_| before.current == to);
                 let from = seen_before.unwrap_or(before.current);
                 let mut history = self.applied(behavior, from, to, at);
@@ -270,6 +303,7 @@ impl History {
         self.floors
             .retain(|floor| now.duration_since(floor.at) <= reach);
         match self.floors.last_mut().filter(|last| last.raw == raw) {
+            // A repeated value only moves its entry, so a history holds changes and not every sync.
             Some(last) => last.at = last.at.max(now),
             None => self.floors.push(RawFloor { at: now, raw }),
         }

@@ -52,8 +52,11 @@ impl Decision {
     }
 
     /// What changed the count last, without the count; empty if nothing did.
+    ///
+    /// It is the part of [`Decision::message`] after the semicolon, and the message of the conditions `AbleToScale`
+    /// and `ScalingLimited`.
     #[must_use]
-    pub fn limit_clause(&self) -> String {
+    pub(super) fn limit_clause(&self) -> String {
         let until = self
             .limit_until
             .map(|at| format!(" until {}", clock(at, &Zone::utc(), self.at)));
@@ -77,15 +80,15 @@ impl Decision {
             Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
-                let next = self.windows.iter();
-                let next = next.filter_map(|window| Some((window.state.next_transition?, window)));
-                let next = next.min_by_key(|(at, window)| (*at, &window.name));
-                let next = next.map(|(at, window)| {
-                    let at = clock(at, &window.zone, self.at);
-                    format!("; {} opens at {at}", window.name)
+                let windows = self.windows.iter();
+                let openings =
+                    windows.filter_map(|window| Some((window.state.next_transition?, window)));
+                let first = openings.min_by_key(|(at, window)| (*at, &window.name));
+                let opens = first.map_or_else(String::new, |(at, window)| {
+                    let time = clock(at, &window.zone, self.at);
+                    format!("; {} opens at {time}", window.name)
                 });
-                let next = next.unwrap_or_default();
-                format!("no cron window is open, so the current count stays{next}")
+                format!("no cron window is open, so the current count stays{opens}")
             }
         }
     }
@@ -211,7 +214,7 @@ fn asks_for(proposal: &Proposal, asked: Replicas) -> String {
     let numbers = proposal.value.zip(proposal.target);
     let numbers = numbers.filter(|_| proposal.source == Source::Forecast);
     let over = numbers.map_or(0.0, |(need, target)| need / (target * asked.as_f64()) - 1.0);
-    // A rounding error is none of it.
+    // A rounding error is none of it; `Replicas::for_demand` leaves out as much.
     if over > 1e-8 && over.is_finite() {
         format!(
             "asks for {asked} ({:.0} % above the target)",
@@ -266,6 +269,7 @@ fn other_clause(other: &Proposal, order: Ordering, current: Replicas) -> String 
 
 /// A time of day in a zone, with the date if it is 20 hours away or more.
 fn clock(at: Timestamp, zone: &Zone, now: Timestamp) -> String {
+    // Up to then a time of day cannot be mistaken for the one of the next day.
     let near = at.duration_since(now).abs() < SignedDuration::from_hours(20);
     let format = match (near, at.as_second().rem_euclid(60)) {
         (true, 0) => "%H:%M",

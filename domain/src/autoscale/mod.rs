@@ -121,9 +121,9 @@ pub fn decide(
         settings,
         now,
     };
-    let history = history.clone();
-    let history = history.put_back(workload.behavior.as_ref(), settings, now);
-    let mut history = context.begin(history);
+    let remembered = history.clone();
+    let remembered = remembered.put_back(workload.behavior.as_ref(), settings, now);
+    let mut history = context.begin(remembered);
     let proposals = context.propose(&mut history);
     let floor = context.floor(proposals.floor, &history);
     let combined = context.combine(proposals.observed.as_ref(), &floor, &history);
@@ -148,6 +148,7 @@ pub fn decide(
         desired: combined.desired,
         floor: floor.held.map(|_| floor.floor),
         limit: limit.or_else(|| context.kept(winner, &combined)),
+        // A window that changed nothing has no end that anybody waits for.
         limit_until: limit_until.filter(|_| limit.is_some()),
         conditions: Vec::new(),
         action: action::action(workload, context.current(), &combined, child.bounds),
@@ -177,6 +178,7 @@ impl Context<'_> {
             history.floors.clear();
         }
         if !self.delegates() {
+            // A child that is created later is another one, whose readings are not known.
             history.child = None;
             return history;
         }
@@ -189,6 +191,7 @@ impl Context<'_> {
         };
         let scaled_to = child.and_then(|child| child.desired);
         history = history.observe_child(self.behavior(), state, scaled_to);
+        // A child that does not exist yet is created after this decision, and starts its own log then.
         history.begin_mirror(child.is_none(), self.current(), self.now);
         history
     }
@@ -200,6 +203,7 @@ impl Context<'_> {
             behavior: self.behavior(),
             windows: self.windows_in_force(),
             current: self.current(),
+            // A child acts on the floor at its next sync.
             slack: if self.delegates() {
                 delegated::SYNC_PERIOD
             } else {
@@ -271,6 +275,7 @@ impl Context<'_> {
             history.log = observed.log.clone();
         }
         history.expect_scale_up(child.pending, self.now);
+        // Below its minimum an HPA reads no metrics, so its own log lacks this entry.
         if self.delegates() && self.current() >= child.bounds.min {
             history.log.mark_mirrored(self.now);
         }

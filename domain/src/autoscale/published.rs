@@ -59,6 +59,14 @@ impl Amounts {
     ///
     /// An HPA rounds up to a thousandth and then to a replica. A total that is above a whole number of targets by an
     /// error of the arithmetic only ([`Replicas::for_demand`]) is that number of targets.
+    ///
+    /// ```
+    /// use foretide_domain::autoscale::published::Amounts;
+    ///
+    /// let amounts = Amounts::of(1.2, 0.2).map(|of| (of.total.to_string(), of.per_pod.to_string()));
+    /// assert_eq!(amounts, Some(("1200m".to_owned(), "200m".to_owned())));
+    /// assert_eq!(Amounts::of(f64::NAN, 0.2), None);
+    /// ```
     #[must_use]
     pub fn of(total: f64, per_pod: f64) -> Option<Self> {
         let replicas = Replicas::for_demand(total / per_pod);
@@ -67,6 +75,7 @@ impl Amounts {
         let whole = milli.checked_mul(i64::from(replicas.get()));
         let whole = whole.filter(|whole| *whole > 0 && total.milli_value().value > *whole);
         let total = match whole {
+            // At the maximum the division may have saturated, and `whole` would not be the total.
             Some(whole) if replicas < Replicas::MAX => {
                 Quantity::from_milli(whole, Format::DecimalSi)
             }
@@ -89,6 +98,20 @@ impl Amounts {
 impl CronInputs {
     /// The count that cron windows ask for as a metric: the largest target that is open. With none open it is the
     /// minimum if there are metrics too, so that they alone decide; otherwise the current count, which is then kept.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::autoscale::published::CronInputs;
+    ///
+    /// let closed = CronInputs {
+    ///     open: None,
+    ///     min: Replicas::new(2),
+    ///     current: Some(Replicas::new(5)),
+    ///     has_metrics: true,
+    /// };
+    /// assert_eq!(closed.count(), Replicas::new(2));
+    /// assert_eq!(CronInputs { has_metrics: false, ..closed }.count(), Replicas::new(5));
+    /// ```
     #[must_use]
     pub fn count(self) -> Replicas {
         match (self.open, self.current) {

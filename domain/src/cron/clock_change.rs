@@ -52,6 +52,7 @@ fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
             after: next.offset(),
         };
         before = change.after;
+        // Some transitions change the abbreviation of the offset only.
         (change.before != change.after).then_some(change)
     })
 }
@@ -87,6 +88,7 @@ fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
         change.after.to_datetime(change.at),
     );
     let (from, to) = (before.min(after), before.max(after));
+    // The search is exclusive, and the first civil time of the change is one that it skips or repeats.
     let found = search.after_civil(before_civil(from)?)?;
     (found.civil < to).then_some(found)
 }

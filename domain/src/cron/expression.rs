@@ -156,14 +156,23 @@ impl Expression {
     ///
     /// # Errors
     /// [`ExpressionError`], each naming the place and what is accepted there.
+    ///
+    /// ```
+    /// use foretide_domain::cron::{Expression, ExpressionError};
+    ///
+    /// assert!(Expression::parse("TZ=Europe/Berlin 30 7 * * *").is_ok());
+    /// assert_eq!(Expression::parse("0 9 * *"), Err(ExpressionError::FieldCount { found: 4 }));
+    /// ```
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         let chars = text.chars().count();
+        // Before anything else, so that the work is bounded.
         if chars > MAX_EXPRESSION_CHARS {
             return Err(ExpressionError::TooLong { chars });
         }
         let words = words(text);
         let (zone_name, fields) = split_prefix(&words);
         if let Some(name) = zone_name {
+            // Only whether the zone exists: what `Local` stands for is known to the window that uses the expression.
             Zone::parse(name, &Zone::utc()).map_err(ExpressionError::Zone)?;
         }
         let mut expression = match fields {
@@ -226,12 +235,30 @@ impl Expression {
     }
 
     /// The zone of its `TZ=` or `CRON_TZ=` prefix, which overrides the `timezone` field.
+    ///
+    /// ```
+    /// use foretide_domain::cron::Expression;
+    ///
+    /// let expression: Expression = "CRON_TZ=Asia/Tokyo 0 9 * * *".parse()?;
+    /// assert_eq!(expression.zone_name(), Some("Asia/Tokyo"));
+    /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
+    /// ```
     #[must_use]
     pub fn zone_name(&self) -> Option<&str> {
         self.zone_name.as_deref()
     }
 
     /// Whether no date at all matches: an empty field, or days that none of its months has.
+    ///
+    /// ```
+    /// use foretide_domain::cron::Expression;
+    ///
+    /// let thirtieth_of_february: Expression = "0 0 30 2 *".parse()?;
+    /// assert!(thirtieth_of_february.never_fires());
+    /// let leap_day: Expression = "0 0 29 2 *".parse()?;
+    /// assert!(!leap_day.never_fires());
+    /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
+    /// ```
     #[must_use]
     pub fn never_fires(&self) -> bool {
         let has_day = |month: u32| match self.days() {
@@ -247,7 +274,7 @@ impl Expression {
 
     /// Whether both name the same times of every day, however written; zones are not compared.
     #[must_use]
-    pub fn same_times(&self, other: &Self) -> bool {
+    pub(super) fn same_times(&self, other: &Self) -> bool {
         self.minute.values() == other.minute.values()
             && self.hour.values() == other.hour.values()
             && self.month.values() == other.month.values()
@@ -256,7 +283,7 @@ impl Expression {
 
     /// Whether both day fields restrict, so that a day matching either of them counts.
     #[must_use]
-    pub fn joins_days_by_or(&self) -> bool {
+    pub(super) fn joins_days_by_or(&self) -> bool {
         matches!(self.days(), Days::Either(..))
     }
 
@@ -347,6 +374,7 @@ impl Days {
             Self::Both(of_month, of_week) => (false, of_month.values(), of_week.values()),
             Self::Either(of_month, of_week) => match (of_month.values(), of_week.values()) {
                 (m, w) if m == every.0 || w == every.1 => (false, every.0, every.1),
+                // A field without values matches no day, so only the other one decides.
                 (0, w) => (false, every.0, w),
                 (m, 0) => (false, m, every.1),
                 (m, w) => (true, m, w),

@@ -179,6 +179,13 @@ impl Bits {
 
 impl Field {
     /// Lowest and highest value.
+    ///
+    /// ```
+    /// use foretide_domain::cron::Field;
+    ///
+    /// assert_eq!(Field::DayOfMonth.range(), (1, 31));
+    /// assert_eq!(Field::DayOfWeek.range(), (0, 6));
+    /// ```
     #[must_use]
     pub fn range(self) -> (u32, u32) {
         match self {
@@ -316,10 +323,10 @@ impl Field {
             field: self,
         })?;
         // Sunday may be written as 0 or 7.
-        let max = if self == Self::DayOfWeek { 7 } else { max };
+        let highest = if self == Self::DayOfWeek { 7 } else { max };
         u32::try_from(value)
             .ok()
-            .filter(|value| (min..=max).contains(value))
+            .filter(|value| (min..=highest).contains(value))
             .ok_or(FieldProblem::OutOfRange { value, field: self })
     }
 
@@ -329,6 +336,7 @@ impl Field {
             return "*".to_owned();
         }
         if bits.is_empty() {
+            // Empty items are skipped, so this is the text of a field without values.
             return ",".to_owned();
         }
         if let Some(step) = self.step_of(bits) {

@@ -114,6 +114,13 @@ type Found = Option<(Lint, String)>;
 
 impl Lint {
     /// Whether the cron can never have an effect; the other lints are about unexpected effects.
+    ///
+    /// ```
+    /// use foretide_domain::cron::Lint;
+    ///
+    /// assert!(Lint::NeverFires.is_error());
+    /// assert!(!Lint::EitherDay.is_error());
+    /// ```
     #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Self::ZeroLength | Self::NeverFires)
@@ -304,6 +311,7 @@ fn odd_item(field: Field, item: &str) -> Option<String> {
             "its {field} `{item}` means every value, not a range"
         ));
     }
+    // The expression was parsed, so what does not fit is a number above `u32::MAX`.
     let step = step?.parse::<u32>().unwrap_or(u32::MAX);
     (step > high - low)
         .then(|| format!("the step of its {field} `{item}` is longer than the field, so only the first value counts"))

@@ -132,6 +132,25 @@ pub enum WindowError {
 ///
 /// # Guarantees
 /// - Adding a window never lowers the target.
+///
+/// ```
+/// use foretide_domain::cron::{Window, WindowText, Zone, largest_active};
+///
+/// let window = |name: &'static str, target_replicas| {
+///     let text = WindowText {
+///         name,
+///         start: "0 9 * * *",
+///         end: "0 18 * * *",
+///         timezone: "UTC",
+///         target_replicas,
+///     };
+///     Window::parse(&text, &Zone::utc())
+/// };
+/// let windows = [window("low", 3)?, window("high", 7)?];
+/// let largest = largest_active(&windows, "2026-03-02T12:00:00Z".parse()?);
+/// assert_eq!(largest.map(|window| window.name()), Some("high"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
     let active = windows.iter().filter(|window| window.is_active(now));
@@ -331,6 +350,24 @@ impl Window {
     }
 
     /// Its activities, beginning with the one at `from` or the first after it. One without an end is the last.
+    ///
+    /// Where [`WindowState::since`] is not found, an activity begins at the instant it was asked for.
+    ///
+    /// ```
+    /// use foretide_domain::cron::{Window, WindowText, Zone};
+    ///
+    /// let text = WindowText {
+    ///     name: "office",
+    ///     start: "0 9 * * *",
+    ///     end: "0 18 * * *",
+    ///     timezone: "UTC",
+    ///     target_replicas: 7,
+    /// };
+    /// let window = Window::parse(&text, &Zone::utc())?;
+    /// let first = window.activities("2026-03-02T12:00:00Z".parse()?).next();
+    /// assert_eq!(first.map(|activity| activity.since), Some("2026-03-02T09:00:00Z".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn activities(&self, from: Timestamp) -> impl Iterator<Item = Activity> + '_ {
         let mut next = Some(from);
         std::iter::from_fn(move || {
@@ -376,6 +413,7 @@ impl Window {
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
+            // An end at which a window starts ends nothing.
             let end = self.plain_ends().beyond(start, self.one_zone())?.at;
             match self.active_start(end) {
                 Some(next) => start = next,
@@ -390,6 +428,7 @@ impl Window {
         for _ in 0..MAX_CHAIN {
             let end = self.plain_ends().up_to(start, self.one_zone())?;
             let first = self.start.search().from(end, self.one_zone())?.at;
+            // Another activity may end exactly where this one begins.
             match self.active_start(just_before(first)?) {
                 Some(previous) => start = previous,
                 None => return Some(first),
@@ -424,6 +463,7 @@ fn find_problem(start: &Schedule, end: &Schedule) -> Option<WindowProblem> {
         Some(WindowProblem::StartNeverFires)
     } else if end.expression.never_fires() {
         Some(WindowProblem::EndNeverFires)
+    // In two zones, the same times of day are different instants.
     } else if start.zone == end.zone && start.expression.same_times(&end.expression) {
         Some(WindowProblem::ZeroLength)
     } else {

@@ -94,6 +94,18 @@ impl Zone {
     ///
     /// # Errors
     /// [`ZoneError`] when the name is too long or unknown.
+    ///
+    /// ```
+    /// use foretide_domain::cron::{Zone, ZoneError};
+    ///
+    /// let berlin = Zone::parse("Europe/Berlin", &Zone::utc())?;
+    /// let local = Zone::parse("Local", &berlin)?;
+    /// assert_eq!((local.name(), local.is_local()), ("Europe/Berlin", true));
+    /// let assumed = Zone::parse("", &berlin)?;
+    /// assert_eq!((assumed.name(), assumed.is_assumed()), ("UTC", true));
+    /// assert!(matches!(Zone::parse("Mars/Olympus", &berlin), Err(ZoneError::Unknown { .. })));
+    /// # Ok::<(), ZoneError>(())
+    /// ```
     pub fn parse(name: &str, local: &Self) -> Result<Self, ZoneError> {
         match name {
             "" => Ok(Self {
@@ -119,9 +131,11 @@ impl Zone {
         let rules = TimeZoneDatabase::bundled()
             .get(name)
             .map_err(|_| unknown())?;
+        // `Etc/Unknown` is a name of the database, and behaves as UTC.
         if rules.is_unknown() {
             return Err(unknown());
         }
+        // Names are found in any case; the spelling of the database is the one that is shown.
         let name = rules.iana_name().unwrap_or(name).into();
         Ok(Self {
             name,
@@ -164,6 +178,17 @@ impl Zone {
     /// Gap: the first instant after it. Overlap: the first pass.
     ///
     /// `None` beyond the years an instant can have.
+    ///
+    /// ```
+    /// use foretide_domain::cron::{Ambiguity, Zone};
+    /// use jiff::civil::date;
+    ///
+    /// let berlin = Zone::parse("Europe/Berlin", &Zone::utc())?;
+    /// // On 29 March 2026 the clocks go from 02:00 to 03:00.
+    /// let skipped = berlin.resolve(date(2026, 3, 29).at(2, 30, 0, 0));
+    /// assert_eq!(skipped, Some(("2026-03-29T01:00:00Z".parse()?, Ambiguity::Gap)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn resolve(&self, civil: DateTime) -> Option<(Timestamp, Ambiguity)> {
         match self.rules.to_ambiguous_timestamp(civil).offset() {

@@ -36,6 +36,25 @@ pub struct Affinity {
 
 impl Affinity {
     /// Whether a cluster is selected. `exclude` wins over all other fields.
+    ///
+    /// ```
+    /// use foretide_domain::Requirement;
+    /// use foretide_domain::federate::{Affinity, Profile};
+    ///
+    /// let cluster = |name: &str, region: &str| Profile {
+    ///     name: name.into(),
+    ///     region: region.into(),
+    ///     ..Profile::default()
+    /// };
+    /// let european = Affinity {
+    ///     exclude: vec!["eu-test".into()],
+    ///     fields: vec![Requirement::Equal("region".into(), "europe".into())],
+    ///     ..Affinity::default()
+    /// };
+    /// assert!(european.matches(&cluster("eu-1", "europe")));
+    /// assert!(!european.matches(&cluster("eu-test", "europe")));
+    /// assert!(!european.matches(&cluster("us-1", "america")));
+    /// ```
     #[must_use]
     pub fn matches(&self, cluster: &Profile) -> bool {
         !self.exclude.contains(&cluster.name)
@@ -58,6 +77,7 @@ impl Profile {
             "zone" => &self.zones,
             _ => return false,
         };
+        // An empty provider or region is unknown: no requirement may take it for a value.
         let mut known = values.iter().filter(|value| !value.is_empty());
         match field {
             Equal(_, wanted) => known.any(|value| value == wanted),

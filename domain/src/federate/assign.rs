@@ -5,10 +5,7 @@
 //!
 //! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AssignmentKind, EffectivePreference, Policy, Recipient, Split, Surplus, WeightBy, fill,
@@ -87,6 +84,17 @@ impl Remark {
 impl Budget {
     /// The replicas to start with: existing ones stay; a new workload starts with its minimum, or with zero where
     /// members may sleep.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::federate::Budget;
+    ///
+    /// let budget = Budget { min: Replicas::new(2), max: Replicas::new(8) };
+    /// assert_eq!(budget.start(None, false), Replicas::new(2));
+    /// assert_eq!(budget.start(None, true), Replicas::ZERO);
+    /// // More than the budget stays too: the member's autoscaler lowers it.
+    /// assert_eq!(budget.start(Some(Replicas::new(9)), true), Replicas::new(9));
+    /// ```
     #[must_use]
     pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
         let new = if scaling_to_zero {
@@ -160,6 +168,7 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
 
 fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     let max = bounds.max;
+    // 1 is the least that an HPA accepts.
     let min = bounds.min.max(Replicas::new(1)).min(max);
     let all = candidates.iter().filter(|_| max > Replicas::ZERO);
     let all = all.map(|candidate| (candidate.name.to_owned(), Budget { min, max }));
@@ -175,6 +184,29 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
 /// `Duplicated`: the whole number for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`].
 /// `Aggregated`: [`fill`] with one tier per member: hosting members first, then the larger capacity, then by name.
 /// `Prioritized`: [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
+///
+/// ```
+/// use foretide_domain::federate::{
+///     AssignmentKind, Candidate, EffectivePreference, Policy, Surplus, share,
+/// };
+/// use foretide_domain::{ReplicaBounds, Replicas};
+///
+/// let candidate = |name, priority, capacity| Candidate {
+///     name,
+///     capacity: Some(capacity),
+///     preference: EffectivePreference {
+///         priority: Some(priority),
+///         max: Replicas::MAX,
+///         ..EffectivePreference::default()
+///     },
+///     ..Candidate::default()
+/// };
+/// let members = [candidate("cloud", 1, 50), candidate("own", 2, 3)];
+/// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::Prioritized, bounds);
+/// let split = share(&policy, Replicas::new(5), &members, Surplus::Keep);
+/// assert_eq!(split.shares, [2, 3]);
+/// ```
 #[must_use]
 pub fn share(
     policy: &Policy,
@@ -204,6 +236,10 @@ pub fn share(
 /// [`fill`] fills up to.
 ///
 /// Demand weighs as the sum over a member's pods, because an average per pod would change with every move.
+///
+/// # Units
+/// Replicas for capacities, thousandths of a replica for demand, and the numbers of the spec for preferences; only
+/// their ratios matter.
 #[must_use]
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let max = policy.bounds.max.get();
@@ -260,15 +296,15 @@ pub(super) fn tiers<'a>(
     candidates: &[Candidate<'_>],
     recipients: Vec<Recipient<'a>>,
 ) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
-    let rank = |c: &Candidate<'_>, recipient: &Recipient<'_>| match kind {
-        AssignmentKind::Prioritized => (Reverse(c.preference.priority), Reverse(true), Reverse(0)),
-        // Aggregated: those that run the workload first, then the largest.
-        _ => (Reverse(None), Reverse(c.hosts), Reverse(recipient.weight)),
-    };
     let mut order: Vec<_> = candidates.iter().zip(recipients).enumerate().collect();
     order.sort_by(|(_, (a, x)), (_, (b, y))| {
-        let ranks = rank(a, x).cmp(&rank(b, y));
-        ranks.then_with(|| a.name.cmp(b.name))
+        // `b` is compared with `a`, so that the larger one comes first.
+        let larger_first = match kind {
+            AssignmentKind::Prioritized => b.preference.priority.cmp(&a.preference.priority),
+            // Aggregated: those that run the workload first, then the largest.
+            _ => b.hosts.cmp(&a.hosts).then(y.weight.cmp(&x.weight)),
+        };
+        larger_first.then_with(|| a.name.cmp(b.name))
     });
     let places = order.iter().map(|(at, _)| *at).collect();
     let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {

@@ -78,6 +78,8 @@ pub struct Quota {
 }
 
 /// The resources of a cluster, and what uses them.
+///
+/// All of it should be from one moment: see [`Supply::capacity`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supply {
     /// Its nodes, which estimates of other workloads share.
@@ -161,6 +163,7 @@ pub fn effective_requests(
             let now = together.saturating_add(milli);
             let peak = peak.entry(resource).or_default();
             *peak = now.max(*peak);
+            // A sidecar runs on beside what is started later; an init container ends before that.
             if *role == ContainerRole::Sidecar {
                 *together = now;
             }
@@ -174,6 +177,7 @@ pub fn effective_requests(
         let together = running.entry(resource).or_default();
         *together = milli.max(*together);
     }
+    // What a pod requests at its own level replaces the sum over its containers.
     running.extend(of_pod.iter());
     for (resource, milli) in overhead.iter() {
         let all = running.entry(resource).or_default();
@@ -217,15 +221,15 @@ impl Supply {
                 node.reserve(&other.requests);
             }
         }
-        let fit = free.iter().map(|node| node.fits(shape));
-        let fit = fit.fold(0, i64::saturating_add);
-        let quota = self
+        let more = free.iter().map(|node| node.fits(shape));
+        let fit = more.fold(0, i64::saturating_add);
+        let left = self
             .quotas
             .iter()
             .filter_map(|quota| quota.room(shape))
             .min();
         let nodes = replicas_of(fit).saturating_add(self.own.bound);
-        let quota = quota.map(|left| left.saturating_add(self.own.counted));
+        let quota = left.map(|left| left.saturating_add(self.own.counted));
         Estimate {
             replicas: quota.map_or(nodes, |quota| nodes.min(quota)),
             is_soft: shape.must_spread,
@@ -242,6 +246,7 @@ impl Supply {
         });
         let mut free: Vec<_> = free.collect();
         let places = self.nodes.iter().enumerate();
+        // By name: a cluster may have thousands of nodes, and many more pods.
         let places: BTreeMap<_, _> = places.map(|(at, node)| (node.name.as_str(), at)).collect();
         for pod in &self.bound {
             let place = places.get(pod.node.as_str());
@@ -270,6 +275,7 @@ impl FreeNode<'_> {
             return 0;
         }
         let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        // A resource that the node does not list, such as a GPU, is one that it does not have.
         let left = |resource| self.amounts.get(resource).copied().unwrap_or_default();
         let fit = requested
             .map(|(resource, milli)| left(resource) / milli)
@@ -281,6 +287,21 @@ impl FreeNode<'_> {
 
 impl Node {
     /// Whether a pod of this shape may be bound to it, if it has room.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{Node, PodShape, Taint, TaintEffect, Toleration};
+    ///
+    /// let taint = Taint {
+    ///     key: "gpu".into(),
+    ///     value: String::new(),
+    ///     effect: TaintEffect::NoSchedule,
+    ///     since: None,
+    /// };
+    /// let node = Node { usable: true, taints: vec![taint], ..Node::default() };
+    /// assert!(!node.takes(&PodShape::default()));
+    /// let tolerations = vec![Toleration { key: Some("gpu".into()), ..Toleration::default() }];
+    /// assert!(node.takes(&PodShape { tolerations, ..PodShape::default() }));
+    /// ```
     #[must_use]
     pub fn takes(&self, shape: &PodShape) -> bool {
         let tolerated = |taint: &Taint| {
@@ -318,6 +339,21 @@ impl Quota {
 
     /// How many more pods of this shape it admits: the least, over the resources that it and the shape name, of
     /// `floor((hard - used) / request)`. Absent when it limits none of them.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::federate::{PodShape, Quota};
+    /// use foretide_domain::observation::Requests;
+    ///
+    /// let quota = Quota {
+    ///     hard: Requests::from_iter([("requests.cpu", 4000), ("pods", 10_000)]),
+    ///     used: Requests::from_iter([("requests.cpu", 1000), ("pods", 1000)]),
+    ///     ..Quota::default()
+    /// };
+    /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1000)]), ..PodShape::default() };
+    /// // Three more by cpu, nine more by the number of pods.
+    /// assert_eq!(quota.room(&shape), Some(Replicas::new(3)));
+    /// ```
     #[must_use]
     pub fn room(&self, shape: &PodShape) -> Option<Replicas> {
         if !self.counts(&shape.priority_class) {

@@ -82,6 +82,13 @@ words! {
 
 impl Action {
     /// Whether there is something to write.
+    ///
+    /// ```
+    /// use foretide_domain::federate::Action;
+    ///
+    /// assert!(Action::Wake.writes());
+    /// assert!(!Action::Hold.writes());
+    /// ```
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Keep | Self::Hold)
@@ -185,6 +192,26 @@ reasons! {
 
 impl MemberDecision {
     /// What changes and why, without a full stop, such as `max 7 -> 10: 6 pods unschedulable for 75 s in member1`.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{Action, MemberDecision, Reason};
+    /// use foretide_domain::{ReplicaBounds, Replicas};
+    ///
+    /// let decision = MemberDecision {
+    ///     name: "eu".into(),
+    ///     action: Action::Update,
+    ///     min: Replicas::new(1),
+    ///     max: Replicas::new(10),
+    ///     before: Some(ReplicaBounds::new(Replicas::new(1), Replicas::new(7))),
+    ///     floor: Replicas::ZERO,
+    ///     replicas: None,
+    ///     hold: false,
+    ///     capacity: None,
+    ///     reasons: vec![Reason::Saturated],
+    ///     because: String::new(),
+    /// };
+    /// assert_eq!(decision.sentence(), "max 7 -> 10: it needs more than its maximum");
+    /// ```
     #[must_use]
     pub fn sentence(&self) -> String {
         let mut text = self.change();
@@ -232,6 +259,8 @@ impl MemberDecision {
 
 impl FleetDecision {
     /// The decision for one member.
+    ///
+    /// `None` for one that is not a member, or has nothing to do with the fleet.
     #[must_use]
     pub fn member(&self, name: &str) -> Option<&MemberDecision> {
         let at = self

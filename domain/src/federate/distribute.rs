@@ -103,6 +103,7 @@ fn sticky(
     let kept: Vec<_> = candidates.iter().map(previous_count).collect();
     let of_all = || candidates.iter().zip(&kept);
     let held: u64 = kept.iter().map(|count| u64::from(*count)).sum();
+    // Beyond `u32` the members hold more than any count, so nothing is added.
     let more = u32::try_from(held).map_or(0, |held| n.get().saturating_sub(held));
     // A smaller count is divided in proportion to the previous counts, so that all members shrink alike.
     if more == 0 {

@@ -13,6 +13,9 @@ use std::{
 };
 
 /// One recipient of a division.
+///
+/// # Units
+/// Shares and bounds in replicas; weights in any unit, because only their ratios matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recipient<'a> {
     /// Its name, which breaks ties.
@@ -67,6 +70,12 @@ impl Recipient<'_> {
 
 impl Split {
     /// The sum of the shares.
+    ///
+    /// ```
+    /// use foretide_domain::federate::Split;
+    ///
+    /// assert_eq!(Split { shares: vec![2, 8], left: 1 }.total(), 10);
+    /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
         self.shares.iter().map(|share| u64::from(*share)).sum()
@@ -155,6 +164,7 @@ pub(super) fn fill_by(
         .flatten()
         .map(|recipient| u64::from(recipient.min))
         .sum();
+    // All minimums are reserved first: no tier may use up that of a later one.
     let mut rest = u64::from(n).saturating_sub(least);
     let mut shares = Vec::new();
     for tier in tiers {
@@ -255,14 +265,15 @@ fn weighted_first(
         .iter()
         .map(|recipient| u64::from(recipient.top()))
         .sum();
+    // Recipients without a weight keep their minimums, and get more only when the others are full.
     let first = (total - least).min(most);
-    let mut weighted = rule(first, &weighted).into_iter();
-    let mut others = rule(total - first, &others).into_iter();
+    let mut of_weighted = rule(first, &weighted).into_iter();
+    let mut of_others = rule(total - first, &others).into_iter();
     let share = |recipient| {
         let part = if is_weighted(&recipient) {
-            &mut weighted
+            &mut of_weighted
         } else {
-            &mut others
+            &mut of_others
         };
         part.next().unwrap_or(recipient.min)
     };

@@ -78,6 +78,9 @@ pub struct Landing {
 }
 
 /// The state of one member between two decisions.
+///
+/// Fields that were renamed keep their former names when serialized, because a stored ledger must be read by the next
+/// version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Entry {
@@ -146,6 +149,18 @@ pub struct Entry {
 impl Ledger {
     /// The members that [`decide`](super::decide) must be told about even if the hub's inventory no longer has them, as
     /// [`Missing`](super::Membership::Missing): all but those that are being drained, whose shares others have already.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{Entry, Ledger, ShareStatus};
+    ///
+    /// let entry = |share_status| Entry { share_status, ..Entry::default() };
+    /// let members = [
+    ///     ("eu".to_owned(), entry(ShareStatus::Candidate)),
+    ///     ("us".to_owned(), entry(ShareStatus::Draining)),
+    /// ];
+    /// let ledger = Ledger { members: members.into(), ..Ledger::default() };
+    /// assert!(ledger.remaining().eq(["eu"]));
+    /// ```
     pub fn remaining(&self) -> impl Iterator<Item = &str> {
         let members = self.members.iter();
         let remaining = members.filter(|(_, entry)| entry.share_status != ShareStatus::Draining);
@@ -153,6 +168,15 @@ impl Ledger {
     }
 
     /// The same ledger after the wall clock was stepped by `step`: everything in it is as long ago as before.
+    ///
+    /// ```
+    /// use foretide_domain::federate::Ledger;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let ledger = Ledger { woken: Some(Timestamp::UNIX_EPOCH), ..Ledger::default() };
+    /// let step = SignedDuration::from_hours(1);
+    /// assert_eq!(ledger.shifted(step).woken, Some(Timestamp::UNIX_EPOCH + step));
+    /// ```
     #[must_use]
     pub fn shifted(mut self, step: SignedDuration) -> Self {
         self.for_each_time(|time| time.shift(step));
@@ -169,6 +193,17 @@ impl Ledger {
     /// The same ledger after `pause`, in which nothing was observed: what has to last for a while before anything is
     /// moved did not last during the pause, and a landing goes on for longer. Cooldowns go on, because time passes for the
     /// members too.
+    ///
+    /// ```
+    /// use foretide_domain::federate::Ledger;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let since = Some(Timestamp::UNIX_EPOCH);
+    /// let pause = SignedDuration::from_mins(5);
+    /// let ledger = Ledger { idle_since: since, woken: since, ..Ledger::default() }.resumed(pause);
+    /// assert_eq!(ledger.idle_since, Some(Timestamp::UNIX_EPOCH + pause));
+    /// assert_eq!(ledger.woken, since);
+    /// ```
     #[must_use]
     pub fn resumed(mut self, pause: SignedDuration) -> Self {
         if let Some(Landing { until, .. }) = &mut self.landing {
@@ -267,6 +302,14 @@ impl Entry {
     }
 
     /// Whether the member had a share when budgets were divided last.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{Entry, ShareStatus};
+    ///
+    /// assert!(Entry::default().has_share());
+    /// let failed = Entry { share_status: ShareStatus::Failed, ..Entry::default() };
+    /// assert!(!failed.has_share());
+    /// ```
     #[must_use]
     pub fn has_share(&self) -> bool {
         matches!(

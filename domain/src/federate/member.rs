@@ -67,6 +67,18 @@ pub struct Pods {
 
 impl Pods {
     /// The pods that have a node or will get one: all but the unschedulable.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::federate::Pods;
+    ///
+    /// let pods = Pods {
+    ///     replicas: Replicas::new(7),
+    ///     unschedulable: Replicas::new(2),
+    ///     ..Pods::default()
+    /// };
+    /// assert_eq!(pods.placed(), Replicas::new(5));
+    /// ```
     #[must_use]
     pub fn placed(&self) -> Replicas {
         Replicas::new(self.replicas.get().saturating_sub(self.unschedulable.get()))

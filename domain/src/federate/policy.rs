@@ -79,6 +79,16 @@ impl Policy {
 
     /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where
     /// no member serves for another.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{AssignmentKind, Policy};
+    /// use foretide_domain::{ReplicaBounds, Replicas};
+    ///
+    /// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(20));
+    /// let sleeping = |kind| Policy { scaling_to_zero: true, ..Policy::new(kind, bounds) };
+    /// assert!(sleeping(AssignmentKind::Aggregated).may_sleep());
+    /// assert!(!sleeping(AssignmentKind::Duplicated).may_sleep());
+    /// ```
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.scaling_to_zero && self.kind != AssignmentKind::Duplicated

@@ -80,6 +80,28 @@ impl Policy {
     ///
     /// `StaticWeighted` drops clusters without a weight; if no cluster has one, each weighs one. `Prioritized` drops
     /// clusters without a priority, even if none remains.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{
+    ///     Affinity, AssignmentKind, Dropped, Policy, Preference, Profile,
+    /// };
+    /// use foretide_domain::{ReplicaBounds, Replicas};
+    ///
+    /// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(20));
+    /// let eu_first = Preference {
+    ///     targets: Affinity { names: vec!["eu".into()], ..Affinity::default() },
+    ///     priority: Some(1),
+    ///     ..Preference::default()
+    /// };
+    /// let policy = Policy {
+    ///     preferences: vec![eu_first],
+    ///     ..Policy::new(AssignmentKind::Prioritized, bounds)
+    /// };
+    /// let cluster = |name: &str| Profile { name: name.into(), ..Profile::default() };
+    /// let merged = policy.effective_preferences(&[cluster("eu"), cluster("us")]);
+    /// assert_eq!(merged[0].map(|preference| preference.priority), Ok(Some(1)));
+    /// assert_eq!(merged[1], Err(Dropped::NoPreference));
+    /// ```
     #[must_use]
     pub fn effective_preferences<'a>(
         &self,
@@ -87,9 +109,10 @@ impl Policy {
     ) -> Vec<Result<EffectivePreference, Dropped>> {
         // Without it, every preference would be compared with every cluster.
         let index = PreferenceIndex::new(&self.preferences);
-        let all = clusters.into_iter();
-        let all = all.map(|cluster| self.merge(cluster, index.matching(cluster)));
-        let all: Vec<_> = all.collect();
+        let clusters = clusters.into_iter();
+        let all: Vec<_> = clusters
+            .map(|cluster| self.merge(cluster, index.matching(cluster)))
+            .collect();
         let is_weighted = all
             .iter()
             .flatten()

@@ -20,6 +20,13 @@ pub struct Taint {
 
 words! {
     /// What a taint does.
+    ///
+    /// ```
+    /// use foretide_domain::federate::TaintEffect;
+    ///
+    /// assert_eq!("NoExecute".parse::<TaintEffect>(), Ok(TaintEffect::NoExecute));
+    /// assert!("NoExec".parse::<TaintEffect>().is_err());
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
     pub enum TaintEffect {
         /// No new share; existing pods stay.
@@ -61,6 +68,21 @@ pub struct Toleration {
 
 impl Toleration {
     /// Whether it matches a taint; `seconds` is ignored.
+    ///
+    /// ```
+    /// use foretide_domain::federate::{Taint, TaintEffect, Toleration};
+    ///
+    /// let taint = Taint {
+    ///     key: "maintenance".into(),
+    ///     value: "soon".into(),
+    ///     effect: TaintEffect::NoExecute,
+    ///     since: None,
+    /// };
+    /// // An empty toleration matches every taint.
+    /// assert!(Toleration::default().tolerates(&taint));
+    /// let of_another_key = Toleration { key: Some("gpu".into()), ..Toleration::default() };
+    /// assert!(!of_another_key.tolerates(&taint));
+    /// ```
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.key.as_ref().is_none_or(|key| *key == taint.key)

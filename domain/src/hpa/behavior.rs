@@ -16,6 +16,27 @@ use super::{
 use crate::Replicas;
 
 /// `spec.behavior`.
+///
+/// ```
+/// use foretide_domain::hpa::{Behavior, Direction, PolicyKind, ScalingPolicy, ScalingRules};
+/// use jiff::SignedDuration;
+///
+/// let one_pod_a_minute = ScalingPolicy {
+///     kind: PolicyKind::Pods,
+///     value: 1,
+///     period: SignedDuration::from_mins(1),
+/// };
+/// let behavior = Behavior {
+///     scale_down: ScalingRules {
+///         policies: Some(vec![one_pod_a_minute]),
+///         ..ScalingRules::default()
+///     },
+///     ..Behavior::default()
+/// };
+/// assert_eq!(behavior.policies(Direction::Down), [one_pod_a_minute]);
+/// // The API server's defaults apply to scale-up: 4 pods, or 100 %.
+/// assert_eq!(behavior.policies(Direction::Up).len(), 2);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Behavior {
     /// `scaleUp`, as written.
@@ -69,6 +90,7 @@ pub enum PolicyKind {
     Percent,
 }
 
+/// The period of the default policies, as the API server fills them in.
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
 const DOUBLE: ScalingPolicy = ScalingPolicy {
     kind: PolicyKind::Percent,
@@ -107,6 +129,20 @@ impl StabilizationWindows {
     }
 
     /// Whether a value recorded at `at` counts at `now` in a window of this length.
+    ///
+    /// # Guarantees
+    /// A longer window reaches at least as far.
+    ///
+    /// ```
+    /// use foretide_domain::hpa::{Settings, StabilizationWindows};
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let windows = StabilizationWindows::in_force(None, &Settings::default());
+    /// let at = Timestamp::UNIX_EPOCH;
+    /// let five_minutes = SignedDuration::from_mins(5);
+    /// // Without `behavior`, a value exactly as old as the window still counts.
+    /// assert!(windows.reaches(windows.down, at, at + five_minutes));
+    /// ```
     #[must_use]
     pub fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
         let age = now.duration_since(at);
@@ -174,6 +210,17 @@ impl Behavior {
     /// Per policy, `start` being the count at the beginning of its period: `start + value` or
     /// `ceil(start * (1 + value/100))`; then the largest or the smallest of them. `Disabled`: `current`.
     /// Computed in `f64` in upstream's order; where exact arithmetic differs, this result is the right one.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_domain::hpa::{Behavior, Log};
+    ///
+    /// let now = jiff::Timestamp::UNIX_EPOCH;
+    /// let limit = |current| Behavior::default().up_limit(current, &Log::default(), now);
+    /// // The larger of 4 more pods and twice as many.
+    /// assert_eq!(limit(Replicas::new(2)), Replicas::new(6));
+    /// assert_eq!(limit(Replicas::new(10)), Replicas::new(20));
+    /// ```
     #[must_use]
     pub fn up_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
         let reach = |policy: &ScalingPolicy| {
@@ -191,6 +238,7 @@ impl Behavior {
             PolicySelect::Min => reaches.min(),
             PolicySelect::Disabled => None,
         }
+        // Disabled, or an empty list of policies.
         .unwrap_or(current)
     }
 
@@ -234,6 +282,19 @@ fn as_f64(n: i64) -> f64 {
 /// With `behavior`, the change is stored in the log of its direction: entries older than the longest
 /// policy period of that direction become outdated, the last outdated one is replaced, else the
 /// change is appended. Without `behavior` nothing would ever read it, so nothing is stored.
+///
+/// ```
+/// use foretide_domain::Replicas;
+/// use foretide_domain::hpa::{Behavior, Direction, Log, record_scale};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let (four, six) = (Replicas::new(4), Replicas::new(6));
+/// let at = Timestamp::UNIX_EPOCH;
+/// let log = record_scale(Log::default(), Some(&Behavior::default()), four, six, at);
+/// let period = SignedDuration::from_secs(15);
+/// assert_eq!(log.changed(Direction::Up, period, at + SignedDuration::from_secs(10)), 2);
+/// assert_eq!(log.changed(Direction::Up, period, at + period), 0);
+/// ```
 #[must_use]
 pub fn record_scale(
     mut log: Log,

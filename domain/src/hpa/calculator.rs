@@ -30,6 +30,9 @@ pub struct MetricProposal {
 }
 
 /// A metric's current value; fields that its type does not report are absent.
+///
+/// # Units
+/// Percent, or milli-units of the metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetricValue {
     /// Percent of the requests.
@@ -287,6 +290,7 @@ fn settle_observed(
     context: &MetricContext<'_>,
     refill: impl FnOnce(Assumed) -> Option<Ratio>,
 ) -> (Replicas, Basis) {
+    // The ratio is of the pods that were observed, so it applies to their part of the count.
     let current = context.scale.spec.saturating_sub(context.unseen);
     let r1 = first.ratio;
     let basis = counts(pods, r1);
@@ -321,10 +325,12 @@ fn settle_observed(
     .map_or(r1, |filled| filled.ratio);
     let filled = missing.map_or(0, |_| pods.missing.len())
         + if unready_idle { pods.unready.len() } else { 0 };
+    // As upstream, whose number of samples includes pods that were not listed, also for A.
     let base = count(pods.ready.len() + pods.unlisted.len() + filled);
     let basis = Basis {
         filled_ratio: Some(r2),
         base,
+        // The ready pods are only some of them here; the others are taken to be like them.
         asked: Replicas::from_f64_ceil(r1 * current.as_f64()),
         ..basis
     };
@@ -391,6 +397,7 @@ fn by_total(
             pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
         };
         let ready = count(context.pods.iter().filter(is_ready).count());
+        // The total is of the whole fleet, so replicas that cannot be observed carry their part of it.
         let serving = ready.saturating_add(context.unseen.get());
         basis = Basis {
             base: ready,
@@ -415,6 +422,7 @@ fn by_total(
 fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> MetricProposal {
     let running = context.scale.status;
     let ratio = as_f64(total) / (as_f64(target) * running.as_f64());
+    // At zero replicas the ratio is infinite or NaN, which no tolerance covers.
     let within = context.tolerance.covers(ratio);
     let asked = Replicas::from_f64_ceil(as_f64(total) / as_f64(target));
     let replicas = if within { running } else { asked };

@@ -39,6 +39,14 @@ pub struct Grouped<'a> {
 }
 
 /// Groups `pods`; `samples` holds the value of each pod by name, `is_cpu` turns the readiness rules on.
+///
+/// | pod | group |
+/// |---|---|
+/// | is being deleted, or has failed | ignored |
+/// | is pending | unready |
+/// | has a sample, but of its start-up (CPU only) | unready |
+/// | has a sample | ready |
+/// | has none | missing |
 #[must_use]
 pub fn group_pods<'a, S: std::hash::BuildHasher>(
     pods: &'a [Arc<Pod>],
@@ -78,6 +86,8 @@ fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) ->
     let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
         return true;
     };
+    // As upstream: a young pod counts once a whole window was measured since it became ready; an older one that is
+    // not ready counts unless it has never been.
     let is_young = now.duration_since(started) < settings.cpu_initialization_period;
     if is_young {
         ready.status == Status::False || sample.at.duration_since(ready.since) < sample.window
@@ -93,6 +103,30 @@ fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) ->
 /// # Errors
 ///
 /// A container without a request, or no container of that name.
+///
+/// ```
+/// use foretide_domain::hpa::{Settings, pod_requests};
+/// use foretide_domain::observation::{Container, Phase, Pod};
+///
+/// let container = |name: &str, cpu: i64| Container {
+///     name: name.into(),
+///     requests: [("cpu", cpu)].into_iter().collect(),
+/// };
+/// let pod = Pod {
+///     name: "web-1".into(),
+///     phase: Phase::Running,
+///     deleting: false,
+///     created: None,
+///     ready: None,
+///     started: None,
+///     containers: vec![container("app", 300), container("proxy", 100)].into(),
+///     pod_level_requests: None,
+/// };
+/// let settings = Settings::default();
+/// assert_eq!(pod_requests(&pod, "cpu", None, &settings), Ok(400));
+/// assert_eq!(pod_requests(&pod, "cpu", Some("proxy"), &settings), Ok(100));
+/// assert!(pod_requests(&pod, "memory", None, &settings).is_err());
+/// ```
 pub fn pod_requests(
     pod: &Pod,
     resource: &str,

@@ -61,6 +61,10 @@ impl Log {
     }
 
     /// The log as a reconciliation begins: a new one starts with the current count.
+    ///
+    /// # Source
+    /// Upstream's `recordInitialRecommendation`: a controller that has just started must not scale down before it has
+    /// seen a whole window.
     #[must_use]
     pub fn started(mut self, current: Replicas, now: Timestamp) -> Self {
         self.recommendations.get_or_insert_with(|| {
@@ -74,6 +78,9 @@ impl Log {
     }
 
     /// Marks the entries written at `at` as computed by the child HPA too.
+    ///
+    /// The child HPA keeps a log of its own, which cannot be read. What it holds is known only for readings that the
+    /// child made too: those at which it existed and the count was not below its minimum.
     pub fn mark_mirrored(&mut self, at: Timestamp) {
         let written = self
             .recommendations

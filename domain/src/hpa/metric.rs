@@ -116,6 +116,19 @@ impl Target {
     ///
     /// Resource and `ContainerResource`: `averageValue` before `averageUtilization`. Pods:
     /// `averageValue`. Object: the field `type` names. External: `averageValue` before `value`.
+    ///
+    /// ```
+    /// use foretide_domain::hpa::{MetricKind, Target, WrittenTarget};
+    ///
+    /// let written = WrittenTarget {
+    ///     kind: "Utilization",
+    ///     average_utilization: Some(80),
+    ///     ..WrittenTarget::default()
+    /// };
+    /// assert_eq!(Target::read(MetricKind::Resource, written), Target::Utilization(80));
+    /// // A custom metric of pods has no request to take a percentage of.
+    /// assert_eq!(Target::read(MetricKind::Pods, written), Target::Unusable);
+    /// ```
     #[must_use]
     pub fn read(kind: MetricKind, written: WrittenTarget<'_>) -> Self {
         let average = written.average_value.map(Self::AverageValue);
@@ -163,6 +176,17 @@ impl MetricSpec {
     /// The name under which status, forecasts and annotations know the metric: `resource.cpu`,
     /// `container-resource.cpu.<container>`, `pods.<metric>`, `object.<metric>`,
     /// `external.<metric>`, and the bare type when it is unknown.
+    ///
+    /// ```
+    /// use foretide_domain::hpa::{MetricSpec, Target};
+    ///
+    /// let memory = MetricSpec::ContainerResource {
+    ///     name: "memory".into(),
+    ///     container: "app".into(),
+    ///     target: Target::Utilization(80),
+    /// };
+    /// assert_eq!(memory.identifier(), "container-resource.memory.app");
+    /// ```
     #[must_use]
     pub fn identifier(&self) -> String {
         match self {

@@ -38,6 +38,8 @@ pub struct Normalized {
 
 impl Normalized {
     /// Whether a bound or a rate limit changed the count.
+    ///
+    /// This is what the condition `ScalingLimited` says.
     #[must_use]
     pub fn limited(&self) -> bool {
         self.desired != self.stabilized

@@ -15,6 +15,14 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// Whether `(1 - down) <= ratio <= (1 + up)`, both bounds inclusive.
+    ///
+    /// ```
+    /// use foretide_domain::hpa::Tolerance;
+    ///
+    /// let tolerance = Tolerance { down: 0.05, up: 0.1 };
+    /// assert!(tolerance.covers(1.1));
+    /// assert!(!tolerance.covers(0.94));
+    /// ```
     #[must_use]
     pub fn covers(self, ratio: f64) -> bool {
         (1.0 - self.down) <= ratio && ratio <= (1.0 + self.up)
@@ -37,6 +45,18 @@ pub struct Ratio {
 /// `pods` gives (usage, request) of every pod that has both. A ratio of sums, cut to whole percents
 /// *before* the division: `trunc(sum usage * 100 / sum request) / target`. `None` when the requests sum
 /// to zero.
+///
+/// # Units
+/// Usage and requests in milli-units, the target in percent.
+///
+/// ```
+/// use foretide_domain::hpa::utilization_ratio;
+///
+/// // 400m of 800m are 50 %, against a target of 80 %.
+/// let ratio = utilization_ratio([(300, 400), (100, 400)], 80);
+/// assert_eq!(ratio.map(|ratio| (ratio.ratio, ratio.usage)), Some((0.625, 50)));
+/// assert_eq!(utilization_ratio([(300, 0)], 80), None);
+/// ```
 pub fn utilization_ratio(pods: impl IntoIterator<Item = (i64, i64)>, target: i32) -> Option<Ratio> {
     let (mut usage, mut request, mut count) = (0_i128, 0_i128, 0_i128);
     for (used, requested) in pods {
@@ -55,6 +75,14 @@ pub fn utilization_ratio(pods: impl IntoIterator<Item = (i64, i64)>, target: i32
 }
 
 /// The truncated mean of per-pod values against a target per pod, milli-units. `None` without values.
+///
+/// ```
+/// use foretide_domain::hpa::usage_ratio;
+///
+/// let ratio = usage_ratio([300, 101], 100);
+/// assert_eq!(ratio.map(|ratio| (ratio.ratio, ratio.usage)), Some((2.0, 200)));
+/// assert_eq!(usage_ratio([], 100), None);
+/// ```
 pub fn usage_ratio(values: impl IntoIterator<Item = i64>, target: i64) -> Option<Ratio> {
     let (mut sum, mut count) = (0_i128, 0_i128);
     for value in values {

@@ -17,6 +17,8 @@ use crate::{
 };
 
 /// What a reconciliation decided and why.
+///
+/// The fields follow the order of the steps; one that is `None` was not reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reconciliation {
     /// `spec.replicas` as observed.
@@ -119,6 +121,7 @@ pub fn reconcile(
     };
     if current == Replicas::ZERO && !hpa.computes_at_zero(settings.zero, log.scaled_to_zero) {
         result.scaling_active = Some(ConditionReason::ScalingDisabled);
+    // As upstream: from outside the bounds the count moves to the nearer one, and metrics are not read.
     } else if current > hpa.bounds.max {
         (result.verdict, result.desired) = (Verdict::AboveMax, hpa.bounds.max);
     } else if current != Replicas::ZERO && current < hpa.bounds.min {
@@ -163,6 +166,7 @@ impl Reconciliation {
             .filter(|(_, best)| failed == 0 || *best >= self.current);
         let Some((winner, recommended)) = best else {
             let mut metrics = hpa.metrics.iter().zip(&self.proposals);
+            // As upstream, the condition is that of the first metric that failed.
             let first = metrics.find(|(_, proposal)| proposal.is_err());
             self.scaling_active = first.map(|(metric, _)| failure_reason(metric));
             self.verdict = Verdict::Unavailable { failed };

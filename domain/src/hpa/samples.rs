@@ -50,6 +50,7 @@ pub(super) fn group<'a>(
     measured: &'a Measured,
     context: &MetricContext<'a>,
 ) -> Result<Grouped<'a>, Unavailable> {
+    // The checks below are in upstream's order: the first one that fails gives the message.
     let (resource, container) = resource_of(metric);
     let samples = match (metric.kind(), measured) {
         (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
@@ -103,6 +104,7 @@ fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<S
             .find(|c| &*c.name == name)?
             .usage
             .get(resource)?,
+        // As upstream: a sum over no containers would be zero, which is a sample.
         None if pod.containers.is_empty() => return None,
         None => {
             let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));

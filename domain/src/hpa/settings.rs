@@ -3,15 +3,33 @@
 use jiff::SignedDuration;
 
 /// The controller's flags.
+///
+/// ```
+/// use foretide_domain::hpa::Settings;
+/// use jiff::SignedDuration;
+///
+/// let settings = Settings {
+///     downscale_stabilization: SignedDuration::from_mins(10),
+///     ..Settings::default()
+/// };
+/// assert_eq!(settings.tolerance, 0.1);
+/// ```
+///
+/// # Source
+/// The fields with a flag name it; the two of the scale-up limit are constants of `horizontal.go`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How far the ratio may be from 1 without a change, both ways, where `behavior` gives none.
+    /// `--horizontal-pod-autoscaler-tolerance`.
     pub tolerance: f64,
     /// How long a recommendation holds a scale-down back, where `behavior` gives no window.
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`.
     pub downscale_stabilization: SignedDuration,
     /// How long after its start a pod's CPU samples may be ignored.
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`.
     pub cpu_initialization_period: SignedDuration,
     /// How long after its start a pod that turns not ready counts as never ready.
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`.
     pub initial_readiness_delay: SignedDuration,
     /// Without `behavior`: a pass at most multiplies the count by this.
     pub scale_up_limit_factor: f64,

@@ -4,6 +4,19 @@ use super::{Behavior, MetricKind, MetricSpec, ZeroRule};
 use crate::{ReplicaBounds, Replicas};
 
 /// The spec of an autoscaler. It borrows its parts, so that the same spec with other bounds needs no copy.
+///
+/// ```
+/// use foretide_domain::hpa::Hpa;
+/// use foretide_domain::{ReplicaBounds, Replicas};
+///
+/// let spec = Hpa {
+///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(10)),
+///     metrics: &[],
+///     behavior: None,
+/// };
+/// let of_a_member = Hpa { bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(4)), ..spec };
+/// assert_eq!(of_a_member.bounds.max, Replicas::new(4));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Hpa<'a> {
     /// `minReplicas` and `maxReplicas`.
@@ -27,7 +40,7 @@ impl Hpa<'_> {
     ///
     /// `scaled_to_zero`: the last change was this autoscaler's own, from above zero to zero.
     #[must_use]
-    pub fn computes_at_zero(&self, rule: ZeroRule, scaled_to_zero: bool) -> bool {
+    pub(crate) fn computes_at_zero(&self, rule: ZeroRule, scaled_to_zero: bool) -> bool {
         let min_is_zero = self.bounds.min == Replicas::ZERO;
         match rule {
             ZeroRule::Never => false,

@@ -159,9 +159,11 @@ impl Ahead {
     /// The count that nothing but the bounds, and earlier proposals, asks for.
     fn without_proposals(&self, decision: &Decision) -> (Replicas, String) {
         let floor = decision.floor_lane.floor;
-        let missing = decision.proposals.iter();
-        let missing = missing.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
-        let missing = missing.map(|p| format!("; no forecast of {}: {}", p.name, p.message));
+        let proposals = decision.proposals.iter();
+        let absent = proposals.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
+        let missing: String = absent
+            .map(|p| format!("; no forecast of {}: {}", p.name, p.message))
+            .collect();
         let cause = if floor > self.workload.bounds.min {
             "held by the scale-down window"
         } else {
@@ -172,7 +174,6 @@ impl Ahead {
         } else {
             "; no cron window is open"
         };
-        let missing: String = missing.collect();
         let count = counted(floor.get(), "replica");
         (floor, format!("{count}: {cause}{window}{missing}"))
     }

@@ -23,6 +23,22 @@ const MEASURED_OVER: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// # Errors
 /// [`Cause::NoSamples`] without a demand.
+///
+/// ```
+/// use foretide_domain::hpa::{MetricSpec, Target};
+/// use foretide_domain::observation::Measured;
+/// use foretide_domain::sim::measure::reading;
+/// use jiff::Timestamp;
+///
+/// let queue = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let now = Timestamp::UNIX_EPOCH;
+/// assert_eq!(reading(&queue, Some(12.0), &[], now), Ok(Measured::Total(vec![12_000])));
+/// assert!(reading(&queue, None, &[], now).is_err());
+/// ```
 pub fn reading(
     metric: &MetricSpec,
     demand: Option<f64>,
@@ -90,9 +106,9 @@ fn usage(
 
 /// Whole parts that sum up to the total.
 fn shares(total: i64, parts: usize) -> impl Iterator<Item = i64> {
-    let parts = i64::try_from(parts).unwrap_or(i64::MAX).max(1);
-    let (share, rest) = (total / parts, total % parts);
-    (0..parts).map(move |index| share + i64::from(index < rest))
+    let count = i64::try_from(parts).unwrap_or(i64::MAX).max(1);
+    let (share, rest) = (total / count, total % count);
+    (0..count).map(move |index| share + i64::from(index < rest))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]

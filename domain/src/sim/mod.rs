@@ -69,6 +69,57 @@ pub struct Environment {
 pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 
 /// One run of a workload in an environment.
+///
+/// ```
+/// use foretide_domain::hpa::{MetricSpec, Target};
+/// use foretide_domain::sim::{Environment, PodTemplate, RecordedMetric, Recording, Run, Score};
+/// use foretide_domain::workload::{Mode, Strategy, Workload};
+/// use foretide_domain::{ReplicaBounds, Replicas, ScaleTarget};
+/// use foretide_models::Sample;
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let queue = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let workload = Workload {
+///     target: ScaleTarget {
+///         api_version: "apps/v1".into(),
+///         kind: "Deployment".into(),
+///         namespace: "shop".into(),
+///         name: "worker".into(),
+///     },
+///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(20)),
+///     strategy: Strategy::Auto,
+///     mode: Mode::Direct,
+///     specific_replicas: None,
+///     metrics: vec![queue.clone()],
+///     behavior: None,
+///     windows: vec![],
+///     prediction: None,
+///     problems: vec![],
+/// };
+/// // A sample each minute: 8 messages, and 40 from the fifth minute on.
+/// let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+/// let messages = |minute: i64| if minute < 5 { 8.0 } else { 40.0 };
+/// let samples = (0..30).map(|minute| Sample { at: at(minute), value: messages(minute) });
+/// let environment = Environment {
+///     metrics: vec![RecordedMetric { metric: queue, recording: Recording::new(samples.collect()) }],
+///     template: PodTemplate { containers: Vec::new().into(), pod_level: None },
+///     start_up: SignedDuration::from_mins(2),
+///     begin: at(2),
+/// };
+/// let mut run = Run::new(&environment, workload, vec![]);
+/// let mut score = Score::default();
+/// for _ in 0..10 {
+///     let (minute, decision) = run.minute();
+///     score.add(&minute, &decision);
+/// }
+/// // A reactive autoscaler is short of replicas until the new ones have started.
+/// assert_eq!(score.minutes, 10);
+/// assert!(score.under > 0);
+/// ```
 #[derive(Debug)]
 pub struct Run<'a> {
     environment: &'a Environment,
@@ -113,6 +164,13 @@ pub struct Load {
 
 impl Load {
     /// How many replicas carry it at their target: `demand / target`.
+    ///
+    /// ```
+    /// use foretide_domain::sim::Load;
+    ///
+    /// let load = Load { track: 0, demand: 12.0, target: 5.0 };
+    /// assert_eq!(load.replicas(), 2.4);
+    /// ```
     #[must_use]
     pub fn replicas(&self) -> f64 {
         self.demand / self.target
@@ -148,8 +206,9 @@ impl Environment {
     fn first_count(&self, workload: &Workload) -> Replicas {
         let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
         let load = self.load(&self.targets(), before);
-        let needed = load.map_or(0.0, |load| load.replicas());
-        let needed = Replicas::for_demand(needed).max(Replicas::new(1));
+        let demanded = load.map_or(0.0, |load| load.replicas());
+        // Zero pods would be a pause, in which nothing is decided.
+        let needed = Replicas::for_demand(demanded).max(Replicas::new(1));
         workload.bounds.clamp(needed)
     }
 }
@@ -217,6 +276,9 @@ impl<'a> Run<'a> {
     }
 
     /// The decision of the next minute, and its result.
+    ///
+    /// The decision is made at the beginning of the minute, from the demand of the one before. What is returned says
+    /// how the replicas that serve then fare in the minute that follows.
     pub fn minute(&mut self) -> (Minute, Decision) {
         let now = self.now;
         self.pods.advance(now);
@@ -280,6 +342,7 @@ impl<'a> Run<'a> {
         let now = self.now;
         let count = self.pods.count();
         let since = now.checked_sub(MINUTE).unwrap_or(now);
+        // A pod that became ready within the minute carried only a part of it.
         let served = self.pods.serving_since(since);
         let readings = self.environment.metrics.iter().map(|recorded| {
             let demand = recorded.recording.minute_to(now);

@@ -23,6 +23,21 @@ pub struct PodTemplate {
 }
 
 /// The pods of one workload.
+///
+/// ```
+/// use foretide_domain::Replicas;
+/// use foretide_domain::sim::{PodTemplate, SimulatedPods};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let template = PodTemplate { containers: Vec::new().into(), pod_level: None };
+/// let now = Timestamp::UNIX_EPOCH;
+/// let start_up = SignedDuration::from_mins(2);
+/// let mut pods = SimulatedPods::new("web", template, start_up, Replicas::new(2), now);
+/// pods.scale_to(Replicas::new(5), now);
+/// assert_eq!((pods.count().get(), pods.ready().get()), (5, 2));
+/// pods.advance(now + start_up);
+/// assert_eq!(pods.ready().get(), 5);
+/// ```
 #[derive(Clone, Debug)]
 pub struct SimulatedPods {
     workload: Arc<str>,
@@ -140,7 +155,7 @@ impl SimulatedPods {
 
     /// Those that have served since `at`.
     #[must_use]
-    pub fn serving_since(&self, at: Timestamp) -> &[Arc<Pod>] {
+    pub(super) fn serving_since(&self, at: Timestamp) -> &[Arc<Pod>] {
         let since = |pod: &Arc<Pod>| pod.ready.is_some_and(|ready| ready.since <= at);
         let count = self.pods.partition_point(since);
         self.pods.get(..count).unwrap_or_default()

@@ -12,6 +12,19 @@ const LOOKBACK: SignedDuration = SignedDuration::from_mins(5);
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The total demand for one metric as it was recorded, in the metric's base unit.
+///
+/// ```
+/// use foretide_domain::sim::Recording;
+/// use foretide_models::Sample;
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+/// let sample = |minute, value| Sample { at: at(minute), value };
+/// let recording = Recording::new(vec![sample(0, 10.0), sample(1, 11.0), sample(2, 12.0)]);
+/// assert_eq!(recording.value_at(at(6)), Some(12.0));
+/// // Five minutes after the last sample its value is too old.
+/// assert_eq!(recording.value_at(at(7)), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Recording {
     samples: Vec<Sample>,
@@ -53,6 +66,7 @@ impl Recording {
     #[must_use]
     pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
         let all = means.iter().chain(minutes);
+        // The minutes come last, so they replace the means of the same times.
         let all: BTreeMap<Timestamp, Sample> = all.map(|sample| (sample.at, *sample)).collect();
         let raw: BTreeSet<Timestamp> = minutes.iter().map(|sample| sample.at).collect();
         Self {
@@ -123,8 +137,8 @@ impl Recording {
         let seconds = step.as_secs().max(1);
         let floor = |at: Timestamp| at.as_second().div_euclid(seconds) * seconds;
         let oldest = self.first().map_or_else(|| floor(at), floor);
-        let start = floor(at).saturating_sub(span.as_secs()).max(oldest);
-        let start = Timestamp::from_second(start.div_euclid(seconds) * seconds).unwrap_or(at);
+        let first = floor(at).saturating_sub(span.as_secs()).max(oldest);
+        let start = Timestamp::from_second(first.div_euclid(seconds) * seconds).unwrap_or(at);
         let mut series = Series::from_values(start, step, Vec::new());
         self.extend(&mut series, span, at);
         series
@@ -136,6 +150,7 @@ impl Recording {
     /// The values are those of [`series`](Self::series) for `at`.
     pub fn extend(&self, series: &mut Series, span: SignedDuration, at: Timestamp) {
         let mut read = 0;
+        // A step of zero would never reach `at`, and no series is longer than `MAX_SLOTS`.
         while series.end() <= at && read < MAX_SLOTS && series.step().is_positive() {
             let slot = series.end();
             match self.value_at(slot).map(|value| Sample { at: slot, value }) {

@@ -9,6 +9,26 @@ use crate::{Replicas, autoscale::Decision, proposal::Source, words::grouped};
 pub const TOLERATED: f64 = 1.1;
 
 /// The totals over the evaluated minutes of a run: those with a known demand.
+///
+/// ```
+/// use foretide_domain::Replicas;
+/// use foretide_domain::sim::{Load, Minute, Score};
+/// use jiff::Timestamp;
+///
+/// let minute = Minute {
+///     at: Timestamp::UNIX_EPOCH,
+///     load: Some(Load { track: 0, demand: 12.0, target: 2.0 }),
+///     asked: Replicas::new(6),
+///     ready: Replicas::new(5),
+///     forecast_replicas: None,
+///     changed: true,
+/// };
+/// // Five replicas at 2 each carry 11 within the tolerance.
+/// assert!(minute.is_under_provisioned());
+/// let mut score = Score::default();
+/// score.add_minute(&minute);
+/// assert_eq!((score.under_percent(), score.replica_minutes), (100.0, 6));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
     /// Evaluated minutes.
@@ -58,6 +78,7 @@ impl Score {
                 message: String::new(),
             });
             missing.minutes += 1;
+            // Most minutes of a run repeat the message before.
             if missing.message != proposal.message {
                 missing.message.clone_from(&proposal.message);
             }
@@ -99,9 +120,9 @@ impl Score {
     /// By how many percent its replica-hours exceed those of another run.
     #[must_use]
     pub fn more_percent(&self, other: &Self) -> f64 {
-        let other = other.replica_hours();
-        if other > 0.0 {
-            100.0 * (self.replica_hours() / other - 1.0)
+        let hours = other.replica_hours();
+        if hours > 0.0 {
+            100.0 * (self.replica_hours() / hours - 1.0)
         } else {
             0.0
         }
@@ -117,6 +138,8 @@ impl Score {
     }
 
     /// How Foretide compares with a plain HPA over the same minutes, as a sentence without a full stop.
+    ///
+    /// Both scores must be of the same minutes, so that their replica-hours can be compared.
     #[must_use]
     pub fn verdict(&self, plain: &Self) -> String {
         let short = |under: u32| match under {
@@ -136,6 +159,7 @@ impl Score {
             ),
         };
         let cost = match self.more_percent(plain) / 100.0 {
+            // It would be shown as 0 %.
             cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
             cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
             cost => format!("{} fewer replica-hours", part(-cost)),

@@ -1,5 +1,10 @@
 //! [`DemandBuffer`]: the demand so far, by step, with prefix sums: means in constant time, maxima in the length of
 //! their window. It records which steps were imputed, and which are raw.
+//!
+//! ```text
+//! values   v0     v1     v2            of the steps first, first + 1, first + 2
+//! sums   0     s1     s2     s3        s3 - s1 is the sum of steps first + 1 and first + 2
+//! ```
 
 use std::collections::VecDeque;
 
@@ -9,6 +14,13 @@ use crate::series::count;
 const FORGOTTEN_AT_ONCE: usize = 120;
 
 /// Demand by step; the first step pushed is 0.
+///
+/// # Shape
+/// Steps are numbered from the first one that was pushed and keep their numbers when older ones are dropped;
+/// `values[i]` is that of step `first + i`.
+///
+/// # Units
+/// That of the history.
 #[derive(Debug, Clone)]
 pub(super) struct DemandBuffer {
     /// The least number of steps to keep.
@@ -29,6 +41,7 @@ pub(super) struct DemandBuffer {
 impl DemandBuffer {
     /// An empty buffer that keeps the newest `keep` steps.
     pub(super) fn new(keep: usize) -> Self {
+        // Without a limit where everything is kept; the lists then grow.
         let room = keep.saturating_add(FORGOTTEN_AT_ONCE + 1).min(1 << 15);
         let mut sums = Vec::with_capacity(room + 1);
         sums.push(0.0);
@@ -71,6 +84,7 @@ impl DemandBuffer {
         before(to).saturating_sub(before(from))
     }
 
+    /// Drops the oldest `gone` steps, and what is known of them.
     fn drop_oldest(&mut self, gone: usize) {
         self.values.drain(..gone);
         self.raw.drain(..gone);
@@ -124,26 +138,30 @@ impl DemandBuffer {
 
     /// The highest demand of the steps `from..=last`, as far as they are in the buffer; 0 without any.
     pub(super) fn highest(&self, from: usize, last: usize) -> f64 {
-        let to = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let from = from.saturating_sub(self.first).min(to);
-        let steps = self.values.get(from..to).unwrap_or_default();
+        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
+        let start = from.saturating_sub(self.first).min(end);
+        let steps = self.values.get(start..end).unwrap_or_default();
         steps.iter().copied().fold(0.0, f64::max)
     }
 
     /// The highest and the lowest demand of the steps `from..=last`, as far as they are in the buffer.
+    ///
+    /// `(0, infinity)` without any.
     pub(super) fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
-        let to = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let from = from.saturating_sub(self.first).min(to);
-        let steps = self.values.get(from..to).unwrap_or_default();
+        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
+        let start = from.saturating_sub(self.first).min(end);
+        let steps = self.values.get(start..end).unwrap_or_default();
         let widen = |(high, low): (f64, f64), value: &f64| (high.max(*value), low.min(*value));
         steps.iter().fold((0.0, f64::INFINITY), widen)
     }
 
     /// The highest demand of the steps `from..=last`, each smoothed to the mean of itself and its neighbors.
+    ///
+    /// The first step of the buffer has no neighbor before it, and is left out; so is the last one. 0 without any.
     pub(super) fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
-        let from = from.max(self.first + 1) - self.first;
-        let to = (last + 2).saturating_sub(self.first);
-        let steps = self.sums.get(from - 1..=to).unwrap_or_default();
+        let start = from.max(self.first + 1) - self.first;
+        let end = (last + 2).saturating_sub(self.first);
+        let steps = self.sums.get(start - 1..=end).unwrap_or_default();
         steps
             .windows(4)
             .map(|sums| sums[3] - sums[0])
@@ -151,6 +169,7 @@ impl DemandBuffer {
             / 3.0
     }
 
+    /// The sum of the steps in the buffer before `step`.
     fn sum_before(&self, step: usize) -> f64 {
         let at = step.saturating_sub(self.first).min(self.values.len());
         self.sums.get(at).copied().unwrap_or(0.0)

@@ -1,6 +1,14 @@
 //! The features of the model: the last minutes and hours, and what followed the same time of day on the last seven
 //! days, each day weighted by its similarity to today. All are relative to the level of the last five minutes.
 //!
+//! | index | what | by |
+//! |---|---|---|
+//! | 0 | the intercept | `shared` |
+//! | 1 to 5, 20, 21 | the last minutes and the last hour | `add_last_minutes` |
+//! | 6 to 13, 15, 16 | what followed on past days | `add_days` |
+//! | 14, 17 | the present compared with past days | `shared` |
+//! | 18, 19 | what followed in past hours | `add_hours` |
+//!
 //! # Source
 //! The study that chose the features left out one group at a time: without the features of past days its pinball loss
 //! rose by 18 %, without those of the last minutes by 16 %.
@@ -31,6 +39,9 @@ const BEFORE_A_DAY: i64 = 10;
 const HOURS_FROM: i64 = 130;
 
 /// The features of one step, in the order of the table in `docs/forecasting-internals.md`.
+///
+/// # Units
+/// Differences of logarithms: 0.1 is about 10 % of demand plus offset. Index 0 is 1, for the intercept.
 pub(super) type Row = [f64; FEATURES];
 
 /// The distance of each past day from today, averaged over two hours.
@@ -40,6 +51,8 @@ pub(super) struct Distances {
 }
 
 /// What all predictions made at a step have in common.
+///
+/// It is computed once for each step; the features of each window add what depends on the window.
 #[derive(Debug, Clone)]
 pub(super) struct FeatureContext {
     step: usize,
@@ -57,6 +70,12 @@ pub(super) struct FeatureContext {
 
 impl Distances {
     /// Updates the distance of each day, and returns the weights: the nearest day has the largest.
+    ///
+    /// `exp(-(average - nearest) / scale)`, where `scale` is 0.15 of the smallest average distance, at least of 0.01,
+    /// plus 0.002. So the nearest day weighs 1, and one that is twice as far weighs almost nothing.
+    ///
+    /// # Shape
+    /// `distances` are those of the days in use, newest first; the weights of the others are 0.
     fn weigh(&mut self, distances: &[f64], memory: f64) -> [f64; DAYS] {
         for (average, distance) in self.averages.iter_mut().zip(distances) {
             let before = average.unwrap_or(*distance);
@@ -170,9 +189,11 @@ impl View<'_> {
         row
     }
 
+    /// Features 1 to 5, and those from [`MINUTES_BEFORE`] on: the last minutes and the last hour.
     fn add_last_minutes(&self, context: &FeatureContext, row: &mut Row) {
         let (step, level) = (context.step, context.now.five);
         let (ten, hour) = (self.grid.minutes(10), self.grid.minutes(60));
+        // Before the first step the number wraps around to one that is not in the buffer.
         let last = self.buffer.at(step.wrapping_sub(1)).unwrap_or(0.0);
         let before = self.five(step.saturating_sub(ten));
         let crest = self
@@ -189,6 +210,8 @@ impl View<'_> {
         }
     }
 
+    /// Features 6 to 13, 15 and 16: what followed this time of day on past days, as *growth* relative to the level of
+    /// that day then, and as height relative to the current level.
     fn add_days(&self, context: &FeatureContext, window: Window, row: &mut Row) {
         let (level, day) = (context.now.five, self.grid.day());
         let (mut growth, mut above) = ([0.0; DAYS], [0.0; DAYS]);
@@ -230,6 +253,7 @@ impl View<'_> {
         row[16] = weighted(&above);
     }
 
+    /// Features 18 and 19: what followed this minute of the last hours.
     fn add_hours(&self, context: &FeatureContext, window: Window, row: &mut Row) {
         let hour = self.grid.minutes(60);
         let (mut growth, mut highest, mut seen) = (0.0, f64::NEG_INFINITY, 0);

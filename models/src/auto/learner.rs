@@ -1,5 +1,9 @@
 //! [`Learner`]: what was learned on one scale. It has a model of each of the two windows that a count is held against,
 //! and what they share: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
+//!
+//! ```text
+//! a step -> extremes -> features -> both windows learn and predict -> comparison (hold) -> quantile -> path
+//! ```
 
 use super::features::{Distances, FeatureContext};
 use super::margins::REFRESHED_EVERY;
@@ -44,6 +48,9 @@ pub(super) struct Models {
 }
 
 /// A scale, the mean demand it was chosen for, and the step it was chosen at.
+///
+/// # Units
+/// `mean` is in the unit of the history; `made_at` is a number of steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScaleFit {
     pub(super) scale: Scale,
@@ -60,6 +67,7 @@ impl Models {
         each.map(WindowModel::window).collect()
     }
 
+    /// Both models, that of `hold` first.
     fn each(&mut self) -> impl Iterator<Item = &mut WindowModel> {
         std::iter::once(&mut self.hold).chain(&mut self.raise)
     }
@@ -130,6 +138,7 @@ impl Learner {
         self.quantile.get()
     }
 
+    /// Changes the price, if the quantile is chosen by one.
     pub(super) fn set_price(&mut self, price: f64) {
         self.quantile.set_price(price);
     }
@@ -179,6 +188,7 @@ impl Learner {
         Some(ahead)
     }
 
+    /// The scale that all of it is on.
     pub(super) fn fit(&self) -> ScaleFit {
         self.fit
     }
@@ -216,6 +226,7 @@ impl Learner {
         let quantile = self.quantile();
         let (scale, ceiling) = (self.fit.scale, self.ceiling());
         for model in self.models.each() {
+            // Before it predicts: what became known with this step is in the prediction.
             model.learn(view, now);
             model.predict(view, &context, ready);
         }
@@ -235,6 +246,7 @@ impl Learner {
     /// Keeps the highest and the lowest demand up to date.
     fn update_extremes(&mut self, view: &View<'_>, now: usize) {
         let (from, last) = (view.buffer.first(), now.saturating_sub(1));
+        // Only a scan of all steps forgets an extreme that has left the buffer.
         let all = now.is_multiple_of(view.grid.minutes(EXTREMES_EVERY));
         let (highest, lowest) = self.extremes;
         self.extremes = if all || lowest.is_infinite() {
@@ -260,6 +272,9 @@ impl Learner {
     }
 
     /// The highest demand that is ever forecast.
+    ///
+    /// # Source
+    /// [`CEILING_RATIO`].
     fn ceiling(&self) -> f64 {
         CEILING_RATIO * self.extremes.0
     }

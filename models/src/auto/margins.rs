@@ -1,5 +1,11 @@
 //! [`Margins`]: what is added to a prediction to make it an upper bound, for the model and for persistence (repeating
 //! the current level), each from its own errors.
+//!
+//! | margin | renewed | for |
+//! |---|---|---|
+//! | `model`, and `persistence` where it is in use | every five minutes | the bounds that are published and that counts are held against |
+//! | `compared` | every four hours | the recorded bounds of both, whose losses are compared |
+//! | `compared.published` | every half an hour | the recorded bound whose coverage is followed |
 
 use super::features::DAYS;
 use crate::conformal::{Errors, RankedErrors};
@@ -9,6 +15,9 @@ use crate::grid::Grid;
 pub(super) const REFRESHED_EVERY: i64 = 5;
 
 /// The errors so far, and the margins that follow from them.
+///
+/// # Units
+/// Errors and margins are differences of logarithms, as on the scale of the learner; `reach` is a number of steps.
 #[derive(Debug, Clone)]
 pub(super) struct Margins {
     grid: Grid,
@@ -99,6 +108,7 @@ impl Margins {
         if let Some(compared) = &mut self.compared {
             self.model.rank_roughly(&self.errors, self.grid, now, known);
             compared.published = self.model.quantile(adjusted);
+            // The ranks of the margins in use were just replaced by rough ones.
             self.refreshed_at = None;
         }
     }
@@ -143,6 +153,7 @@ impl Margins {
         errors + self.model.bytes() + self.persistence.bytes()
     }
 
+    /// Ranks the errors of persistence for step `now`, if they are recorded.
     fn rank_persistence(&mut self, now: usize) {
         let known = self.known(now);
         let Some(outcomes) = &self.outcomes else {

@@ -55,6 +55,14 @@ const OUTLIVES: usize = 3;
 const NOTED_MINUTES: i64 = 60;
 
 /// Settings of [`Auto`].
+///
+/// ```
+/// use foretide_models::auto::{Auto, Config};
+/// use jiff::SignedDuration;
+///
+/// let config = Config { lead_time: SignedDuration::from_hours(2), ..Config::default() };
+/// assert_eq!(Auto::new(config).unwrap_err().field, "leadTimeSeconds");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The grid of the history; below a minute, samples are averaged to minutes.
@@ -151,6 +159,9 @@ impl Auto {
     }
 
     /// Bytes of memory that the forecaster uses.
+    ///
+    /// After two weeks of minutes it is less than half a megabyte, and does not grow any more: eight days of demand
+    /// and a week of errors are kept.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let kept = self
@@ -160,10 +171,12 @@ impl Auto {
         size_of::<Self>() + kept
     }
 
+    /// The lead time in minutes, rounded up.
     fn lead_minutes(&self) -> i64 {
         self.config.lead_time.as_secs().saturating_add(59) / 60
     }
 
+    /// A model without data, by these settings, that also predicts the path.
     fn online(&self) -> OnlineModel {
         let settings = OnlineSettings {
             path: true,
@@ -196,6 +209,7 @@ impl Forecaster for Auto {
     }
 
     fn set_price(&mut self, price: f64) {
+        // In the settings too, from which a model is built again when its history does not continue.
         if let ServiceLevel::Priced { price: before, .. } = &mut self.config.service_level {
             *before = Some(price);
         }
@@ -233,6 +247,7 @@ impl Forecaster for Auto {
         let missing_at_end = require_usable(preprocessor, history, grid)?;
         let online = preprocessor.online();
         let start = later(preprocessor.next(), grid.step(), missing_at_end);
+        // With holes the first answer comes later than `least`, so `need` is always more than `have`.
         let too_short = ForecastError::InsufficientHistory {
             have: grid.step() * factor(preprocessor.usable()),
             need: grid.step() * factor(online.least().max(preprocessor.usable() + 1)),
@@ -241,6 +256,7 @@ impl Forecaster for Auto {
         let value = online.upper(quantile).ok_or(too_short)?;
         let bounds = online.bounds(quantile).ok_or(too_short)?;
         let path = online.path(wanted + missing_at_end).ok_or(too_short)?;
+        // The path begins after the newest measured step, the forecast where the history ends.
         let after = |values: &[f64]| values.get(missing_at_end..).unwrap_or_default().to_vec();
         let valid_until = later(preprocessor.next(), grid.step(), OUTLIVES);
         let forecast = Forecast::new("auto", start, grid.step(), after(&path.point), valid_until)?
@@ -264,6 +280,11 @@ impl Forecaster for Auto {
 }
 
 /// Checks that the history is long, recent and dense enough. Returns the number of steps without a sample at its end.
+///
+/// # Errors
+/// In this order: [`ForecastError::InsufficientHistory`] below two hours of measured steps,
+/// [`ForecastError::StaleHistory`] if more than [`OUTLIVES`] steps are missing at the end,
+/// [`ForecastError::TooManyGaps`] for the last day, [`ForecastError::ZeroSeries`].
 fn require_usable(
     preprocessor: &Preprocessor,
     history: &Series,
@@ -330,6 +351,10 @@ fn notes(preprocessor: &Preprocessor, grid: Grid) -> impl Iterator<Item = Note> 
 }
 
 /// The smallest multiple of a step that is at least a minute and divides a day.
+///
+/// ```text
+/// 15 s -> 60 s    60 s -> 60 s    45 s -> 90 s    5 min -> 5 min
+/// ```
 fn coarse(step: SignedDuration) -> SignedDuration {
     let (day, seconds) = (86_400, step.as_secs().max(1));
     let fits = |step: &i64| *step >= FINEST.as_secs() && day % step == 0;

@@ -1,6 +1,7 @@
 //! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers what the peak
-//! demand of the decision window stays within, and which bounds a count is held against. It keeps the demand and the logarithmic scale that fits its level;
-//! [`Learner`] is what was learned on that scale. Demand must be clean: `preprocess` handles holes and outliers.
+//! demand of the decision window stays within, and which bounds a count is held against. It keeps the demand and the
+//! logarithmic scale that fits its level; [`Learner`] is what was learned on that scale. Demand must be clean:
+//! `preprocess` handles holes and outliers.
 
 use jiff::SignedDuration;
 
@@ -33,6 +34,14 @@ const LOOK_BEYOND: i64 = 1;
 const ONE_LOOKS_BEYOND: i64 = 3;
 
 /// Settings of [`OnlineModel`].
+///
+/// ```
+/// use foretide_models::auto::OnlineSettings;
+///
+/// // As the controller uses it, with three minutes of lead time and a path for charts.
+/// let settings = OnlineSettings { path: true, ..OnlineSettings::new(3) };
+/// assert_eq!(settings.offset, None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnlineSettings {
     /// Minutes until added capacity serves, at most a day.
@@ -97,6 +106,8 @@ pub struct OnlineModel {
 }
 
 /// Where a demand value comes from.
+///
+/// The model learns from measured values only; an imputed one is a level for the features of later steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleOrigin {
     /// Measured.
@@ -162,6 +173,8 @@ impl OnlineModel {
     }
 
     /// Learns the demand of the next step, which must be finite and not negative, and updates the margins.
+    ///
+    /// [`take`](Self::take) and [`calibrate`](Self::calibrate) in one call.
     pub fn push(&mut self, demand: f64) {
         self.take(demand, SampleOrigin::Measured { raw: false });
         self.calibrate();
@@ -169,6 +182,21 @@ impl OnlineModel {
 
     /// Learns the demand of the next step without updating the margins; call [`calibrate`](Self::calibrate) before
     /// asking.
+    ///
+    /// ```
+    /// use foretide_models::auto::{OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel};
+    /// use jiff::SignedDuration;
+    ///
+    /// let step = SignedDuration::from_mins(1);
+    /// let mut model = OnlineModel::new(OnlineSettings::new(2), step, ServiceLevel::default());
+    /// // A history is learned without margins, which are updated once at its end.
+    /// for minute in 0..600 {
+    ///     let demand = 100.0 + f64::from(minute % 10);
+    ///     model.take(demand, SampleOrigin::Measured { raw: true });
+    /// }
+    /// model.calibrate();
+    /// assert!(model.upper(0.9).is_some());
+    /// ```
     pub fn take(&mut self, demand: f64, seen: SampleOrigin) {
         match seen {
             SampleOrigin::Measured { raw } => self.buffer.push(demand, raw),
@@ -190,6 +218,12 @@ impl OnlineModel {
 
     /// The value that the peak demand of the decision window starting with the next step stays within, with probability
     /// `quantile`. `None` while there is too little data.
+    ///
+    /// # Units
+    /// That of the demand.
+    ///
+    /// # Guarantees
+    /// Within `[0, 1.5 * highest demand that is kept]`.
     #[must_use]
     pub fn upper(&self, quantile: f64) -> Option<f64> {
         self.learner.as_ref()?.upper(quantile)
@@ -197,18 +231,44 @@ impl OnlineModel {
 
     /// The bounds that a count is held against, such that it serves the demand with a probability of about `quantile`.
     /// `None` while there is too little data.
+    ///
+    /// # Guarantees
+    /// `raise <= hold`. They are equal while persistence is in use, and for [`DecisionWindows::One`].
+    ///
+    /// ```
+    /// use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};
+    /// use jiff::SignedDuration;
+    ///
+    /// let step = SignedDuration::from_mins(1);
+    /// let mut model = OnlineModel::new(OnlineSettings::new(2), step, ServiceLevel::default());
+    /// (0..600).for_each(|minute| model.push(100.0 + f64::from(minute % 10)));
+    /// let bounds = model.bounds(0.9).unwrap();
+    /// assert!(bounds.raise <= bounds.hold);
+    /// ```
     #[must_use]
     pub fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
         self.learner.as_ref()?.bounds(quantile)
     }
 
     /// The level of the last five minutes and the model's prediction relative to it, both scaled.
+    ///
+    /// # Units
+    /// Natural logarithms of demand plus the offset of the scale; the second is a difference of such.
     #[must_use]
     pub fn point(&self) -> Option<(f64, f64)> {
         self.learner.as_ref()?.point()
     }
 
     /// The quantile in use.
+    ///
+    /// ```
+    /// use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};
+    /// use jiff::SignedDuration;
+    ///
+    /// let (settings, step) = (OnlineSettings::new(2), SignedDuration::from_mins(1));
+    /// let model = OnlineModel::new(settings, step, ServiceLevel::Quantile(0.9));
+    /// assert_eq!(model.quantile(), 0.9);
+    /// ```
     #[must_use]
     pub fn quantile(&self) -> f64 {
         let learner = self.learner.as_ref();
@@ -216,6 +276,8 @@ impl OnlineModel {
     }
 
     /// Changes the price of [`ServiceLevel::Priced`].
+    ///
+    /// A service level without a price ignores it.
     pub fn set_price(&mut self, price: f64) {
         if let ServiceLevel::Priced { price: before, .. } = &mut self.service_level {
             *before = Some(price);
@@ -299,10 +361,12 @@ impl OnlineModel {
         size_of::<Self>() + self.buffer.bytes() + learned
     }
 
+    /// The demand in the buffer on this scale.
     fn view(&self, scale: Scale) -> View<'_> {
         View::new(&self.buffer, scale, self.grid)
     }
 
+    /// Learns the newest step: on the scale in use, or after a change of the scale, with everything before it again.
     fn advance(&mut self, demand: f64) {
         let now = self.buffer.end();
         let age = now - self.buffer.first();
@@ -335,6 +399,7 @@ impl OnlineModel {
         if self.settings.offset.is_some() || !kept || close(self.average, learner.fit().mean) {
             return None;
         }
+        // The mean of a week is steadier, but after a shift most of the week is still at the former level.
         let recent_mean = self.buffer.mean_before(now, MEAN_DAYS * self.grid.day());
         let mean = if close(recent_mean, self.average) {
             recent_mean
@@ -365,6 +430,7 @@ impl OnlineModel {
         let view = self.view(scale);
         let first = self.buffer.first();
         let mut cache = Some(LookupCache::new(first, &widths));
+        // Earlier steps have no hour of demand for their features.
         for step in first + self.grid.minutes(FEATURES_FROM)..=now {
             learner.advance(&view, &mut cache, step);
         }

@@ -1,6 +1,11 @@
 //! [`PathModel`]: the forecast path that is published for charts; no decision depends on it. The same linear model
 //! predicts single steps at a few horizons, with straight lines between them; beyond an hour the path follows similar
 //! days. It learns every five minutes, which is enough for a chart.
+//!
+//! ```text
+//! last minute   1   2      5         10  ...  60 minutes ahead
+//!      x--------x---x------x---------x-  ...  -x~~~~~~~~~~~~~~~~~  similar days, moved by what is left of the distance
+//! ```
 
 use std::collections::VecDeque;
 
@@ -44,6 +49,9 @@ struct Ranking {
 }
 
 /// The model of the step that lies `ahead` steps after the one it predicts from.
+///
+/// # Units
+/// `predicted`, `level` and `margin` are on the scale of the learner; `ahead` is a number of steps.
 #[derive(Debug, Clone)]
 struct HorizonModel {
     ahead: usize,
@@ -71,6 +79,9 @@ struct Knot {
 }
 
 /// A path and its upper bounds.
+///
+/// # Shape
+/// Both have the same length; index 0 is the next step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ForecastPath {
     pub(super) point: Vec<f64>,
@@ -86,6 +97,7 @@ impl PathModel {
         let coarse = Grid::new(grid.step() * i32::try_from(every).unwrap_or(1));
         let half_life = count(coarse.day());
         let mut ahead = HORIZONS.map(|minutes| grid.minutes(minutes)).to_vec();
+        // On a grid of ten minutes, the first horizons are one step.
         ahead.dedup();
         let horizons = ahead.into_iter().map(|ahead| HorizonModel {
             ahead,
@@ -150,6 +162,7 @@ impl PathModel {
             .unwrap_or(0.0));
         // Horizons that have passed since their prediction are left out.
         let mut knots = vec![Knot {
+            // The last measured step lies one before the path.
             at: -1.0,
             point: last,
             upper: last,
@@ -162,6 +175,7 @@ impl PathModel {
                 knots.push(Knot {
                     at,
                     point: value,
+                    // An upper bound below the expected value would be none.
                     upper: value + horizon.margin.max(0.0),
                 });
             }
@@ -193,6 +207,7 @@ impl PathModel {
         self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
     }
 
+    /// Updates the margin of each horizon at a quantile, from the errors that are known at step `now`.
     fn rank(&mut self, now: usize, quantile: f64) {
         for horizon in &mut self.horizons {
             let Some(known) = now.checked_sub(horizon.ahead + 1) else {
@@ -211,6 +226,7 @@ impl PathModel {
 }
 
 impl HorizonModel {
+    /// The single step that is predicted.
     fn window(&self) -> Window {
         Window {
             from: self.ahead,
@@ -218,6 +234,7 @@ impl HorizonModel {
         }
     }
 
+    /// Learns from the predictions whose step is over before `now`; not from imputed steps.
     fn learn(&mut self, view: &View<'_>, now: usize, every: usize) {
         while let Some((made_at, row, predicted)) = self
             .pending
@@ -233,6 +250,7 @@ impl HorizonModel {
         }
     }
 
+    /// Predicts from the step of this context, and keeps the features until the outcome is known.
     fn predict(&mut self, view: &View<'_>, context: &FeatureContext) {
         let row = view.row(context, self.window());
         self.predicted = self.ridge.predict(&row);

@@ -1,5 +1,10 @@
 //! [`Preprocessor`]: turns a series with holes and outliers into one demand value per step, measured or imputed, and
 //! feeds the model. It reads only what is new in a history.
+//!
+//! ```text
+//! samples   5  5  .  .  .  .  .  .  .  900  5
+//! demand    5  5  5  5  5  5  5  y  y   y   5     y: the value of the day before; 900 is an outlier
+//! ```
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -36,6 +41,9 @@ pub(super) struct Preprocessor {
 }
 
 /// Runs of rejected values.
+///
+/// As for [`outlier_runs`](crate::outlier_runs), runs that are long or recur are load. Here they are found value by
+/// value, because what comes later is not known.
 #[derive(Debug, Clone, Copy, Default)]
 struct OutlierRuns {
     /// The length of the current run, and its highest value.
@@ -61,6 +69,7 @@ impl OutlierRuns {
         self.runs > OUTLIER_RUNS && self.is_alike(value)
     }
 
+    /// Counts a run that is over, unless it was a single value.
     fn end_run(&mut self) {
         if self.run > 1 {
             self.runs = if self.is_alike(self.highest) {
@@ -73,6 +82,7 @@ impl OutlierRuns {
         (self.run, self.highest) = (0, 0.0);
     }
 
+    /// Whether a value is within a factor of two of the height of the last run.
     fn is_alike(&self, value: f64) -> bool {
         (0.5..=2.0).contains(&(value / self.height))
     }
@@ -86,13 +96,13 @@ impl Preprocessor {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
         let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
-        let first = history.values().iter().position(|value| !value.is_nan());
-        let first = first.unwrap_or(history.len());
+        let measured = history.values().iter().position(|value| !value.is_nan());
+        let first = measured.unwrap_or(history.len());
         // Steps begin at multiples of their length where the slots of the history allow it.
-        let start = (0..=first).rev().take(width).find(whole).unwrap_or(first);
-        let slots = history.values().get(start..).unwrap_or_default();
+        let aligned = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let slots = history.values().get(aligned..).unwrap_or_default();
         let opening = opening_median(slots, width, step);
-        let start = history.time_at(start);
+        let start = history.time_at(aligned);
         Self {
             online,
             width,
@@ -123,6 +133,7 @@ impl Preprocessor {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
+        // A step whose slots are not all there yet is read later.
         let steps = new.chunks_exact(self.width);
         let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
         // Samples that are missing at the end may only be late.
@@ -135,10 +146,12 @@ impl Preprocessor {
         self.online.calibrate();
     }
 
+    /// Changes the price of the model.
     pub(super) fn set_price(&mut self, price: f64) {
         self.online.set_price(price);
     }
 
+    /// The model, up to the newest measured step.
     pub(super) fn online(&self) -> &OnlineModel {
         &self.online
     }
@@ -153,14 +166,17 @@ impl Preprocessor {
         self.next.saturating_sub(self.step).unwrap_or(self.next)
     }
 
+    /// The instant of the first sample of the history that was learned.
     pub(super) fn learnt_from(&self) -> Timestamp {
         self.learnt_from
     }
 
+    /// The number of measured steps.
     pub(super) fn usable(&self) -> usize {
         self.usable
     }
 
+    /// The number of steps whose values were rejected as outliers.
     pub(super) fn rejected(&self) -> usize {
         self.rejected
     }
@@ -174,10 +190,11 @@ impl Preprocessor {
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
-        let before = history.values().iter().take(before);
-        before.into_iter().any(|value| !value.is_nan())
+        let earlier = history.values().iter().take(before);
+        earlier.into_iter().any(|value| !value.is_nan())
     }
 
+    /// Feeds one step to the model: its value if that is demand, else an imputed one.
     fn take_step(&mut self, value: f64, raw: bool) {
         let accepted = !value.is_nan() && self.is_demand(value);
         if accepted {
@@ -209,6 +226,8 @@ impl Preprocessor {
         self.outliers.extend(value) || self.outliers.recurs(value)
     }
 
+    /// The value that stands for a missing step: that of a day before, or in the first minutes of a hole and without
+    /// such a day, the last accepted one.
     fn imputed_value(&self) -> f64 {
         let grid = Grid::new(self.step);
         let buffer = self.online.buffer();

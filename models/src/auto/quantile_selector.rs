@@ -3,6 +3,12 @@
 //! for, held for five minutes, and in service after the lead time. Each level so has two figures: the share of minutes
 //! that were short, and the replicas that they took.
 //!
+//! ```text
+//! bounds at a level -> count of the forecast --+
+//!                                              +-> max -> held for 5 min -> serves after the lead time -> short?
+//! demand -> count of the HPA ------------------+
+//! ```
+//!
 //! # Source
 //! The levels, the half-life and the prior are those of a study on workload traces; half-lives from one to seven days
 //! gave similar results.
@@ -57,6 +63,9 @@ pub(super) struct ReplicaTiming {
 }
 
 /// The short minutes that every quantile level would have had, and its replicas.
+///
+/// # Units
+/// Counts are replicas if `per_replica` is known, else amounts of demand.
 #[derive(Debug, Clone)]
 pub(super) struct QuantileSelector {
     goal: Goal,
@@ -106,6 +115,8 @@ impl QuantileSelector {
     }
 
     /// Records the demand of the last step, and the bounds of the coming windows at each quantile level.
+    ///
+    /// The demand is compared with what the decisions before provide, before the next one is made.
     pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
         let (size, timing, retention) = (self.per_replica, self.timing, self.retention);
         // Without a forecast all levels are alike, which says nothing about them.
@@ -173,6 +184,7 @@ impl QuantileSelector {
         })
     }
 
+    /// Whether short minutes have been counted for long enough to compare levels by them.
     fn has_evidence(&self) -> bool {
         self.evidence >= LEAST_DAYS * self.timing.day
     }
@@ -188,6 +200,8 @@ impl QuantileSelector {
 
 impl VirtualAutoscaler {
     /// Whether the demand of the last step exceeded what served then: the least count since `lead` steps before.
+    ///
+    /// `demand > 1.1 * count * size`; a level that has not decided yet is never short.
     fn is_short(&self, demand: f64, size: Option<f64>) -> bool {
         let serving = self.asked.iter().copied().reduce(f64::min);
         let capacity = serving.map_or(f64::INFINITY, |count| count * size.unwrap_or(1.0));
@@ -202,6 +216,7 @@ impl VirtualAutoscaler {
         size: Option<f64>,
         timing: ReplicaTiming,
     ) {
+        // Rounding errors ask for no replica; without the size of a replica, counts are amounts and stay fractions.
         let whole = |count: f64| size.map_or(count, |_| (count - 1e-9).ceil());
         let target = size.unwrap_or(1.0);
         let current = self.asked.back().copied();
@@ -223,6 +238,8 @@ impl VirtualAutoscaler {
     }
 
     /// Counts the last step and the replicas that are asked for.
+    ///
+    /// Both sums fade, so that evidence of a week ago weighs half.
     fn count(&mut self, is_short: bool, retention: f64) {
         let asked = self.asked.back().copied().unwrap_or(0.0);
         self.short = retention * self.short + f64::from(u8::from(is_short));

@@ -1,9 +1,18 @@
 //! [`Ridge`]: recursive ridge regression with exponential forgetting and an asymmetric Huber loss.
 //!
 //! # Formula
-//! `G = r G + u x x'`, `b = r b + u z x`; every so many steps `(G + diag(lambda)) beta = b + lambda * prior`. As `lambda`
-//! is a part of `G`, the solution does not depend on the unit of the weights: instead of the sums, the weight `u` of each
-//! next update is divided by `r`.
+//! `G = r G + u x x'`, `b = r b + u z x`; every so many steps `(G + diag(lambda)) beta = b + lambda * prior`.
+//!
+//! | symbol | is |
+//! |---|---|
+//! | `x`, `z`, `u` | the features, the outcome and the weight of one update |
+//! | `r` | `retention`, what older updates keep: half after the half-life |
+//! | `G`, `b` | `gram` and `moment`, the sums over all updates |
+//! | `lambda` | the ridge, a part of the diagonal of `G` |
+//! | `beta` | the coefficients |
+//!
+//! As `lambda` is a part of `G`, the solution does not depend on the unit of the weights. So the sums are not multiplied
+//! by `r`; the weight `u` of each next update is divided by it.
 
 use super::features::{FEATURES, GROWTH_OF_SIMILAR_DAYS, Row};
 
@@ -24,6 +33,10 @@ const LARGEST_GAIN: f64 = 1e55;
 const HUBER: f64 = 3.0;
 
 /// The model and its accumulated sums.
+///
+/// # Shape
+/// `gram` is [`FEATURES`] by [`FEATURES`], `moment` and `beta` have [`FEATURES`] values, all in the order of the
+/// features.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
     /// By rows; only the lower triangle is used.
@@ -63,6 +76,9 @@ impl Ridge {
     }
 
     /// Learns that `row` was followed by `outcome`, which was `error` more than predicted.
+    ///
+    /// The weight of the update is `2 * tau` if the prediction was too low, else `2 * (1 - tau)`, and less by `3
+    /// sigma / |error|` for an error beyond three of the usual ones.
     pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
         let size = error.abs();
         let asymmetry = if error > 0.0 {
@@ -79,7 +95,9 @@ impl Ridge {
         if self.gain > LARGEST_GAIN {
             self.rescale();
         }
+        // Twice, so that an update of a symmetric loss weighs one.
         let weight = self.gain * huber * 2.0 * asymmetry;
+        // Limited, so that a single outlier hardly changes what counts as one.
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
         // The upper triangle is never read, but whole rows vectorize better.
         for (sums, x) in self.gram.iter_mut().zip(row) {
@@ -102,6 +120,8 @@ impl Ridge {
     }
 
     /// Solves for the coefficients. Keeps the old ones and returns `false` if the equations have no solution.
+    ///
+    /// Before [`LEAST_UPDATES`] it keeps the prior.
     pub(super) fn solve(&mut self) -> bool {
         if self.updates < LEAST_UPDATES {
             return true;
@@ -129,12 +149,14 @@ impl Ridge {
     }
 }
 
+/// The coefficients that the ridge pulls towards: a part of the growth on similar days, and nothing else.
 fn prior() -> Row {
     let mut prior = [0.0; FEATURES];
     prior[GROWTH_OF_SIMILAR_DAYS] = PRIOR;
     prior
 }
 
+/// The scalar product.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -10,6 +10,17 @@ use crate::series::count;
 const HELD_MINUTES: i64 = 5;
 
 /// How much of the demand to provide for.
+///
+/// ```
+/// use foretide_models::auto::{Auto, Config, ServiceLevel};
+///
+/// // One minute in a hundred may be short of replicas that serve half a core each.
+/// let service_level = ServiceLevel::UnderProvisioned { percent: 1.0, per_replica: Some(0.5) };
+/// assert!(Auto::new(Config { service_level, ..Config::default() }).is_ok());
+///
+/// let beyond = Config { service_level: ServiceLevel::Quantile(1.0), ..Config::default() };
+/// assert_eq!(Auto::new(beyond).unwrap_err().field, "quantile");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ServiceLevel {
     /// The probability with which the peak demand of a decision window stays within the forecast, in `(0, 1)`.

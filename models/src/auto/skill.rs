@@ -7,6 +7,9 @@ const LEAST_EVIDENCE: f64 = 1.0 / 3.0;
 pub(super) const MEMORY_DAYS: f64 = 3.0;
 
 /// The upper bounds that one decision window was predicted to stay within.
+///
+/// # Units
+/// That of the demand.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) model: f64,
@@ -25,6 +28,10 @@ pub(super) struct Outcome {
 }
 
 /// Moving averages over about three days.
+///
+/// # Formula
+/// Each average moves by `share` of the difference with every outcome, from zero; divided by `evidence`, which moves
+/// from zero to one alike, it is the mean of what was seen.
 #[derive(Debug, Clone)]
 pub(super) struct SkillTracker {
     /// The weight of one step.
@@ -88,6 +95,7 @@ impl SkillTracker {
         known.then(|| 1.0 - self.loss / self.loss_of_persistence)
     }
 
+    /// Whether the averages have seen enough: a day, at one outcome a step.
     fn has_evidence(&self) -> bool {
         // The weight of a day in averages over three: 1 - exp(-1/3).
         self.evidence >= 1.0 - (-LEAST_EVIDENCE).exp()

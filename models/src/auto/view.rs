@@ -2,6 +2,12 @@
 //!
 //! While a whole history is learned, the features of many steps ask for the same levels and peaks, so [`LookupCache`]
 //! keeps them. It is dropped afterwards: one step a minute does not need it.
+//!
+//! ```text
+//! step       8    9   10   11   12   13   14
+//!                now ->|       [window]            Window { from: 2, to: 3 } of a prediction made at step 10
+//! levels of 10: the means of the minutes before it
+//! ```
 
 use super::buffer::DemandBuffer;
 use crate::grid::Grid;
@@ -24,6 +30,9 @@ pub(super) struct Scale {
 }
 
 /// The scaled mean demand of the 5, 15 and 60 minutes before a step.
+///
+/// # Units
+/// Natural logarithms of demand plus the offset of the scale.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Levels {
     pub(super) five: f64,
@@ -73,10 +82,12 @@ impl Window {
 // === impl Scale ===
 
 impl Scale {
+    /// `ln(demand + offset)`.
     pub(super) fn of(self, demand: f64) -> f64 {
         (demand + self.offset).ln()
     }
 
+    /// The demand of a scaled value, never below zero.
     pub(super) fn inverse(self, scaled: f64) -> f64 {
         (scaled.exp() - self.offset).max(0.0)
     }
@@ -90,10 +101,13 @@ impl Levels {
         self.hour
     }
 
+    /// How far the last quarter of an hour is above the last hour.
     pub(super) fn trend(&self) -> f64 {
         self.quarter - self.hour
     }
 
+    /// How different the demand before two steps is: half the difference of their levels, and all of that of their
+    /// trends.
     pub(super) fn distance(&self, other: &Self) -> f64 {
         0.5 * (self.quarter - other.quarter).abs() + (self.trend() - other.trend()).abs()
     }
@@ -194,6 +208,7 @@ impl LookupCache {
                 from,
                 to: from + span.width,
             };
+            // Only windows that are over, with the steps around them.
             let known = (now.saturating_sub(span.width + wider + 1)).max(self.first);
             for from in self.first + span.widened_peak.len()..known {
                 span.widened_peak.push(view.widened_peak(window(from)));
@@ -223,6 +238,7 @@ impl LookupCache {
             .copied()
     }
 
+    /// The peaks of the windows that are as wide as this one, if they are kept.
     fn span(&self, steps: Window) -> Option<&Span> {
         self.spans
             .iter()

@@ -1,6 +1,11 @@
 //! [`WindowModel`]: the model of the peak demand of one window. At every step it predicts the window that begins some
 //! steps later, it learns from each prediction once the outcome is known, and its own errors make the prediction an
 //! upper bound. While it is no better than persistence (repeating the current level), persistence is used instead.
+//!
+//! ```text
+//! step   s            s + from  ...  s + to    s + to + 1
+//!        predict      [     window    ]        its peak is known: learn, record the error
+//! ```
 
 use std::collections::VecDeque;
 
@@ -49,6 +54,8 @@ pub(super) struct WindowModel {
 }
 
 /// A prediction whose outcome is not known yet.
+///
+/// It is kept for as long as its window lasts, because it is learned from once the peak is known.
 #[derive(Debug, Clone)]
 struct PendingPrediction {
     step: usize,
@@ -92,6 +99,7 @@ impl WindowModel {
         }
     }
 
+    /// The window that is predicted.
     pub(super) fn window(&self) -> Window {
         self.window
     }
@@ -230,12 +238,14 @@ impl WindowModel {
             return;
         }
         let outcome = view.outcome(made_at, self.window);
+        // While the model warms up, nothing was predicted, but it must learn.
         let predicted = pending
             .point
             .unwrap_or_else(|| self.ridge.predict(&pending.row));
         let error = outcome - predicted;
         self.ridge.learn(&pending.row, outcome, error);
         self.margins
+            // Margins are of predictions as they were issued.
             .record(made_at, outcome, pending.point.map(|_| error));
         if let Some(bounds) = pending.bounds {
             let steps = self.window.after(made_at);
@@ -252,6 +262,7 @@ impl WindowModel {
     /// Adaptive conformal inference (Gibbs and Candes, 2021), on the logarithm of the probability of a miss.
     fn adapt(&mut self, missed: bool, quantile: f64) {
         let expected = 1.0 - quantile;
+        // Its mean is zero while the share of misses is the expected one.
         let surplus = if missed { 1.0 / expected } else { 0.0 } - 1.0;
         // A probability is at most one.
         let most = MOST_ADAPTED.min(-expected.ln()).max(0.0);
@@ -263,6 +274,8 @@ impl WindowModel {
         1.0 - (1.0 - quantile) * self.misses.exp()
     }
 
+    /// The upper bound of the newest window: the prediction and the margin at `adjusted` by the model, or the level
+    /// and the margin at `quantile` by persistence. `None` while there is neither.
     fn bound(&self, quantile: f64, adjusted: f64, fall_back: bool) -> Option<f64> {
         let (level, point) = self.point()?;
         let by_persistence = level + self.margins.persistence(quantile);

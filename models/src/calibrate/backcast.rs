@@ -1,5 +1,11 @@
 //! [`Backcast`]: what a forecaster predicted, or would have predicted, for each past decision window. Forecast origins
 //! are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
+//!
+//! ```text
+//! origins   o-----------------o-----------------o     the forecaster is asked at each
+//! windows   [-------]                                 one begins at every step; its predicted peak is
+//!             [-------]                               that of the path made at the origin before
+//! ```
 
 use std::fmt;
 
@@ -89,10 +95,12 @@ impl Backcast {
         self.first += steps(gone);
     }
 
+    /// `every` as a difference of step numbers.
     fn stride(&self) -> i64 {
         steps(self.every)
     }
 
+    /// The stored value: a peak, [`FAILED`], or [`NOT_ASKED`] also for steps that are not stored.
     fn raw(&self, step: i64) -> f64 {
         let at = usize::try_from(step - self.first).ok();
         let value = at.and_then(|at| self.values.get(at)).copied();
@@ -105,6 +113,7 @@ impl Backcast {
             self.first = origin;
         }
         if let Ok(missing) = usize::try_from(self.first - origin) {
+            // Older origins may be asked for later: the recent days come first.
             let front = std::iter::repeat_n(NOT_ASKED, missing);
             self.values.splice(..0, front);
             self.first = origin;

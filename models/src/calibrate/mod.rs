@@ -39,6 +39,17 @@ const LEADS: (SignedDuration, SignedDuration) =
     (SignedDuration::ZERO, SignedDuration::from_hours(6));
 
 /// Settings of [`Calibrated`].
+///
+/// ```
+/// use foretide_models::calibrate::{Calibrated, Config};
+/// use foretide_models::linear;
+///
+/// let inner = linear::Linear::new(linear::Config::default())?;
+/// let config = Config { quantile: 0.3, ..Config::default() };
+/// let error = Calibrated::new(Box::new(inner), &config).unwrap_err();
+/// assert_eq!(error.to_string(), "quantile is 0.3; expected between 0.5 and 0.999");
+/// # Ok::<(), foretide_models::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The share of decision windows whose peak demand is to stay within the forecast: 0.5 to 0.999.
@@ -129,6 +140,7 @@ impl Config {
         Ok(())
     }
 
+    /// The decision window in minutes: the lead time rounded up, and [`BEYOND_LEAD`].
     fn window_minutes(&self) -> i64 {
         let nanos = self.lead_time.as_nanos();
         let minute = SignedDuration::from_mins(1).as_nanos();
@@ -173,12 +185,14 @@ impl Calibrated {
         now: i64,
         horizon: SignedDuration,
     ) -> Result<Vec<f64>, ForecastError> {
+        // The decision window must be covered, also where a shorter path is asked for.
         let wanted = path_length(horizon, self.grid.step())?.max(self.window + 1);
         let origin = self.backcast.origin(now);
         let age = usize::try_from(now - origin).unwrap_or(0);
         if let Some(rest) = self.rest_of_path(origin, age, wanted) {
             return Ok(rest);
         }
+        // Each fixed instant is asked once: its answer, or that it had none, is part of the measured errors.
         if age > 0 && !self.backcast.has_failed(origin) {
             let past = history.before(age, self.inner.history_length());
             let reach = span(self.grid, wanted + self.backcast.reach());
@@ -192,6 +206,7 @@ impl Calibrated {
         }
         let reach = span(self.grid, wanted + self.backcast.reach());
         let forecast = self.inner.forecast(history, reach)?;
+        // The forecast of any other instant is in use until the next one, but is no backcast.
         if age == 0 {
             self.backcast.record(origin, Some(forecast.point()));
         }
@@ -207,6 +222,7 @@ impl Calibrated {
         rest.get(..wanted).map(<[f64]>::to_vec)
     }
 
+    /// Whether the wrapped forecaster lowered its own path to the ceiling.
     fn is_clamped(&self) -> bool {
         let path = self.path.as_ref();
         path.is_some_and(|(_, forecast)| forecast.notes().contains(&Note::Clamped))
@@ -231,6 +247,8 @@ impl Calibrated {
     }
 
     /// The quality at the last full hour, measured once an hour.
+    ///
+    /// `learned` is the span of the samples that the forecast was made from, which is newer than the measurement.
     fn quality(&mut self, outcomes: &Outcomes<'_>, now: i64, learned: Range<Timestamp>) -> Quality {
         let hour = steps(self.grid.minutes(60));
         let at = now - now.rem_euclid(hour);
@@ -247,6 +265,7 @@ impl Calibrated {
                 let quality = Quality {
                     coverage,
                     skill,
+                    // Whether outcomes are raw is followed by `auto` only.
                     raw: 0.0,
                     learnt_from: learned.start,
                     known_until: learned.end,
@@ -293,6 +312,7 @@ impl Forecaster for Calibrated {
         self.add_backcasts(history, now);
         let requirements = HistoryRequirements {
             step,
+            // The wrapped forecaster has judged the length of the history.
             least: step,
             most: self.history_length(),
         };
@@ -308,6 +328,7 @@ impl Forecaster for Calibrated {
         let margin = outcomes.margin(&self.backcast, self.quantile);
         let (mut upper, mut clamped) = (Vec::new(), self.is_clamped());
         if let Some(margin) = margin {
+            // In one list with the path, so that both are limited alike.
             upper.push(outcomes.raise(peak, margin));
             upper.extend(point.iter().map(|value| outcomes.raise(*value, margin)));
             clamped |= clamp_to_ceiling(&mut upper, highest)?;
@@ -335,10 +356,11 @@ impl Forecaster for Calibrated {
     }
 }
 
+/// The length of this many steps.
 fn span(grid: Grid, steps: usize) -> SignedDuration {
-    let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+    let factor = i32::try_from(steps).unwrap_or(i32::MAX);
     grid.step()
-        .checked_mul(steps)
+        .checked_mul(factor)
         .unwrap_or(SignedDuration::MAX)
 }
 

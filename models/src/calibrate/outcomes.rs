@@ -1,5 +1,10 @@
 //! [`Outcomes`]: actual demand against predicted demand over one history: the errors, the margin that follows from
 //! them, and the coverage and skill that such margins had.
+//!
+//! # Formula
+//! `error = ln((actual + shift) / (predicted + shift))`; with a margin, `(value + shift) * e^margin - shift`. Actual
+//! and predicted are peaks of one decision window, `shift` is twice the mean of the last week, and all are relative
+//! to the highest value.
 
 use super::backcast::Backcast;
 use crate::conformal::{Errors, RankedErrors};
@@ -59,6 +64,8 @@ pub(super) fn oldest(grid: Grid, now: i64) -> i64 {
 // === impl Outcomes ===
 
 impl<'a> Outcomes<'a> {
+    /// The outcomes of a history that ends just before step `now`, for windows that reach `window` steps beyond the
+    /// one they begin at.
     pub(super) fn new(prepared: &'a PreparedHistory, grid: Grid, window: usize, now: i64) -> Self {
         let mut outcomes = Self {
             values: &prepared.values,
@@ -111,6 +118,9 @@ impl<'a> Outcomes<'a> {
         (coverage, skill.filter(|skill| skill.is_finite()))
     }
 
+    /// The sums over the last three days of the predictions with this rule, each raised by the margin of its hour.
+    ///
+    /// `predicted(at)` is the peak predicted for the window that begins at `at`, relative to the highest value.
     fn score(&self, quantile: f64, predicted: impl Fn(usize) -> Option<f64>) -> Score {
         let hour = self.grid.minutes(60);
         let measured = self
@@ -179,6 +189,8 @@ impl<'a> Outcomes<'a> {
         self.mean(self.values.get(from..at)?)
     }
 
+    /// A relative value with a logarithmic margin: `(value + shift) * e^margin - shift`, within the range of every
+    /// forecast.
     fn raised(&self, value: f64, margin: f64) -> f64 {
         let raised = (value + self.shift) * margin.exp() - self.shift;
         raised.clamp(0.0, CEILING_RATIO)
@@ -205,12 +217,16 @@ impl<'a> Outcomes<'a> {
 // === impl Score ===
 
 impl Score {
+    /// Adds one window whose peak exceeded the forecast by `excess`, which is negative where it stayed within it.
+    ///
+    /// The pinball loss of a quantile `q` is `q * excess` for a peak that was exceeded, and `(q - 1) * excess` else.
     fn add(&mut self, excess: f64, quantile: f64) {
         self.windows += 1;
         self.within += usize::from(excess <= 0.0);
         self.loss += (quantile * excess).max((quantile - 1.0) * excess);
     }
 
+    /// The pinball loss per window; not a number without windows.
     fn mean_loss(&self) -> f64 {
         self.loss / count(self.windows)
     }

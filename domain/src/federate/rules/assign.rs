@@ -4,7 +4,7 @@
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -207,11 +207,14 @@ pub(super) fn estimates<'a>(
 fn ranks(kind: AssignmentKind, candidates: &[Candidate<'_>], weights: &[u64]) -> Vec<u32> {
     let has_tiers = kind == AssignmentKind::Prioritized;
     let mut order: Vec<_> = candidates.iter().zip(weights).enumerate().collect();
-    if has_tiers {
-        order.sort_by_key(|(_, (candidate, _))| Reverse(candidate.preference.priority));
-    } else {
-        order.sort_by_key(|(_, (candidate, weight))| Reverse((candidate.hosts, **weight)));
-    }
+    // `b` is compared with `a`, so that the larger one comes first; equal ones stay in the order of the members.
+    order.sort_by(|(_, (a, x)), (_, (b, y))| {
+        if has_tiers {
+            b.preference.priority.cmp(&a.preference.priority)
+        } else {
+            b.hosts.cmp(&a.hosts).then(y.cmp(x))
+        }
+    });
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| {
         has_tiers && a.preference.priority == b.preference.priority
     });
@@ -271,6 +274,7 @@ fn take_budget(entry: &mut Entry, state: &MemberState<'_>, budget: Budget, now: 
     entry.share_status = ShareStatus::Candidate;
     entry.preference = Some(state.preference);
     entry.set_budget(budget);
+    // What it needed beyond its former maximum says nothing about the new one.
     entry.saturated_since = None;
     if !state.known {
         entry.written = budget.max;

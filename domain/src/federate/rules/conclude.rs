@@ -229,6 +229,7 @@ fn urgency(
 ) -> u8 {
     let was = before.map_or(0, |bounds| bounds.max.get());
     let ends = outcome.replicas.is_some_and(|n| n < state.ready) || outcome.max() < state.ready;
+    // R9 ends only pods that the fleet does not need, so nobody waits for others to grow.
     let in_excess = state.entry.shrunk == Some(now);
     if ends && !in_excess {
         AFTER_GROWTH
@@ -246,6 +247,7 @@ fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     if !state.known || gone && entry.tainted.is_none() {
         return None;
     }
+    // Nothing is written for the others, so what was written last is still in force.
     if matches!(state.role, MemberRole::Active | MemberRole::Draining) {
         entry.written = outcome.bounds.max;
         entry.held = state.decided.hold;
@@ -297,6 +299,7 @@ fn settle_reasons(state: &mut MemberState<'_>, outcome: Outcome, before: Option<
         MemberRole::Active if state.blocked => Reason::Blocked,
         MemberRole::Active => Reason::Steady,
     };
+    // These two say that nothing happens, which any other reason contradicts.
     if state.decided.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
         let because = match reason {
             Reason::Foreign => foreign_controller(state),

@@ -99,6 +99,7 @@ impl<'a> RuleContext<'a> {
     ) -> Self {
         let entries = std::mem::take(&mut ledger.members);
         let mut states = classify(policy, members, &entries, now);
+        // The decision lists members by name, and equal claims are settled by position.
         states.sort_by(|a, b| a.name().cmp(b.name()));
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
@@ -159,6 +160,7 @@ impl<'a> RuleContext<'a> {
 
     /// Whether something has lasted for as many observations as the policy requires before anything is taken away.
     pub(super) fn settled(&self, since: Option<Timestamp>) -> bool {
+        // The first observation begins the span, so `n` of them are `n - 1` periods apart.
         let passes = i32::try_from(self.policy.settle).unwrap_or(i32::MAX);
         let span = self
             .policy

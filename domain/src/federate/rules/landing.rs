@@ -72,6 +72,7 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let all = fleet.policy.bounds.max;
     let keeps = |(at, state)| keep(at, state, goal, all);
     let kept = fleet.members.iter().enumerate().filter_map(keeps);
+    // Otherwise pods beyond the shares may end now. The floor stays until they have.
     let must_keep = !has_landed || certain < goal;
     Step {
         changes: if must_keep {
@@ -104,11 +105,13 @@ fn step<'a>(
     }
 }
 
-/// The floor to divide, in Direct mode without the pods that are to end. It is at least `served`, MIN and the demand;
-/// without a known demand, nothing is taken out.
+/// The floor to divide, in Direct mode without the pods that are to end.
 ///
-/// While the new pods are not ready, the count of the fleet includes the old ones beside them. If the members that take
-/// over divided that count, they would start as many pods again with every sync.
+/// The count of the fleet is computed from all pods that run, and does not go down while new pods are not ready. Divided
+/// as it is, it would make other members start a pod for each one that is to end. The next count would include both, so
+/// that as many pods would be started again with every sync.
+///
+/// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
 fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
     let desired = fleet.total.desired;
     let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);

@@ -423,6 +423,7 @@ impl<'a> MemberState<'a> {
         Candidate {
             name: self.name(),
             preference: EffectivePreference {
+                // What is divided here comes on top of what a member has.
                 min: Replicas::ZERO,
                 max: Replicas::new(limits.max),
                 priority: limits.priority.or(self.preference.priority),

@@ -88,8 +88,7 @@ const RUNNING: [Rule; 5] = [
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
 /// `members`: every configured cluster, reachable or not, in any order, and those of [`Ledger::remaining`] that are no
-/// longer configured. `ledger`: the one that the last decision
-/// returned, even if nothing was written.
+/// longer configured. `ledger`: the one that the last decision returned, even if nothing was written.
 ///
 /// ```
 /// use foretide_domain::federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};

@@ -63,6 +63,7 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
     } else {
         state.min()
     };
+    // A member without a maximum has no autoscaler, and could not be woken.
     let some = state.max().min(1);
     let replicas = state.decided.write.unwrap_or(state.replicas);
     replicas

@@ -10,7 +10,9 @@ use crate::federate::{Backoff, Entry, Policy, Span};
 
 use super::{member::Observed, participation::MemberRole};
 
+/// For how long placed pods count as the capacity of a member, the first time.
 const BACKOFF_SECONDS: u32 = 600;
+/// The most that this time grows to when it doubles.
 const LONGEST_BACKOFF_SECONDS: u32 = 7_200;
 
 /// Finds whether a member is blocked, and stores the capacity that its unschedulable pods prove.

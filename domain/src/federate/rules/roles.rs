@@ -203,6 +203,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         let tainted = self.entry.and_then(|entry| entry.tainted);
         let tainted = taints::seen(self.member, tainted, self.now);
         let mut entry = Entry {
+            // An entry with a taint is kept, which one of a member that is no longer selected must not be.
             tainted: tainted.filter(|_| preference.is_ok()),
             ..self.entry.copied().unwrap_or_default()
         };

@@ -16,7 +16,9 @@ use super::{
 const DOUBLINGS: u32 = 16;
 /// A member that needs budget back within this many cooldowns after it was shrunk serves local demand.
 const LOCAL_COOLDOWNS: i32 = 10;
+/// For how long its demand counts as local, the first time.
 const LOCAL_DEMAND_SECONDS: u32 = 3_600;
+/// The most that this time grows to when it doubles.
 const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
@@ -56,6 +58,7 @@ fn observed(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
         count,
         since,
         local: is_local.then(longer).or(state.entry.local),
+        // Once for each time it was shrunk: otherwise the span would double with every sync.
         shrunk: state.entry.shrunk.filter(|_| !is_local),
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
     let ledger = Ledger {
         idle_since: idles.then_some(since),
+        // It is set again below for as long as a takeover goes on.
         handover: None,
         ..fleet.ledger.clone()
     };
@@ -145,6 +146,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
     let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
     let is_calm = |state: &MemberState<'_>| {
         let runs = state.placed == state.replicas && state.ready == state.replicas;
+        // What a member starts for a takeover need not be ready yet.
         (runs || takes_over(state) && !state.blocked)
             && state.decided.need == 0
             && !fleet.is_cooling_down(state)
@@ -152,6 +154,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
     };
     let minimums = sum(awake(fleet).map(MemberState::min));
     awake(fleet).all(is_calm)
+        // The last one must stay awake.
         && awake(fleet).nth(1).is_some()
         && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
@@ -226,6 +229,7 @@ fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool
     let others = || awake(fleet).filter(|state| state.name() != without.name());
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|state| {
+        // Without a known capacity, only what is placed is certain.
         let known = state.member.capacity.is_some() || state.proved.is_some();
         let runs = if known { state.capacity } else { state.placed };
         runs.min(state.max())

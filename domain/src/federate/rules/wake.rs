@@ -11,7 +11,9 @@ use super::participation::MemberRole;
 
 /// A member that is woken within this many cooldowns was put to sleep too early.
 const SOON_COOLDOWNS: i32 = 10;
+/// How long it then stays awake, the first time.
 const STAY_AWAKE_SECONDS: u32 = 3_600;
+/// The most that this time grows to when it doubles.
 const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
@@ -85,6 +87,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
     // One at a time, the highest priority first.
     let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+    // With no member awake nothing serves, so the wait is skipped.
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
     {
@@ -127,6 +130,7 @@ fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberS
 
 /// Why a sleeping member is needed.
 fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
+    // A member that cannot be changed may serve all the same.
     let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
     let with_budget = fleet.active().filter(|state| state.max() > 0);
     let minimums = sum(with_budget.map(MemberState::min));
