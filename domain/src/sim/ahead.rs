@@ -161,9 +161,8 @@ impl Ahead {
         let floor = decision.floor_lane.floor;
         let proposals = decision.proposals.iter();
         let absent = proposals.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
-        let missing: String = absent
-            .map(|p| format!("; no forecast of {}: {}", p.name, p.message))
-            .collect();
+        let notes = absent.map(|p| format!("; no forecast of {}: {}", p.name, p.message));
+        let missing: String = notes.collect();
         let cause = if floor > self.workload.bounds.min {
             "held by the scale-down window"
         } else {

@@ -124,8 +124,8 @@ impl QueryRules {
         };
         let known = self.endpoints.named.iter().find(|known| &***known == name);
         known.cloned().map(Some).ok_or_else(|| {
-            let names = self.endpoints.named.join(", ");
-            let known = if names.is_empty() { "none" } else { &names };
+            let list = self.endpoints.named.join(", ");
+            let known = if list.is_empty() { "none" } else { &list };
             let message = format!(
                 "the Secret of cluster {member} names the Prometheus endpoint {name:?}, which is not configured \
                  (known: {known}); start the controller with --prometheus-endpoint {name}=URL"
