@@ -69,17 +69,17 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         ..landing
     };
     let raised = goal.saturating_add(kept_by_others(fleet));
-    let all = fleet.policy.bounds.max;
-    let keeps = |(at, state)| keep(at, state, goal, all);
-    let kept = fleet.members.iter().enumerate().filter_map(keeps);
-    // Otherwise pods beyond the shares may end now. The floor stays until they have.
-    let must_keep = !has_landed || certain < goal;
+    let fleet_max = fleet.policy.bounds.max;
+    let changes = if has_landed && certain >= goal {
+        // Pods beyond the shares may end now. The floor stays until they have.
+        Vec::new()
+    } else {
+        let members = fleet.members.iter().enumerate();
+        let kept = members.filter_map(|(at, state)| keep(at, state, goal, fleet_max));
+        kept.collect()
+    };
     Step {
-        changes: if must_keep {
-            kept.collect()
-        } else {
-            Vec::new()
-        },
+        changes,
         ..step(fleet, Some(landing), count.max(raised), raised > count)
     }
 }
@@ -224,12 +224,12 @@ fn may_keep(state: &MemberState<'_>) -> bool {
 
 /// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
 /// because no other member has to provide them.
-fn keep(at: usize, state: &MemberState<'_>, goal: u32, all: Replicas) -> Option<Change> {
+fn keep(at: usize, state: &MemberState<'_>, goal: u32, fleet_max: Replicas) -> Option<Change> {
     let runs = if is_displaced(state) {
         state
             .member
             .pods
-            .map_or(0, |pods| pods.replicas.min(all).get())
+            .map_or(0, |pods| pods.replicas.min(fleet_max).get())
     } else {
         state.replicas
     };

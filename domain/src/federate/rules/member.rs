@@ -68,7 +68,7 @@ pub(super) struct Decided {
     pub(super) write: Option<u32>,
     /// Its count in Direct mode.
     pub(super) count: u32,
-    /// Why, the deciding reason first.
+    /// Why, the deciding reason first. R10 and R11 read from them what the rules before them did.
     pub(super) reasons: Vec<Reason>,
     /// The deciding reason with its numbers.
     pub(super) because: String,

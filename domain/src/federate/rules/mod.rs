@@ -54,7 +54,7 @@ use member::MemberState;
 use participation::MemberRole;
 pub use participation::Participation;
 
-/// Who has which budget, and what each member needs of it.
+/// Who has which budget, and what each member needs of it. R3 is first: it replaces entries as a whole.
 const ASSIGNMENT: [Rule; 4] = [
     assign::assign, // R3
     landing::land,
@@ -72,6 +72,7 @@ const MOVES: [Rule; 9] = [
     starved::move_minimum,
     optimize::optimize, // R8
     shrink::shrink,     // R9
+    // By what R9 has just stored: tiers above one that ends pods are held.
     shrink::hold,
 ];
 

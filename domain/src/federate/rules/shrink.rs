@@ -169,9 +169,8 @@ fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledg
         if less == 0 {
             continue;
         }
-        // From the replicas, because a maximum that is only lowered to them would end no pod; `less` is at most
-        // `spare`.
-        // Budget that no pod uses is given up as well: otherwise pods could start again.
+        // The new maximum is the replicas less `less`: budget that no pod uses is given up as well, or pods could
+        // start again. `less` is at most `spare`.
         let given = state.max() - (state.replicas.min(state.max()) - less);
         freed = freed.saturating_add(given);
         let text = format!(
