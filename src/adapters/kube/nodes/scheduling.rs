@@ -170,7 +170,7 @@ impl PodAffinityTerm {
         let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
             return false;
         };
-        let selects = |s: Selector| !s.requirements().is_empty() && s.matches(labels);
+        let selects = |selector: Selector| selector.matches(labels);
         self.topology_key.as_deref() == Some(HOSTNAME) && text.parse().is_ok_and(selects)
     }
 }

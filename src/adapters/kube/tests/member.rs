@@ -183,9 +183,12 @@ async fn the_capacity_counts_only_nodes_that_the_pod_may_run_on() {
             ]}],
         }}})
     };
-    let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}},
-    ]}});
+    let apart = |selector: Value| {
+        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector},
+        ]}})
+    };
+    let anti = apart(json!({"matchLabels": {"app": "web"}}));
     for (spec, expected) in [
         (json!({}), 2),
         (
@@ -200,6 +203,9 @@ async fn the_capacity_counts_only_nodes_that_the_pod_may_run_on() {
         (json!({"affinity": expression("NotIn", json!(["ssd"]))}), 0),
         (json!({"affinity": expression("Among", json!(["ssd"]))}), 0),
         (json!({"affinity": anti}), 1),
+        // An empty selector selects every pod, an absent one none.
+        (json!({"affinity": apart(json!({}))}), 1),
+        (json!({"affinity": apart(json!(null))}), 2),
         (
             json!({"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]}),
             1,
