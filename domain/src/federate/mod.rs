@@ -39,7 +39,7 @@ pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
 pub use member::{Health, Member, Membership, Pods, Total};
 pub use policy::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource};
 pub use preference::{Dropped, EffectivePreference};
-pub use rules::{Participation, decide, participation};
+pub use rules::{ClassifiedFleet, Participation, decide};
 pub use taint::{ParseTaintEffectError, Taint, TaintEffect, Toleration};
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::path::Path;
 use foretide_domain::{
     ReplicaBounds, Replicas,
     federate::{
-        Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile, Taint,
-        TaintEffect, Total, participation,
+        ClassifiedFleet, Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile,
+        Taint, TaintEffect, Total,
     },
     workload::Mode,
 };
@@ -176,7 +176,7 @@ impl Clusters {
         ledger: &Ledger,
         at: Timestamp,
     ) -> Total {
-        let parts = participation(policy, members, ledger, at);
+        let parts = ClassifiedFleet::new(policy, members, ledger, at).participation();
         let is_counted = |member: &&Member| {
             let part = parts.get(&member.profile.name);
             part == Some(&Participation::Counted) && member.pods.is_some()

@@ -328,7 +328,9 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let members = reader.read_all(&observed, fleet);
         fleet.down = observed.down();
         let policy = spec.policy_in_force();
-        let by_name = federate::participation(&policy, &members, &fleet.ledger, context.now);
+        let ledger = fleet.ledger.clone();
+        let classified = federate::ClassifiedFleet::new(&policy, &members, &ledger, context.now);
+        let by_name = classified.participation();
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
         let workload = FleetWorkload {
             context,
@@ -337,9 +339,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             participants: &participants,
         };
         let whole = workload.decide(&mut state.target, fleet);
-        let (divided, ledger) =
-            federate::decide(&policy, &whole.total, &members, &fleet.ledger, context.now);
-        fleet.ledger = ledger;
+        let (divided, next) = classified.decide(&whole.total);
+        fleet.ledger = next;
         let decision = self.without_ineffective(divided, spec.is_previewed());
         let planner = Planner {
             context,

@@ -1,4 +1,4 @@
-//! Which of the observed members count: those whose pods are the fleet's, by `domain::federate::participation`.
+//! Which of the observed members count: those whose pods are the fleet's, by `ClassifiedFleet::participation`.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 
 use crate::ReplicaBounds;
 use crate::federate::{
-    Action, AssignmentKind, Health, Ledger, Member, Participation, Policy, Preference, Reason,
-    participation,
+    Action, AssignmentKind, ClassifiedFleet, Health, Ledger, Member, Participation, Policy,
+    Preference, Reason,
 };
 
 use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
@@ -182,7 +182,8 @@ fn pods_count_for_members_with_a_share_and_for_leaving_ones() {
         ),
     ] {
         let name = member.profile.name.clone();
-        let found = participation(&policy, &[member], &ledger, now);
+        let members = [member];
+        let found = ClassifiedFleet::new(&policy, &members, &ledger, now).participation();
         assert_eq!(found.get(&name).copied(), expected, "{what}");
     }
 }

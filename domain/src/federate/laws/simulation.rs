@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use crate::ReplicaBounds;
 use crate::federate::{
-    Action, FleetDecision, Health, Ledger, Member, Participation, Pods, Policy, Profile, Total,
-    decide, participation,
+    Action, ClassifiedFleet, FleetDecision, Health, Ledger, Member, Participation, Pods, Policy,
+    Profile, Total, decide,
 };
 use crate::workload::Mode;
 
@@ -328,7 +328,8 @@ impl Simulation {
 
     /// The observations as those of one workload.
     fn total(&mut self, members: &[Member]) -> Total {
-        let participation = participation(&self.policy, members, &self.ledger, at(self.now));
+        let fleet = ClassifiedFleet::new(&self.policy, members, &self.ledger, at(self.now));
+        let participation = fleet.participation();
         let counted = participation.into_iter();
         let counted = counted.filter(|(_, part)| *part == Participation::Counted);
         let counted: BTreeSet<String> = counted.map(|(name, _)| name).collect();

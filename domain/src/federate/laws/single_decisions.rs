@@ -2,8 +2,8 @@
 
 use crate::ReplicaBounds;
 use crate::federate::{
-    AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, MemberDecision, Pods,
-    Policy, Preference, Reason, ShareStatus, Total, WeightBy, decide, participation,
+    AssignmentKind, ClassifiedFleet, Entry, FailurePolicy, FleetDecision, Health, Ledger, Member,
+    MemberDecision, Pods, Policy, Preference, Reason, ShareStatus, Total, WeightBy, decide,
 };
 use crate::workload::Mode;
 
@@ -456,8 +456,8 @@ impl Case<'_> {
     /// Whether other members are counted than before, which changes the totals.
     fn others_count(&self, members: &[Member], after: &Ledger) -> bool {
         let now = at(self.now);
-        participation(self.policy, self.members, self.before, now)
-            != participation(self.policy, members, after, now)
+        ClassifiedFleet::new(self.policy, self.members, self.before, now).participation()
+            != ClassifiedFleet::new(self.policy, members, after, now).participation()
     }
 
     /// The report of a member as far as it was trusted: up to what was written for it.
@@ -520,4 +520,42 @@ fn ten_thousand_fleets_with_random_reports_obey_the_laws() {
 #[test]
 fn fleets_with_random_reports_obey_the_laws_when_weighted_by_demand() {
     runs(0..5_000, WeightBy::Demand);
+}
+
+/// A status can be edited, and restored from a backup: its budgets may contradict each other and the policy.
+#[test]
+fn a_ledger_with_any_budgets_neither_panics_nor_has_an_impossible_bound_written() {
+    for seed in 0..3_000 {
+        let mut random = Random::new(seed);
+        let count = random.within(1, 4);
+        let policy = random_policy(&mut random, count);
+        let mut members: Vec<_> = (0..count).map(|at| member(&format!("m{at}"), 1)).collect();
+        let mut ledger = Ledger {
+            generation: Some(policy.generation),
+            unassigned: n(random.within(0, 60)),
+            ..Ledger::default()
+        };
+        for member in &mut members {
+            report(&mut random, member, 0);
+            let mut bound = || n(random.pick(&[0, 1, 7, 40, u32::MAX]));
+            let entry = Entry {
+                min: bound(),
+                max: bound(),
+                written: bound(),
+                ..Entry::default()
+            };
+            ledger.members.insert(member.profile.name.clone(), entry);
+        }
+        let total = Total {
+            desired: random.one_in(2).then(|| n(random.within(0, 50))),
+            floor: random.one_in(2).then(|| n(random.within(0, 50))),
+            demand: random.one_in(2).then(|| random.unit() * 60.0),
+        };
+        let (decision, _) = decide(&policy, &total, &members, &ledger, at(0));
+        for decided in decision.members.iter().filter(|one| one.action.writes()) {
+            let is_accepted =
+                decided.max == n(0) || n(1) <= decided.min && decided.min <= decided.max;
+            assert!(is_accepted, "seed {seed}: {decided:?}");
+        }
+    }
 }

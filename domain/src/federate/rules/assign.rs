@@ -16,22 +16,22 @@ use crate::{ReplicaBounds, Replicas};
 
 use super::fleet::{RuleContext, Step};
 use super::landing;
-use super::member::{Assigned, Change, Effect, Estimate, MemberState, sum};
+use super::member::{Assigned, Change, Effect, FloorBasis, MemberState, sum};
 use super::participation::MemberRole;
 
 /// Assigns budgets if something has changed.
 pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
-        return Step::of(recoveries(fleet));
+        return Step::of(without_assignment(fleet));
     }
     let candidates: Vec<_> = fleet.active().map(candidate).collect();
     let budgets = budgets(fleet, &candidates);
-    let estimates = estimates(fleet.policy, &candidates);
+    let by_name = floor_bases(fleet.policy, &candidates);
     let shares = fleet.members.iter().map(|state| {
-        let estimate = estimates.get(state.name()).copied();
+        let basis = by_name.get(state.name()).copied();
         let budget = budgets.members.get(state.name()).copied();
-        share(fleet, state, budget.unwrap_or_default(), estimate)
+        share(fleet, state, budget.unwrap_or_default(), basis)
     });
     let shares: Vec<_> = shares.collect();
     let ledger = Ledger {
@@ -43,18 +43,12 @@ pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         landing: if fleet.policy.kind == AssignmentKind::Duplicated {
             fleet.ledger.landing
         } else {
-            landing::begun(fleet, served(fleet, &shares))
+            landing::new_landing(fleet, served(fleet, &shares))
         },
         ..fleet.ledger.clone()
     };
-    let members = fleet.members.iter().zip(shares).enumerate();
-    Step {
-        changes: members
-            .map(|(at, (state, share))| change(at, state, share))
-            .collect(),
-        ledger: Some(ledger),
-        floor: None,
-    }
+    let members = fleet.members.iter().zip(shares);
+    Step::of(members.map(|(state, share)| change(state, share))).with_ledger(ledger)
 }
 
 /// The replicas that served the fleet until now, those of members with a new share among them.
@@ -98,15 +92,15 @@ fn merged_before(state: &MemberState<'_>) -> EffectivePreference {
 }
 
 /// Since when members are healthy again, and what their preferences are, where nothing is assigned.
-fn recoveries(fleet: &RuleContext<'_>) -> Vec<Change> {
-    let members = fleet.members.iter().enumerate();
-    let recovery = |(at, state): (usize, &MemberState<'_>)| {
-        let recovered = recovered(state, fleet.now);
+fn without_assignment(fleet: &RuleContext<'_>) -> impl Iterator<Item = Change> {
+    fleet.members.iter().map(|state| {
         let active = state.is_active().then(|| merged_before(state));
-        let preference = active.or(state.entry.preference);
-        Change::silent(at, Effect::Wait(recovered, preference))
-    };
-    members.map(recovery).collect()
+        let effect = Effect::Wait {
+            recovered: recovered(state, fleet.now),
+            preference: active.or(state.entry.preference),
+        };
+        Change::silent(state, effect)
+    })
 }
 
 /// Since when a member that has lost its share is healthy again. Also a silence that is tolerated begins that time anew.
@@ -183,23 +177,22 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
 }
 
 /// Capacities, weights and the order of filling, by member: floors are divided by them until the next assignment.
-pub(super) fn estimates<'a>(
+pub(super) fn floor_bases<'a>(
     policy: &Policy,
     candidates: &[Candidate<'a>],
-) -> BTreeMap<&'a str, Estimate> {
+) -> BTreeMap<&'a str, FloorBasis> {
     let weights = weights(policy, candidates);
     let ranks = ranks(policy.kind, candidates, &weights);
-    let estimates = candidates.iter().zip(weights).zip(ranks);
-    let estimate = |((candidate, weight), rank): ((&Candidate<'a>, u64), u32)| {
-        let capacity = candidate.capacity.map(Replicas::new);
-        let estimate = Estimate {
-            capacity,
+    let weighted = candidates.iter().zip(weights).zip(ranks);
+    let bases = weighted.map(|((candidate, weight), rank)| {
+        let basis = FloorBasis {
+            capacity: candidate.capacity.map(Replicas::new),
             weight,
             rank,
         };
-        (candidate.name, estimate)
-    };
-    estimates.map(estimate).collect()
+        (candidate.name, basis)
+    });
+    bases.collect()
 }
 
 /// The position of each candidate in the order of filling: one for each priority, or, under the other policies, one for
@@ -229,19 +222,19 @@ fn ranks(kind: AssignmentKind, candidates: &[Candidate<'_>], weights: &[u64]) ->
     ranks
 }
 
-/// The share of a member. `budget` and `estimate` are those of the division, for an active one.
+/// The share of a member. `budget` and `basis` are those of the division, for an active one.
 fn share(
     fleet: &RuleContext<'_>,
     state: &MemberState<'_>,
     budget: Budget,
-    estimate: Option<Estimate>,
+    basis: Option<FloorBasis>,
 ) -> Assigned {
     let mut entry = state.entry;
     entry.recovered = recovered(state, fleet.now);
     let (mut known, mut write) = (state.known, None);
     match state.role {
         MemberRole::Active => {
-            entry.set_estimate(estimate.unwrap_or_else(|| entry.estimate()));
+            entry.set_floor_basis(basis.unwrap_or_else(|| entry.floor_basis()));
             take_budget(&mut entry, state, budget, fleet.now);
             known = true;
             if state.member.pods.is_none() && fleet.policy.source == WorkloadSource::Hub {
@@ -282,14 +275,14 @@ fn take_budget(entry: &mut Entry, state: &MemberState<'_>, budget: Budget, now: 
 }
 
 /// The share as a change of its member; only an active one gets a reason.
-fn change(at: usize, state: &MemberState<'_>, share: Assigned) -> Change {
+fn change(state: &MemberState<'_>, share: Assigned) -> Change {
     let Entry { max, capacity, .. } = share.entry;
     let effect = Effect::Assign(Box::new(share));
     if !state.is_active() {
-        return Change::silent(at, effect);
+        return Change::silent(state, effect);
     }
     if max == Replicas::ZERO {
-        return Change::because(at, effect, Reason::NoBudget, String::new());
+        return Change::because(state, effect, Reason::NoBudget, String::new());
     }
     let by = match capacity {
         Some(_) => format!(", with a capacity of {}", state.capacity),
@@ -299,5 +292,5 @@ fn change(at: usize, state: &MemberState<'_>, share: Assigned) -> Change {
         None => ", with an unknown capacity".to_owned(),
     };
     let text = format!("its share of the budget by the policy{by}");
-    Change::because(at, effect, Reason::Assigned, text)
+    Change::because(state, effect, Reason::Assigned, text)
 }

@@ -9,7 +9,7 @@ use crate::federate::{Budget, Reason, Recipient, Surplus, divide::quota_split};
 use crate::words::counted;
 
 use super::fleet::{RuleContext, Step};
-use super::member::{Change, DivisionLimits, Effect, MemberState, budget, sum};
+use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// Moves the budget that blocked members cannot use, tier by tier.
 pub(super) fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
@@ -17,8 +17,8 @@ pub(super) fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut changes = Vec::new();
     for Reverse(tier) in tiers(fleet) {
         let moved = relieve_tier(fleet, tier, &budgets);
-        for (at, budget) in moved.iter().filter_map(Change::budget) {
-            if let Some(place) = budgets.get_mut(at) {
+        for (position, budget) in moved.iter().filter_map(Change::budget) {
+            if let Some(place) = budgets.get_mut(position) {
                 *place = budget;
             }
         }
@@ -69,7 +69,7 @@ fn relieve_tier(fleet: &RuleContext<'_>, tier: Option<i64>, budgets: &[Budget]) 
     let (mut minimum, mut cause) = (0_u32, None);
     let receivers = names(fleet, &gains);
     let mut changes = Vec::new();
-    for ((at, state), unusable) in fleet.members.iter().enumerate().zip(offers) {
+    for (state, unusable) in fleet.members.iter().zip(offers) {
         let moved = unusable.min(rest);
         rest -= moved;
         if moved > 0 {
@@ -80,22 +80,14 @@ fn relieve_tier(fleet: &RuleContext<'_>, tier: Option<i64>, budgets: &[Budget]) 
                 "{why}; moved {} of its budget to {receivers}",
                 counted(moved, "replica")
             );
-            changes.push(Change::because(
-                at,
-                Effect::Budget(budget),
-                Reason::Blocked,
-                text,
-            ));
+            let effect = Effect::Budget(budget);
+            changes.push(Change::because(state, effect, Reason::Blocked, text));
             cause.get_or_insert(why);
         } else if state.blocked && unusable > 0 {
             let why = symptom(state, fleet.now);
             let text = format!("{why}, and no other member has capacity");
-            changes.push(Change::because(
-                at,
-                Effect::Explain,
-                Reason::NoCapacityAnywhere,
-                text,
-            ));
+            let reason = Reason::NoCapacityAnywhere;
+            changes.push(Change::because(state, Effect::Explain, reason, text));
         }
     }
     if let Some(cause) = cause {
@@ -135,16 +127,16 @@ fn receive(
     let raised = raised.map(|((before, gain), minimum)| {
         let raised = before.raised(*gain);
         let min = raised.min.get().saturating_add(minimum);
-        budget(min.min(raised.max.get()), raised.max.get())
+        Budget::new(min.min(raised.max.get()), raised.max.get())
     });
-    let members = fleet.members.iter().zip(gains).zip(raised).enumerate();
-    let receivers = members.filter(|(_, ((_, gain), _))| **gain > 0);
-    let change = |(at, ((state, _), raised)): (usize, ((&MemberState<'_>, &u32), Budget))| {
+    let members = fleet.members.iter().zip(gains).zip(raised);
+    let receivers = members.filter(|((_, gain), _)| **gain > 0);
+    let changes = receivers.map(|((state, _), raised)| {
         let name = state.name();
         let text = format!("{cause}; {name} has capacity for {}", state.capacity);
-        Change::because(at, Effect::Budget(raised), Reason::Relief, text)
-    };
-    receivers.map(change).collect()
+        Change::because(state, Effect::Budget(raised), Reason::Relief, text)
+    });
+    changes.collect()
 }
 
 fn receives(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {

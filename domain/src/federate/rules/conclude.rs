@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::federate::{
-    Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, ShareStatus,
+    Action, Budget, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, ShareStatus,
     WorkloadSource,
 };
 use crate::words::counted;
@@ -13,7 +13,7 @@ use crate::{ReplicaBounds, Replicas};
 
 use super::conditions;
 use super::fleet::RuleContext;
-use super::member::{MemberState, budget};
+use super::member::MemberState;
 use super::participation::MemberRole;
 
 /// The urgency of writes that end ready pods, which may be needed until other members have grown.
@@ -94,7 +94,7 @@ fn put_in_order(state: &mut MemberState<'_>) {
     let max = state.max().min(state.preference.max.get());
     if state.is_active() {
         let min = state.min().max(1).min(max);
-        state.entry.set_budget(budget(min, max));
+        state.entry.set_budget(Budget::new(min, max));
     }
 }
 

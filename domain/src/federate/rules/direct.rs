@@ -14,21 +14,16 @@ pub(super) fn count<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.mode != Mode::Direct {
         return Step::default();
     }
-    let members = || fleet.members.iter().enumerate();
-    let awake: Vec<_> = members()
-        .filter(|(_, state)| state.is_active() && state.is_awake())
-        .collect();
+    let awake: Vec<_> = fleet.active().filter(|state| state.is_awake()).collect();
     let counts = if fleet.total.desired.is_some() {
-        let states: Vec<_> = awake.iter().map(|(_, state)| *state).collect();
-        with_ready(&states, divided(fleet, &states))
+        with_ready(&awake, divided(fleet, &awake))
     } else {
-        let kept =
-            |(_, state): &(usize, &MemberState<'_>)| state.replicas.clamp(state.min(), state.max());
+        // Not `clamp`, which panics if a ledger from outside has a minimum above its maximum.
+        let kept = |state: &&MemberState<'_>| state.replicas.max(state.min()).min(state.max());
         awake.iter().map(kept).collect()
     };
-    let awake = awake.into_iter().map(|(at, _)| at).zip(counts);
-    let count = |(at, count)| Change::silent(at, Effect::Count(count));
-    Step::of(awake.map(count).collect())
+    let awake = awake.into_iter().zip(counts);
+    Step::of(awake.map(|(state, count)| Change::silent(state, Effect::Count(count))))
 }
 
 /// Pods that are ready end only when those that others have instead are ready too.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    ClassifiedFleet,
     member::{Change, DivisionLimits, MemberState},
-    roles::classify,
 };
 use crate::{
     Replicas,
-    federate::{AssignmentKind, Ledger, Member, Policy, Surplus, Total, share},
+    federate::{AssignmentKind, Ledger, Policy, Surplus, Total, share},
     workload::Mode,
 };
 
@@ -49,20 +49,32 @@ pub(super) type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
 /// What a rule changes: of members, and of the fleet as a whole where that is given.
 #[derive(Default)]
 pub(super) struct Step<'a> {
-    pub(super) changes: Vec<Change>,
+    changes: Vec<Change>,
     /// The timers of the fleet and what is unassigned, afterwards.
-    pub(super) ledger: Option<Ledger>,
+    ledger: Option<Ledger>,
     /// The floor afterwards.
-    pub(super) floor: Option<Floor<'a>>,
+    floor: Option<Floor<'a>>,
 }
 
-impl Step<'_> {
-    /// Changes of members alone.
-    pub(super) fn of(changes: Vec<Change>) -> Self {
+impl<'a> Step<'a> {
+    /// Changes of members.
+    pub(super) fn of(changes: impl IntoIterator<Item = Change>) -> Self {
         Self {
-            changes,
+            changes: changes.into_iter().collect(),
             ..Self::default()
         }
+    }
+
+    /// With timers of the fleet, or what is unassigned.
+    pub(super) fn with_ledger(self, ledger: Ledger) -> Self {
+        let ledger = Some(ledger);
+        Self { ledger, ..self }
+    }
+
+    /// With another floor.
+    pub(super) fn with_floor(self, floor: Floor<'a>) -> Self {
+        let floor = Some(floor);
+        Self { floor, ..self }
     }
 }
 
@@ -89,18 +101,16 @@ impl<'a> RuleContext<'a> {
         state.preference.priority.filter(|_| has_tiers)
     }
 
-    /// Classifies the members, and takes their entries from the ledger.
-    pub(super) fn new(
-        policy: &'a Policy,
-        total: &'a Total,
-        members: &'a [Member],
-        mut ledger: Ledger,
-        now: Timestamp,
-    ) -> Self {
+    /// The context before the first rule.
+    pub(super) fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
+        let (policy, mut states) = (fleet.policy, fleet.members);
+        let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
-        let mut states = classify(policy, members, &entries, now);
         // The decision lists members by name, and equal claims are settled by position.
         states.sort_by(|a, b| a.name().cmp(b.name()));
+        for (position, state) in states.iter_mut().enumerate() {
+            state.position = position;
+        }
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
         let desired = match policy.mode {
@@ -117,7 +127,7 @@ impl<'a> RuleContext<'a> {
             },
             policy,
             total,
-            now,
+            now: fleet.now,
             ledger,
             members: states,
         }

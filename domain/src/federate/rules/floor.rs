@@ -9,54 +9,50 @@ use crate::federate::{
 use crate::workload::Mode;
 
 use super::fleet::{Floor, RuleContext, Step};
-use super::member::{Change, Effect, Estimate, MemberState, sum};
+use super::member::{Change, Effect, FloorBasis, MemberState, sum};
 
 /// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode,
 /// where the floor is a count for the active members only.
 ///
 /// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
 /// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
-pub(super) fn share<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub(super) fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut split = split(fleet, fleet.floor.count);
     let mut changes = Vec::new();
     if split.left > 0 && fleet.policy.moves_budgets() {
-        let grown = fleet.members.iter().enumerate();
-        let grown = grown.filter(|(_, state)| state.is_active() && has_grown(state));
-        let change =
-            |(at, state)| Change::silent(at, Effect::Estimate(grown_estimate(fleet, state)));
+        let grown = fleet.active().filter(|state| has_grown(state));
+        let change = |state| Change::silent(state, Effect::FloorBasis(grown_basis(fleet, state)));
         changes.extend(grown.map(change));
         split = split_by(fleet, fleet.floor.count, None, |state| {
-            grown_estimate(fleet, state)
+            grown_basis(fleet, state)
         });
     }
     let mut shares = split.shares.into_iter();
-    for (at, state) in fleet.members.iter().enumerate() {
+    for state in &fleet.members {
         let share = if state.is_active() && state.is_awake() {
             let more = fleet.floor.reassigned.get(state.name()).copied();
             shares.next().unwrap_or(0).max(more.unwrap_or(0))
         } else {
             0
         };
-        changes.push(Change::silent(at, Effect::Floor(share)));
+        changes.push(Change::silent(state, Effect::Floor(share)));
     }
-    Step {
-        changes,
-        ledger: None,
-        floor: Some(Floor {
-            unmet: split.left,
-            ..fleet.floor.clone()
-        }),
-    }
+    Step::of(changes).with_floor(Floor {
+        unmet: split.left,
+        ..fleet.floor.clone()
+    })
 }
 
 /// A floor as shares of the awake active members, in their order.
 pub(super) fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
-    split_by(fleet, floor, None, |state| state.entry.estimate())
+    split_by(fleet, floor, None, |state| state.entry.floor_basis())
 }
 
 /// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
 pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
-    let split = split_by(fleet, fleet.floor.count, Some(by), |s| s.entry.estimate());
+    let split = split_by(fleet, fleet.floor.count, Some(by), |s| {
+        s.entry.floor_basis()
+    });
     let others = fleet.active().filter(|state| state.is_awake());
     let others = others.filter(|state| state.name() != by);
     let fits = |(state, share): (&MemberState<'a>, u32)| {
@@ -70,7 +66,7 @@ fn split_by(
     fleet: &RuleContext<'_>,
     floor: u32,
     absent: Option<&str>,
-    estimate: impl Fn(&MemberState<'_>) -> Estimate,
+    basis: impl Fn(&MemberState<'_>) -> FloorBasis,
 ) -> Split {
     let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
     let kept = sum(pinned.map(MemberState::min));
@@ -87,18 +83,18 @@ fn split_by(
     }
     let awake = fleet.active().filter(|state| state.is_awake());
     let awake = awake.filter(|state| Some(state.name()) != absent);
-    let recipients = awake.map(|state| recipient(state, estimate(state), fleet));
+    let recipients = awake.map(|state| recipient(state, basis(state), fleet));
     let recipients = recipients.collect();
     divide_floor(fleet.policy.kind, floor, recipients)
 }
 
 fn recipient<'a>(
     state: &MemberState<'a>,
-    estimate: Estimate,
+    basis: FloorBasis,
     fleet: &RuleContext<'_>,
 ) -> RankedRecipient<'a> {
     let capacity = if fleet.policy.moves_budgets() {
-        let estimated = estimate.capacity.map_or(u32::MAX, Replicas::get);
+        let estimated = basis.capacity.map_or(u32::MAX, Replicas::get);
         state
             .proved
             .map_or(estimated, |proved| proved.min(estimated))
@@ -107,9 +103,9 @@ fn recipient<'a>(
     };
     // A proved capacity caps a weight that is a capacity; a weight that is a demand has another unit.
     let weight = if fleet.policy.weighs_capacity() && state.proved.is_some() {
-        estimate.weight.min(u64::from(capacity))
+        basis.weight.min(u64::from(capacity))
     } else {
-        estimate.weight
+        basis.weight
     };
     // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would
     // start pods because others run theirs elsewhere than the policy would place them.
@@ -125,7 +121,7 @@ fn recipient<'a>(
             min: state.min().max(runs).min(capacity),
             max: state.max().min(capacity),
         },
-        rank: estimate.rank,
+        rank: basis.rank,
     }
 }
 
@@ -135,9 +131,9 @@ fn has_grown(state: &MemberState<'_>) -> bool {
     stored.is_some_and(|stored| stored.get() < state.capacity)
 }
 
-/// The stored estimate of a member, with its present capacity if that is larger.
-fn grown_estimate(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Estimate {
-    let stored = state.entry.estimate();
+/// What a member's floor is divided by, with its present capacity if that is larger than the stored one.
+fn grown_basis(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> FloorBasis {
+    let stored = state.entry.floor_basis();
     if has_grown(state) {
         stored.with_capacity(
             Replicas::new(state.capacity),

@@ -13,7 +13,7 @@ use super::participation::MemberRole;
 /// The landing that begins now; `served` replicas served the fleet until now. A landing that is in progress keeps its
 /// number, because some of the present replicas were started to replace pods that are to end. One whose time has
 /// passed, while nothing was decided, is not in progress: the fleet may be smaller since then.
-pub(super) fn begun(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
+pub(super) fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
     let in_progress = fleet
         .ledger
         .landing
@@ -32,7 +32,7 @@ fn resumed(fleet: &RuleContext<'_>) -> Option<Landing> {
     };
     let is_due = fleet.policy.kind != AssignmentKind::Duplicated;
     if is_due && fleet.members.iter().any(is_back) {
-        begun(fleet, sum(fleet.counted().map(|state| state.placed)))
+        new_landing(fleet, sum(fleet.counted().map(|state| state.placed)))
     } else {
         None
     }
@@ -61,7 +61,13 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let is_ending = |state: &MemberState<'_>| is_ending(state, source);
     let is_over = fleet.now >= landing.until || has_landed && !fleet.members.iter().any(is_ending);
     if is_over {
-        return step(fleet, None, count, false);
+        return Step::default()
+            .with_ledger(with_landing(fleet, None))
+            .with_floor(Floor {
+                count,
+                lands: false,
+                ..fleet.floor.clone()
+            });
     }
     let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
     let landing = Landing {
@@ -74,34 +80,24 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         // Pods beyond the shares may end now. The floor stays until they have.
         Vec::new()
     } else {
-        let members = fleet.members.iter().enumerate();
-        let kept = members.filter_map(|(at, state)| keep(at, state, goal, fleet_max));
-        kept.collect()
+        let members = fleet.members.iter();
+        members
+            .filter_map(|state| keep(state, goal, fleet_max))
+            .collect()
     };
-    Step {
-        changes,
-        ..step(fleet, Some(landing), count.max(raised), raised > count)
-    }
+    Step::of(changes)
+        .with_ledger(with_landing(fleet, Some(landing)))
+        .with_floor(Floor {
+            count: count.max(raised),
+            lands: raised > count,
+            ..fleet.floor.clone()
+        })
 }
 
-/// What landing sets of the fleet as a whole.
-fn step<'a>(
-    fleet: &RuleContext<'a>,
-    landing: Option<Landing>,
-    count: u32,
-    lands: bool,
-) -> Step<'a> {
-    Step {
-        changes: Vec::new(),
-        ledger: Some(Ledger {
-            landing,
-            ..fleet.ledger.clone()
-        }),
-        floor: Some(Floor {
-            count,
-            lands,
-            ..fleet.floor.clone()
-        }),
+fn with_landing(fleet: &RuleContext<'_>, landing: Option<Landing>) -> Ledger {
+    Ledger {
+        landing,
+        ..fleet.ledger.clone()
     }
 }
 
@@ -224,7 +220,7 @@ fn may_keep(state: &MemberState<'_>) -> bool {
 
 /// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
 /// because no other member has to provide them.
-fn keep(at: usize, state: &MemberState<'_>, goal: u32, fleet_max: Replicas) -> Option<Change> {
+fn keep(state: &MemberState<'_>, goal: u32, fleet_max: Replicas) -> Option<Change> {
     let runs = if is_displaced(state) {
         state
             .member
@@ -240,6 +236,6 @@ fn keep(at: usize, state: &MemberState<'_>, goal: u32, fleet_max: Replicas) -> O
             counted(runs, "replica"),
             counted(goal, "pod")
         );
-        Change::because(at, Effect::Keep(runs), Reason::Landing, text)
+        Change::because(state, Effect::Keep(runs), Reason::Landing, text)
     })
 }

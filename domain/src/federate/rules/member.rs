@@ -15,8 +15,11 @@ use crate::{
 use super::participation::{MemberRole, Participation};
 
 /// One member while the rules run.
+#[derive(Debug)]
 pub(super) struct MemberState<'a> {
     observed: Observed<'a>,
+    /// Where it stands in the members of the [`RuleContext`](super::fleet::RuleContext).
+    pub(super) position: usize,
     /// Its budget and its timers.
     pub(super) entry: Entry,
     /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
@@ -25,6 +28,7 @@ pub(super) struct MemberState<'a> {
 }
 
 /// What is observed of a member. Rules read these fields through their [`MemberState`] and cannot change them.
+#[derive(Debug)]
 pub(super) struct Observed<'a> {
     pub(super) member: &'a Member,
     pub(super) preference: EffectivePreference,
@@ -53,7 +57,7 @@ pub(super) struct Observed<'a> {
 }
 
 /// What the rules decide for a member, beside its budget.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Decided {
     /// Its share of the fleet's floor.
     pub(super) floor: u32,
@@ -76,8 +80,8 @@ pub(super) struct Decided {
 
 /// What a rule changes of one member.
 pub(super) struct Change {
-    /// The member's position in the members.
-    at: usize,
+    /// The position of the member.
+    position: usize,
     effect: Effect,
     /// Why, with its numbers; the text is empty when [`Reason::text`] says it all. Absent for what later rules are to
     /// know, but what nobody sees.
@@ -91,15 +95,18 @@ pub(super) enum Effect {
     /// R3: its share.
     Assign(Box<Assigned>),
     /// R3, where nothing is assigned: since when it is healthy again, and its merged preferences.
-    Wait(Option<Timestamp>, Option<EffectivePreference>),
+    Wait {
+        recovered: Option<Timestamp>,
+        preference: Option<EffectivePreference>,
+    },
     /// Landing: it keeps this count until others are ready.
     Keep(u32),
     /// What it needs beyond its budget.
     Need(Need),
     /// Its share of the fleet's floor.
     Floor(u32),
-    /// Another capacity, weight and rank, by which floors are divided.
-    Estimate(Estimate),
+    /// What floors are divided by from now on.
+    FloorBasis(FloorBasis),
     /// R5 to R8: another budget.
     Budget(Budget),
     /// R7: since when it idles at its minimum.
@@ -111,7 +118,10 @@ pub(super) enum Effect {
     /// R10: it is scaled to zero.
     Sleep,
     /// R11: it is scaled to this count, and not put to sleep again before the span ends.
-    Wake(u32, Option<Span>),
+    Wake {
+        count: u32,
+        stays_awake: Option<Span>,
+    },
     /// Its count in Direct mode.
     Count(u32),
 }
@@ -138,7 +148,7 @@ pub(super) struct Need {
 
 /// What floors are divided by until the next division.
 #[derive(Clone, Copy)]
-pub(super) struct Estimate {
+pub(super) struct FloorBasis {
     pub(super) capacity: Option<Replicas>,
     pub(super) weight: u64,
     /// The position in the order of filling.
@@ -147,31 +157,42 @@ pub(super) struct Estimate {
 
 impl Change {
     /// A change for a reason with its numbers.
-    pub(super) fn because(at: usize, effect: Effect, reason: Reason, text: String) -> Self {
-        let why = Some((reason, text));
-        Self { at, effect, why }
+    pub(super) fn because(
+        state: &MemberState<'_>,
+        effect: Effect,
+        reason: Reason,
+        text: String,
+    ) -> Self {
+        Self {
+            position: state.position,
+            effect,
+            why: Some((reason, text)),
+        }
     }
 
     /// A change that only later rules see.
-    pub(super) fn silent(at: usize, effect: Effect) -> Self {
-        let why = None;
-        Self { at, effect, why }
+    pub(super) fn silent(state: &MemberState<'_>, effect: Effect) -> Self {
+        Self {
+            position: state.position,
+            effect,
+            why: None,
+        }
     }
 
     /// The position of the member, and its new budget if that moves.
     pub(super) fn budget(&self) -> Option<(usize, Budget)> {
         match self.effect {
-            Effect::Budget(budget) | Effect::Shrink(budget) => Some((self.at, budget)),
+            Effect::Budget(budget) | Effect::Shrink(budget) => Some((self.position, budget)),
             _ => None,
         }
     }
 
     /// Applies what the rule changes to its member.
     pub(super) fn apply(self, members: &mut [MemberState<'_>], now: Timestamp) {
-        if let Some(state) = members.get_mut(self.at) {
+        if let Some(state) = members.get_mut(self.position) {
             // What it keeps is the maximum to write, so this text replaces that of the assignment.
             let replaces = matches!(self.effect, Effect::Keep(_));
-            state.take(self.effect, now);
+            state.apply_effect(self.effect, now);
             if let Some((reason, text)) = self.why {
                 state.add_reason(reason, || text.clone());
                 if replaces {
@@ -214,7 +235,7 @@ impl<'a> Deref for MemberState<'a> {
 
 impl Observed<'_> {
     /// The estimate of its capacity; absent when unknown or elastic.
-    pub(super) fn estimate(&self) -> Option<Replicas> {
+    pub(super) fn estimated_capacity(&self) -> Option<Replicas> {
         self.member.capacity.filter(|_| !self.preference.elastic)
     }
 }
@@ -231,22 +252,22 @@ impl Entry {
         (self.min, self.max) = (budget.min, budget.max);
     }
 
-    pub(super) fn estimate(&self) -> Estimate {
-        Estimate {
+    pub(super) fn floor_basis(&self) -> FloorBasis {
+        FloorBasis {
             capacity: self.capacity,
             weight: self.weight,
             rank: self.rank,
         }
     }
 
-    pub(super) fn set_estimate(&mut self, estimate: Estimate) {
-        self.capacity = estimate.capacity;
-        self.weight = estimate.weight;
-        self.rank = estimate.rank;
+    pub(super) fn set_floor_basis(&mut self, basis: FloorBasis) {
+        self.capacity = basis.capacity;
+        self.weight = basis.weight;
+        self.rank = basis.rank;
     }
 }
 
-impl Estimate {
+impl FloorBasis {
     /// With another capacity, also as weight where the policy weighs by capacity.
     pub(super) fn with_capacity(self, capacity: Replicas, weighs: bool) -> Self {
         Self {
@@ -262,17 +283,24 @@ impl Estimate {
 }
 
 impl Budget {
+    pub(super) fn new(min: u32, max: u32) -> Self {
+        Self {
+            min: Replicas::new(min),
+            max: Replicas::new(max),
+        }
+    }
+
     /// With a larger maximum; without a budget so far, with a minimum of one.
     pub(super) fn raised(self, n: u32) -> Self {
         let max = self.max.get().saturating_add(n);
         // 1 is the least that an HPA accepts.
-        budget(self.min.get().max(1).min(max), max)
+        Self::new(self.min.get().max(1).min(max), max)
     }
 
     /// With a smaller maximum, and a minimum of at most that.
     pub(super) fn lowered(self, n: u32) -> Self {
         let max = self.max.get().saturating_sub(n);
-        budget(self.min.get().min(max), max)
+        Self::new(self.min.get().min(max), max)
     }
 }
 
@@ -280,6 +308,7 @@ impl<'a> MemberState<'a> {
     pub(super) fn new(observed: Observed<'a>, entry: &Entry, known: bool) -> Self {
         Self {
             observed,
+            position: 0,
             entry: *entry,
             known,
             decided: Decided::default(),
@@ -364,7 +393,7 @@ impl<'a> MemberState<'a> {
         limit.saturating_sub(max)
     }
 
-    fn take(&mut self, effect: Effect, now: Timestamp) {
+    fn apply_effect(&mut self, effect: Effect, now: Timestamp) {
         let (entry, decided) = (&mut self.entry, &mut self.decided);
         match effect {
             Effect::Explain => {}
@@ -372,8 +401,11 @@ impl<'a> MemberState<'a> {
                 (*entry, self.known) = (assigned.entry, assigned.known);
                 decided.write = assigned.write;
             }
-            Effect::Wait(since, preference) => {
-                (entry.recovered, entry.preference) = (since, preference);
+            Effect::Wait {
+                recovered,
+                preference,
+            } => {
+                (entry.recovered, entry.preference) = (recovered, preference);
             }
             Effect::Keep(count) => decided.keep = count,
             Effect::Need(need) => {
@@ -382,7 +414,7 @@ impl<'a> MemberState<'a> {
                 (entry.local, entry.shrunk) = (need.local, need.shrunk);
             }
             Effect::Floor(share) => decided.floor = share,
-            Effect::Estimate(estimate) => entry.set_estimate(estimate),
+            Effect::FloorBasis(basis) => entry.set_floor_basis(basis),
             Effect::Budget(budget) => self.move_budget(budget, now),
             Effect::Idle(since) => entry.idle_since = since,
             Effect::Shrink(budget) => {
@@ -394,7 +426,7 @@ impl<'a> MemberState<'a> {
                 (decided.write, decided.floor) = (Some(0), 0);
                 (entry.moved, entry.slept) = (Some(now), Some(now));
             }
-            Effect::Wake(count, stays_awake) => {
+            Effect::Wake { count, stays_awake } => {
                 decided.write = Some(count);
                 (entry.woken, entry.slept) = (Some(now), None);
                 entry.needed = stays_awake.or(entry.needed);
@@ -434,14 +466,6 @@ impl<'a> MemberState<'a> {
             demand: self.lasting_demand(),
             hosts: self.replicas > 0,
         }
-    }
-}
-
-/// A budget from `min` to `max`.
-pub(super) fn budget(min: u32, max: u32) -> Budget {
-    Budget {
-        min: Replicas::new(min),
-        max: Replicas::new(max),
     }
 }
 

@@ -58,8 +58,8 @@ pub use participation::Participation;
 const ASSIGNMENT: [Rule; 4] = [
     assign::assign, // R3
     landing::land,
-    saturated::observe,
-    floor::share,
+    saturated::find_needs,
+    floor::set_shares,
 ];
 
 /// Budget moves between members.
@@ -68,7 +68,7 @@ const MOVES: [Rule; 9] = [
     saturated::satisfy_at_once, // R6
     saturated::satisfy,
     saturated::lift_floor,
-    starved::observe, // R7
+    starved::find_idle, // R7
     starved::move_minimum,
     optimize::optimize, // R8
     shrink::shrink,     // R9
@@ -82,7 +82,7 @@ const RUNNING: [Rule; 5] = [
     sleep::share_headroom,
     wake::wake, // R11
     // Again, because the rules have changed budgets and which members are awake.
-    floor::share,
+    floor::set_shares,
     direct::count,
 ];
 
@@ -129,28 +129,16 @@ pub fn decide(
     ledger: &Ledger,
     now: Timestamp,
 ) -> (FleetDecision, Ledger) {
-    // R1, R2 and R4 are roles: they say which members cannot be changed.
-    let mut fleet = RuleContext::new(policy, total, members, ledger.clone(), now);
-    if let Some((reason, message)) = problem(&fleet) {
-        let ledger = assign::waiting(&fleet, ledger);
-        return (refuse(fleet, reason, message), ledger); // R0
-    }
-    fleet.follow(&ASSIGNMENT);
-    if fleet.policy.moves_budgets() {
-        fleet.follow(&MOVES);
-    }
-    fleet.follow(&RUNNING);
-    conclude::conclude(fleet) // R12
+    ClassifiedFleet::new(policy, members, ledger, now).decide(total)
 }
 
-/// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with the
-/// fleet.
+/// The members of a fleet with their roles: which of them count, and which can be changed.
 ///
-/// The [`Total`] for [`decide`] is summed over the counted members. With the same arguments both see the same roles.
+/// [`decide`] in two steps, for a [`Total`] that is summed over the counted members.
 ///
 /// ```
 /// use foretide_domain::federate::{
-///     AssignmentKind, Ledger, Member, Participation, Pods, Policy, Profile, participation,
+///     AssignmentKind, ClassifiedFleet, Ledger, Member, Participation, Pods, Policy, Profile, Total,
 /// };
 /// use foretide_domain::{ReplicaBounds, Replicas};
 /// use jiff::Timestamp;
@@ -164,22 +152,67 @@ pub fn decide(
 /// let members = [member("eu", None), member("us", Some("other"))];
 /// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
 /// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
-/// let by_name = participation(&policy, &members, &Ledger::default(), Timestamp::UNIX_EPOCH);
+/// let ledger = Ledger::default();
+/// let fleet = ClassifiedFleet::new(&policy, &members, &ledger, Timestamp::UNIX_EPOCH);
+/// let by_name = fleet.participation();
 /// assert_eq!(by_name["eu"], Participation::Counted);
 /// assert_eq!(by_name["us"], Participation::Excluded);
+///
+/// let total = Total { desired: Some(Replicas::new(6)), ..Total::default() };
+/// let (decision, _ledger) = fleet.decide(&total);
+/// assert_eq!(decision.member("eu").map(|eu| eu.max), Some(Replicas::new(20)));
 /// ```
-#[must_use]
-pub fn participation(
-    policy: &Policy,
-    members: &[Member],
-    ledger: &Ledger,
+#[derive(Debug)]
+pub struct ClassifiedFleet<'a> {
+    policy: &'a Policy,
+    ledger: &'a Ledger,
     now: Timestamp,
-) -> BTreeMap<String, Participation> {
-    let states = roles::classify(policy, members, &ledger.members, now);
-    states
-        .into_iter()
-        .map(|state| (state.name().to_owned(), state.participation))
-        .collect()
+    members: Vec<MemberState<'a>>,
+}
+
+impl<'a> ClassifiedFleet<'a> {
+    /// Finds the role of every member: R1, R2 and R4. The arguments are those of [`decide`].
+    #[must_use]
+    pub fn new(
+        policy: &'a Policy,
+        members: &'a [Member],
+        ledger: &'a Ledger,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            policy,
+            ledger,
+            now,
+            members: roles::classify(policy, members, &ledger.members, now),
+        }
+    }
+
+    /// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with
+    /// the fleet.
+    #[must_use]
+    pub fn participation(&self) -> BTreeMap<String, Participation> {
+        let members = self.members.iter();
+        members
+            .map(|state| (state.name().to_owned(), state.participation))
+            .collect()
+    }
+
+    /// The decision and the next ledger, as of [`decide`].
+    #[must_use]
+    pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
+        let before = self.ledger;
+        let mut fleet = RuleContext::new(self, total);
+        if let Some((reason, message)) = problem(&fleet) {
+            let ledger = assign::waiting(&fleet, before);
+            return (refuse(fleet, reason, message), ledger); // R0
+        }
+        fleet.follow(&ASSIGNMENT);
+        if fleet.policy.moves_budgets() {
+            fleet.follow(&MOVES);
+        }
+        fleet.follow(&RUNNING);
+        conclude::conclude(fleet) // R12
+    }
 }
 
 /// Why nothing can be assigned.

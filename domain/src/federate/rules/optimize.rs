@@ -1,12 +1,12 @@
 //! R8: headroom is redistributed by the policy when one member has almost none and another has much. Running pods stay.
 
 use crate::Replicas;
-use crate::federate::{Ledger, Reason, Surplus};
+use crate::federate::{Budget, Ledger, Reason, Surplus};
 use crate::words::counted;
 
-use super::assign::{candidate_with, estimates};
+use super::assign::{candidate_with, floor_bases};
 use super::fleet::{RuleContext, Step};
-use super::member::{Change, DivisionLimits, Effect, MemberState, budget, sum};
+use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// Least time between two redistributions, in cooldowns.
 const COOLDOWNS: i32 = 10;
@@ -91,64 +91,54 @@ pub(super) fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     });
     let shares = fleet.divide(all, Surplus::Spread, &limits.collect::<Vec<_>>());
     let given = sum(shares.iter().copied());
-    let maxes = fleet.members.iter().zip(shares).map(|(state, share)| {
+    let maximums = fleet.members.iter().zip(shares).map(|(state, share)| {
         if state.is_active() {
             base(state).saturating_add(share)
         } else {
             state.max()
         }
     });
-    let maxes: Vec<u32> = maxes.collect();
-    let gains = fleet.members.iter().zip(&maxes);
+    let maximums: Vec<u32> = maximums.collect();
+    let gains = fleet.members.iter().zip(&maximums);
     let gained = sum(gains.map(|(state, max)| max.saturating_sub(state.max())));
-    let changes = moved(fleet, &maxes, all);
-    if gained < LEAST.max(all / PART) || changes.is_empty() {
+    // LEAST is above zero, so some budget moves.
+    if gained < LEAST.max(all / PART) {
         return Step::default();
     }
-    Step {
-        changes: changes
-            .into_iter()
-            .chain(estimated(fleet, &maxes))
-            .collect(),
-        ledger: Some(Ledger {
-            unassigned: Replicas::new(all - given),
-            optimized: Some(fleet.now),
-            ..fleet.ledger.clone()
-        }),
-        floor: None,
-    }
+    let changes = moved(fleet, &maximums, all);
+    let bases = new_bases(fleet, &maximums);
+    Step::of(changes.into_iter().chain(bases)).with_ledger(Ledger {
+        unassigned: Replicas::new(all - given),
+        optimized: Some(fleet.now),
+        ..fleet.ledger.clone()
+    })
 }
 
-/// The budgets that move. `maxes`: the new maximums, parallel to the members; `all`: the headroom of the fleet.
-fn moved(fleet: &RuleContext<'_>, maxes: &[u32], all: u32) -> Vec<Change> {
-    let members = fleet.members.iter().zip(maxes).enumerate();
-    let moved = members.filter(|(_, (state, max))| state.max() != **max);
-    let change = |(at, (state, max)): (usize, (&MemberState<'_>, &u32))| {
-        let budget = budget(state.min().max(1).min(*max), *max);
+/// The budgets that move. `maximums`: the new ones, parallel to the members; `all`: the headroom of the fleet.
+fn moved(fleet: &RuleContext<'_>, maximums: &[u32], all: u32) -> Vec<Change> {
+    let members = fleet.members.iter().zip(maximums);
+    let moved = members.filter(|(state, max)| state.max() != **max);
+    let changes = moved.map(|(state, max)| {
+        let budget = Budget::new(state.min().max(1).min(*max), *max);
         let text = format!("redistributed {} of headroom", counted(all, "replica"));
-        Change::because(at, Effect::Budget(budget), Reason::Optimized, text)
-    };
-    moved.map(change).collect()
+        Change::because(state, Effect::Budget(budget), Reason::Optimized, text)
+    });
+    changes.collect()
 }
 
-/// The estimates of this division, with which floors are divided until the next one.
-fn estimated(fleet: &RuleContext<'_>, maxes: &[u32]) -> Vec<Change> {
-    let members = || fleet.members.iter().zip(maxes);
+/// What floors are divided by until the next division: what this one was made by.
+fn new_bases(fleet: &RuleContext<'_>, maximums: &[u32]) -> Vec<Change> {
+    let members = || fleet.members.iter().zip(maximums);
     let active = members().filter(|(state, _)| state.is_active());
     let candidates: Vec<_> = active
         .map(|(state, max)| candidate_with(state, *max))
         .collect();
-    let estimates = estimates(fleet.policy, &candidates);
-    let change = |(at, state): (usize, &MemberState<'_>)| {
-        let estimate = *estimates.get(state.name())?;
-        Some(Change::silent(at, Effect::Estimate(estimate)))
+    let by_name = floor_bases(fleet.policy, &candidates);
+    let change = |state: &MemberState<'_>| {
+        let basis = *by_name.get(state.name())?;
+        Some(Change::silent(state, Effect::FloorBasis(basis)))
     };
-    fleet
-        .members
-        .iter()
-        .enumerate()
-        .filter_map(change)
-        .collect()
+    fleet.members.iter().filter_map(change).collect()
 }
 
 fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> DivisionLimits {

@@ -40,7 +40,7 @@ pub(super) fn observe(
 
 fn update_proof(observed: &Observed<'_>, entry: &mut Entry, policy: &Policy, now: Timestamp) {
     let placed = Replicas::new(observed.placed);
-    let claimed = observed.estimate();
+    let claimed = observed.estimated_capacity();
     // If more pods run than seemed possible, the proof is outdated.
     entry.backoff = entry.backoff.filter(|backoff| placed <= backoff.placed);
     if let Some(backoff) = &mut entry.backoff
@@ -53,8 +53,8 @@ fn update_proof(observed: &Observed<'_>, entry: &mut Entry, policy: &Policy, now
         entry.backoff = Some(next_backoff(entry.backoff, placed, claimed, now));
         // The stored capacity proved wrong; when the backoff ends, the present estimate is tried next.
         if let Some(claimed) = claimed.filter(|claimed| entry.capacity > Some(*claimed)) {
-            let estimate = entry.estimate();
-            entry.set_estimate(estimate.with_capacity(claimed, policy.weighs_capacity()));
+            let basis = entry.floor_basis();
+            entry.set_floor_basis(basis.with_capacity(claimed, policy.weighs_capacity()));
         }
     }
 }

@@ -242,7 +242,7 @@ impl<'a> RoleClassifier<'_, 'a> {
                 .entry
                 .map(|entry| ReplicaBounds::new(entry.min, entry.written)),
         };
-        if let Some(estimate) = observed.estimate() {
+        if let Some(estimate) = observed.estimated_capacity() {
             observed.capacity = estimate.get().min(max);
         }
         // What runs there fits there, whatever the estimate is.

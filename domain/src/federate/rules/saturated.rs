@@ -22,20 +22,18 @@ const LOCAL_DEMAND_SECONDS: u32 = 3_600;
 const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
-pub(super) fn observe<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let members = fleet.members.iter().enumerate();
-    let active = members.filter(|(_, state)| state.is_active());
-    let change = |(at, state)| Change::silent(at, Effect::Need(observed(fleet, state)));
-    Step::of(active.map(change).collect())
+pub(super) fn find_needs<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let change = |state| Change::silent(state, Effect::Need(need(fleet, state)));
+    Step::of(fleet.active().map(change))
 }
 
-fn observed(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
+fn need(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
     let (now, cooldown) = (fleet.now, fleet.policy.cooldown);
     // The load of pods that are about to end goes to the others.
     let count = if is_shrinking(state, cooldown, now) {
         0
     } else {
-        need(state, fleet.policy.tolerance, rounds(fleet, state))
+        missing(state, fleet.policy.tolerance, rounds(fleet, state))
     };
     let since = state.entry.saturated_since;
     let since = if count > 0 {
@@ -74,7 +72,7 @@ fn rounds(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> u32 {
 
 /// How much a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless
 /// its maximum equals its minimum, because then its desired count says nothing.
-fn need(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
+fn missing(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
     let max = state.max();
     let is_full = max > 0 && state.replicas >= max && state.placed == state.replicas;
     let is_wanted = state.desired.is_none_or(|desired| desired >= max);
@@ -91,8 +89,8 @@ fn need(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
 /// Budget that can be taken.
 #[derive(Clone, Copy)]
 struct Offer {
-    /// The donor's position in the members; absent for unassigned budget.
-    at: Option<usize>,
+    /// The position of the donor; absent for unassigned budget.
+    donor: Option<usize>,
     count: u32,
 }
 
@@ -172,17 +170,15 @@ fn unusable(state: &MemberState<'_>) -> u32 {
 
 /// Unassigned budget, then what members offer: the blocked ones first, then the lowest tier, then the largest offer.
 fn offers(fleet: &RuleContext<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
-    let members = fleet.members.iter().enumerate();
-    let willing = members.filter(|(_, state)| {
-        state.is_active()
-            && state.entry.share_status == ShareStatus::Candidate
+    let willing = fleet.active().filter(|state| {
+        state.entry.share_status == ShareStatus::Candidate
             && !fleet.is_cooling_down(state)
             && of(state) > 0
     });
     let mut donors: Vec<_> = willing.collect();
-    donors.sort_by_key(|(_, state)| (!state.blocked, fleet.tier(state), Reverse(of(state))));
-    let offers = donors.into_iter().map(|(at, state)| Offer {
-        at: Some(at),
+    donors.sort_by_key(|state| (!state.blocked, fleet.tier(state), Reverse(of(state))));
+    let offers = donors.into_iter().map(|state| Offer {
+        donor: Some(state.position),
         count: of(state),
     });
     std::iter::once(unassigned(fleet)).chain(offers).collect()
@@ -190,7 +186,7 @@ fn offers(fleet: &RuleContext<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer
 
 fn unassigned(fleet: &RuleContext<'_>) -> Offer {
     Offer {
-        at: None,
+        donor: None,
         count: fleet.ledger.unassigned.get(),
     }
 }
@@ -202,30 +198,30 @@ fn transfer<'a>(
     offers: Vec<Offer>,
     reason: Reason,
 ) -> Step<'a> {
-    let queue = fleet.members.iter().zip(needs).enumerate();
-    let mut queue: Vec<_> = queue.filter(|(_, (_, need))| **need > 0).collect();
-    queue.sort_by_key(|(_, (state, _))| Reverse(fleet.tier(state)));
+    let queue = fleet.members.iter().zip(needs);
+    let mut queue: Vec<_> = queue.filter(|(_, need)| **need > 0).collect();
+    queue.sort_by_key(|(state, _)| Reverse(fleet.tier(state)));
     let mut unassigned = fleet.ledger.unassigned.get();
     let mut open_offers = offers.into_iter();
     let mut offer = open_offers.next();
     let mut losses = vec![0u32; fleet.members.len()];
     let mut gains = vec![0u32; fleet.members.len()];
-    for (to, (_, need)) in queue {
+    for (receiver, need) in queue {
         let mut need = *need;
         while need > 0
             && let Some(open) = offer.as_mut()
         {
-            let count = if open.at == Some(to) {
+            let count = if open.donor == Some(receiver.position) {
                 0
             } else {
                 need.min(open.count)
             };
             open.count -= count;
             need -= count;
-            if let Some(sum) = gains.get_mut(to) {
+            if let Some(sum) = gains.get_mut(receiver.position) {
                 *sum += count;
             }
-            match open.at {
+            match open.donor {
                 Some(at) => losses.get_mut(at).into_iter().for_each(|sum| *sum += count),
                 None => unassigned = unassigned.saturating_sub(count),
             }
@@ -234,33 +230,32 @@ fn transfer<'a>(
             }
         }
     }
-    let mut changes = donations(fleet, &losses);
-    changes.extend(receipts(fleet, &gains, reason));
-    Step {
-        changes,
-        ledger: Some(Ledger {
-            unassigned: Replicas::new(unassigned),
-            ..fleet.ledger.clone()
-        }),
-        floor: None,
-    }
+    let donations = donations(fleet, &losses);
+    let receipts = receipts(fleet, &gains, reason);
+    Step::of(donations.chain(receipts)).with_ledger(Ledger {
+        unassigned: Replicas::new(unassigned),
+        ..fleet.ledger.clone()
+    })
 }
 
-fn donations(fleet: &RuleContext<'_>, losses: &[u32]) -> Vec<Change> {
-    let members = fleet.members.iter().zip(losses).enumerate();
-    let donors = members.filter(|(_, (_, loss))| **loss > 0);
-    let change = |(at, (state, loss)): (usize, (&MemberState<'_>, &u32))| {
+fn donations<'f>(fleet: &'f RuleContext<'_>, losses: &'f [u32]) -> impl Iterator<Item = Change> {
+    let members = fleet.members.iter().zip(losses);
+    let donors = members.filter(|(_, loss)| **loss > 0);
+    donors.map(|(state, loss)| {
         let budget = state.entry.budget().lowered(*loss);
         let text = format!("other members need {loss} of its unused replicas");
-        Change::because(at, Effect::Budget(budget), Reason::Donor, text)
-    };
-    donors.map(change).collect()
+        Change::because(state, Effect::Budget(budget), Reason::Donor, text)
+    })
 }
 
-fn receipts(fleet: &RuleContext<'_>, gains: &[u32], reason: Reason) -> Vec<Change> {
-    let members = fleet.members.iter().zip(gains).enumerate();
-    let receivers = members.filter(|(_, (_, gain))| **gain > 0);
-    let change = |(at, (state, gain)): (usize, (&MemberState<'_>, &u32))| {
+fn receipts<'f>(
+    fleet: &'f RuleContext<'_>,
+    gains: &'f [u32],
+    reason: Reason,
+) -> impl Iterator<Item = Change> {
+    let members = fleet.members.iter().zip(gains);
+    let receivers = members.filter(|(_, gain)| **gain > 0);
+    receivers.map(move |(state, gain)| {
         // A member that needs budget offers none, so no donation is overwritten.
         let budget = state.entry.budget().raised(*gain);
         let text = match (reason, state.demand) {
@@ -274,7 +269,6 @@ fn receipts(fleet: &RuleContext<'_>, gains: &[u32], reason: Reason) -> Vec<Chang
             ),
             (_, None) => "it runs at its maximum".to_owned(),
         };
-        Change::because(at, Effect::Budget(budget), reason, text)
-    };
-    receivers.map(change).collect()
+        Change::because(state, Effect::Budget(budget), reason, text)
+    })
 }

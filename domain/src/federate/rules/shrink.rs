@@ -101,10 +101,7 @@ pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         && !fleet.active().any(disturbed);
     match lowest(fleet).filter(|_| may_act && may_end > 0) {
         Some(tier) => shrink_tier(fleet, tier, may_end, ledger),
-        None => Step {
-            ledger: Some(ledger),
-            ..Step::default()
-        },
+        None => Step::default().with_ledger(ledger),
     }
 }
 
@@ -165,7 +162,7 @@ fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledg
     let shares = quota_split(excess, &recipients).shares;
     let mut freed = 0_u32;
     let mut changes = Vec::new();
-    for ((at, state), less) in fleet.members.iter().enumerate().zip(shares) {
+    for (state, less) in fleet.members.iter().zip(shares) {
         if less == 0 {
             continue;
         }
@@ -178,20 +175,16 @@ fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledg
             counted(excess, "replica")
         );
         let effect = Effect::Shrink(state.entry.budget().lowered(given));
-        changes.push(Change::because(at, effect, Reason::ShrinkOrder, text));
+        changes.push(Change::because(state, effect, Reason::ShrinkOrder, text));
     }
     let shares = shares_of_higher_tiers(fleet, tier, freed);
     let left = freed - sum(shares.iter().copied());
     changes.extend(raised(fleet, &shares));
-    Step {
-        changes,
-        ledger: Some(Ledger {
-            shrunk: Some(fleet.now),
-            unassigned: Replicas::new(ledger.unassigned.get().saturating_add(left)),
-            ..ledger
-        }),
-        floor: None,
-    }
+    Step::of(changes).with_ledger(Ledger {
+        shrunk: Some(fleet.now),
+        unassigned: Replicas::new(ledger.unassigned.get().saturating_add(left)),
+        ..ledger
+    })
 }
 
 /// Freed budget as shares of the tiers above, no more than they can run; parallel to the members.
@@ -203,15 +196,14 @@ fn shares_of_higher_tiers(fleet: &RuleContext<'_>, tier: i64, freed: u32) -> Vec
     fleet.divide(freed, Surplus::Keep, &limits.collect::<Vec<_>>())
 }
 
-fn raised(fleet: &RuleContext<'_>, shares: &[u32]) -> Vec<Change> {
-    let receivers = fleet.members.iter().zip(shares).enumerate();
-    let receivers = receivers.filter(|(_, (_, share))| **share > 0);
-    let change = |(at, (state, share)): (usize, (&MemberState<'_>, &u32))| {
+fn raised<'f>(fleet: &'f RuleContext<'_>, shares: &'f [u32]) -> impl Iterator<Item = Change> {
+    let members = fleet.members.iter().zip(shares);
+    let receivers = members.filter(|(_, share)| **share > 0);
+    receivers.map(|(state, share)| {
         let effect = Effect::Budget(state.entry.budget().raised(*share));
         let text = format!("it gets {share} of the replicas that a lower priority gave up");
-        Change::because(at, effect, Reason::ShrinkOrder, text)
-    };
-    receivers.map(change).collect()
+        Change::because(state, effect, Reason::ShrinkOrder, text)
+    })
 }
 
 /// The members whose autoscalers must not scale down: all those above a tier that can still give, or that was shrunk
@@ -246,8 +238,7 @@ fn explained(
     reason: Reason,
     is_meant: impl Fn(&MemberState<'_>) -> bool,
 ) -> Vec<Change> {
-    let members = fleet.members.iter().enumerate();
-    let meant = members.filter(|(_, state)| is_meant(state));
-    let change = |(at, _)| Change::because(at, effect(), reason, String::new());
+    let meant = fleet.members.iter().filter(|state| is_meant(state));
+    let change = |state| Change::because(state, effect(), reason, String::new());
     meant.map(change).collect()
 }

@@ -28,7 +28,7 @@ pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         ..fleet.ledger.clone()
     };
     let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
-        return timed(ledger);
+        return Step::default().with_ledger(ledger);
     };
     let now = || sum(fleet.counted().map(|state| state.replicas));
     let before = handover.map_or_else(now, Replicas::get);
@@ -36,34 +36,22 @@ pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         || will_be_left(fleet, victim.name(), &reassigned) < least(fleet, before)
     {
         let handover = handover.filter(|_| idles);
-        return timed(Ledger { handover, ..ledger });
+        return Step::default().with_ledger(Ledger { handover, ..ledger });
     }
     if have_taken_over(fleet, victim.name(), before) {
-        let idle_since = None;
-        return Step {
-            changes: put_to_sleep(fleet, victim.name()),
-            ..timed(Ledger {
-                idle_since,
-                ..ledger
-            })
-        };
+        return Step::of([put_to_sleep(victim)]).with_ledger(Ledger {
+            idle_since: None,
+            ..ledger
+        });
     }
-    let handover = Some(Replicas::new(before));
-    Step {
-        floor: Some(Floor {
-            reassigned,
-            ..fleet.floor.clone()
-        }),
-        ..timed(Ledger { handover, ..ledger })
-    }
-}
-
-/// Only timers change.
-fn timed<'a>(ledger: Ledger) -> Step<'a> {
-    Step {
-        ledger: Some(ledger),
-        ..Step::default()
-    }
+    let ledger = Ledger {
+        handover: Some(Replicas::new(before)),
+        ..ledger
+    };
+    Step::default().with_ledger(ledger).with_floor(Floor {
+        reassigned,
+        ..fleet.floor.clone()
+    })
 }
 
 /// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
@@ -115,14 +103,9 @@ fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
 }
 
-fn put_to_sleep(fleet: &RuleContext<'_>, victim: &str) -> Vec<Change> {
-    let members = fleet.members.iter().enumerate();
-    let sleeper = members.filter(|(_, state)| state.name() == victim);
-    let change = |(at, _)| {
-        let text = "all members idle at their minimum, and the others serve the load without it";
-        Change::because(at, Effect::Sleep, Reason::Slept, text.to_owned())
-    };
-    sleeper.map(change).collect()
+fn put_to_sleep(victim: &MemberState<'_>) -> Change {
+    let text = "all members idle at their minimum, and the others serve the load without it";
+    Change::because(victim, Effect::Sleep, Reason::Slept, text.to_owned())
 }
 
 /// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running

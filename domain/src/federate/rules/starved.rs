@@ -1,13 +1,13 @@
 //! R7: one replica of minimum moves from a member that idles at its minimum to one that wants more than its own. Off
 //! unless the policy sets a utilization. The sum of minimums does not change.
 
-use crate::federate::Reason;
+use crate::federate::{Budget, Reason};
 
 use super::fleet::{RuleContext, Step};
-use super::member::{Change, Effect, MemberState, budget};
+use super::member::{Change, Effect, MemberState};
 
 /// Finds members that idle at their minimum, and since when.
-pub(super) fn observe<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub(super) fn find_idle<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let Some(limit) = fleet.policy.min_utilization else {
         return Step::default();
     };
@@ -15,10 +15,8 @@ pub(super) fn observe<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         let since = state.entry.idle_since.unwrap_or(fleet.now);
         idles(state, limit).then_some(since)
     };
-    let members = fleet.members.iter().enumerate();
-    let active = members.filter(|(_, state)| state.is_active());
-    let change = |(at, state)| Change::silent(at, Effect::Idle(since(state)));
-    Step::of(active.map(change).collect())
+    let change = |state| Change::silent(state, Effect::Idle(since(state)));
+    Step::of(fleet.active().map(change))
 }
 
 fn idles(state: &MemberState<'_>, limit: f64) -> bool {
@@ -39,31 +37,28 @@ pub(super) fn move_minimum<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.min_utilization.is_none() {
         return Step::default();
     }
-    let free = || {
-        let members = fleet.members.iter().enumerate();
-        members.filter(|(_, state)| state.is_active() && !fleet.is_cooling_down(state))
-    };
-    let donors = free().filter(|(_, state)| fleet.settled(state.entry.idle_since));
-    let donor = donors.max_by_key(|(_, state)| state.min());
-    let starving = free().filter(|(_, state)| starves(state));
+    let free = || fleet.active().filter(|state| !fleet.is_cooling_down(state));
+    let donors = free().filter(|state| fleet.settled(state.entry.idle_since));
+    let donor = donors.max_by_key(|state| state.min());
+    let starving = free().filter(|state| starves(state));
     let receiver =
-        starving.max_by_key(|(_, state)| state.desired.unwrap_or(0).saturating_sub(state.min()));
-    let (Some((from, donor)), Some((to, receiver))) = (donor, receiver) else {
+        starving.max_by_key(|state| state.desired.unwrap_or(0).saturating_sub(state.min()));
+    let (Some(donor), Some(receiver)) = (donor, receiver) else {
         return Step::default();
     };
-    if from == to {
+    if donor.position == receiver.position {
         return Step::default();
     }
-    let change = |at, budget| {
+    let change = |state: &MemberState<'_>, budget| {
         let text = format!(
             "one replica of minReplicas moves from {}, which is idle, to {}",
             donor.name(),
             receiver.name()
         );
-        Change::because(at, Effect::Budget(budget), Reason::Starved, text)
+        Change::because(state, Effect::Budget(budget), Reason::Starved, text)
     };
-    Step::of(vec![
-        change(from, budget(donor.min() - 1, donor.max())),
-        change(to, budget(receiver.min() + 1, receiver.max())),
+    Step::of([
+        change(donor, Budget::new(donor.min() - 1, donor.max())),
+        change(receiver, Budget::new(receiver.min() + 1, receiver.max())),
     ])
 }

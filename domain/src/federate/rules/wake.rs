@@ -19,30 +19,34 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
 /// not sleep, every member with a budget, at its minimum.
 pub(super) fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let members = fleet.members.iter().zip(wanted(fleet)).enumerate();
-    let woken = members.filter(|(_, (state, _))| state.is_active() && state.is_asleep());
-    let change = |(at, (state, why)): (usize, (&MemberState<'_>, Option<&str>))| {
+    let members = fleet.members.iter().zip(wanted(fleet));
+    let woken = members.filter(|(state, _)| state.is_active() && state.is_asleep());
+    let changes = woken.filter_map(|(state, why)| {
         let is_there = state.member.pods.is_some();
         let first = if fleet.policy.may_sleep() && is_there {
             1
         } else {
             state.min().max(1)
         };
-        let effect = Effect::Wake(first, longer_stay_awake(fleet, state));
-        Some(Change::because(at, effect, Reason::Woken, why?.to_owned()))
-    };
-    let changes: Vec<_> = woken.filter_map(change).collect();
+        let effect = Effect::Wake {
+            count: first,
+            stays_awake: longer_stay_awake(fleet, state),
+        };
+        Some(Change::because(
+            state,
+            effect,
+            Reason::Woken,
+            why?.to_owned(),
+        ))
+    });
+    let changes: Vec<_> = changes.collect();
     if changes.is_empty() {
         return Step::default();
     }
-    Step {
-        changes,
-        ledger: Some(Ledger {
-            woken: Some(fleet.now),
-            ..fleet.ledger.clone()
-        }),
-        floor: None,
-    }
+    Step::of(changes).with_ledger(Ledger {
+        woken: Some(fleet.now),
+        ..fleet.ledger.clone()
+    })
 }
 
 /// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long
@@ -63,19 +67,16 @@ fn longer_stay_awake(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option
 /// Why each member is to be woken if it is asleep; parallel to the members.
 fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
-    let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
+    let takeover_cause = |state: &MemberState<'_>| {
         let lifted = state.decided.reasons.contains(&Reason::FloorLifted);
-        let gained = lifted || taken_over.contains(&at);
+        let gained = lifted || taken_over.contains(&state.position);
         gained.then_some("it takes over replicas that other members cannot run")
     };
     if !fleet.policy.may_sleep() {
-        let all = fleet.members.iter().enumerate();
-        return all
-            .map(|(at, state)| takeover_cause((at, state)).or(Some(always(state))))
-            .collect();
+        let cause = |state| takeover_cause(state).or(Some(always(state)));
+        return fleet.members.iter().map(cause).collect();
     }
-    let all = fleet.members.iter().enumerate().map(takeover_cause);
-    let mut wanted: Vec<_> = all.collect();
+    let mut wanted: Vec<_> = fleet.members.iter().map(takeover_cause).collect();
     let Some(cause) = cause(fleet) else {
         return wanted;
     };
@@ -83,13 +84,12 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
         return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
     }
     let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
-    let sleepers = fleet.members.iter().enumerate();
-    let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
-    // One at a time, the highest priority first.
-    let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+    let sleepers = fleet.active().filter(|state| state.is_asleep());
+    // One at a time, the highest priority first; of equal ones the first by name.
+    let first = sleepers.min_by_key(|state| Reverse(state.preference.priority));
     // With no member awake nothing serves, so the wait is skipped.
-    if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
-        && let Some(place) = wanted.get_mut(at)
+    if let Some(first) = first.filter(|_| !recently || awake(fleet).next().is_none())
+        && let Some(place) = wanted.get_mut(first.position)
     {
         *place = place.or(Some(cause));
     }
@@ -107,21 +107,22 @@ fn always(state: &MemberState<'_>) -> &'static str {
 /// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods.
 /// Under Prioritized only those of the highest priorities: budget may go further down than the pods do.
 fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
-    let relieved = fleet.members.iter().enumerate();
-    let mut relieved: Vec<_> = relieved
-        .filter(|(_, state)| state.decided.reasons.contains(&Reason::Relief) && state.is_asleep())
-        .collect();
+    let is_relief = |state: &&MemberState<'_>| {
+        state.decided.reasons.contains(&Reason::Relief) && state.is_asleep()
+    };
+    let mut relieved: Vec<_> = fleet.members.iter().filter(is_relief).collect();
     if fleet.policy.kind == AssignmentKind::Prioritized {
-        relieved.sort_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+        // Stable: equal priorities stay in the order of the names.
+        relieved.sort_by_key(|state| Reverse(state.preference.priority));
         let blocked = fleet.active().filter(|state| state.blocked);
         let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
-        relieved.retain(|(_, state)| {
+        relieved.retain(|state| {
             let needed = unplaced > 0;
             unplaced = unplaced.saturating_sub(state.max().min(state.capacity));
             needed
         });
     }
-    relieved.into_iter().map(|(at, _)| at).collect()
+    relieved.into_iter().map(|state| state.position).collect()
 }
 
 fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
