@@ -606,6 +606,12 @@ impl Cluster {
         self.laws.blind_since("", since);
     }
 
+    /// Keeps the state of the API server for [`Cluster::restore`].
+    pub(crate) fn back_up(&mut self) {
+        self.server.back_up();
+        self.laws.backed_up(self.now());
+    }
+
     /// Goes on from the last backup of the API server, if there is one.
     pub(crate) fn restore(&mut self) {
         if self.server.restore() {

@@ -59,7 +59,8 @@ pub(crate) struct Laws {
     stranded: BTreeMap<String, Timestamp>,
     /// Since when the metrics of an app have no value; of all apps, if it has no name.
     blind: BTreeMap<String, Timestamp>,
-    /// When the server went on from a backup.
+    /// When the last backup was made, and when the server went on from it.
+    backed_up: Timestamp,
     restored: Timestamp,
     /// The Deployments that a user has scaled since the last look.
     by_hand: BTreeSet<String>,
@@ -104,6 +105,7 @@ impl Laws {
             stale: BTreeMap::new(),
             stranded: BTreeMap::new(),
             blind: BTreeMap::new(),
+            backed_up: Timestamp::MIN,
             restored: Timestamp::MIN,
             by_hand: BTreeSet::new(),
             writers: BTreeMap::new(),
@@ -302,6 +304,10 @@ impl Laws {
         since.any(|since| now.duration_since(*since) > IN_FORCE)
     }
 
+    pub(crate) fn backed_up(&mut self, now: Timestamp) {
+        self.backed_up = now;
+    }
+
     /// What was written before is not there any more.
     pub(crate) fn restored(&mut self, now: Timestamp) {
         self.restored = now;
@@ -310,6 +316,10 @@ impl Laws {
         self.counts.clear();
         self.written.clear();
         self.writers.clear();
+        // Pods that were not ready in the backup become ready again.
+        let since = self.backed_up - YOUNG;
+        let risen = self.risen.values_mut().filter(|risen| **risen > since);
+        risen.for_each(|risen| *risen = now);
     }
 
     fn check_stale(&self, entry: &Entry) -> Result<(), String> {
@@ -378,11 +388,17 @@ impl Laws {
         }
     }
 
-    /// What was allowed of late; the last one is in force.
+    /// What was allowed of late; the last one is in force. A child that comes back with a backup scales until it is seen
+    /// and deleted again, so what was allowed shortly before the backup counts until everything is listed.
     fn allowed(&self, name: &str, now: Timestamp) -> Vec<Allowed> {
+        let since = if now.duration_since(self.restored) < RELISTED {
+            self.backed_up
+        } else {
+            now
+        };
         let all = self.allowed.get(name).into_iter().flatten();
         let mut ends = all.clone().skip(1).map(|(since, _)| *since);
-        let recent = all.filter(|_| ends.next().is_none_or(|end| end > now - IN_FORCE));
+        let recent = all.filter(|_| ends.next().is_none_or(|end| end > since - IN_FORCE));
         recent.map(|(_, allowed)| *allowed).collect()
     }
 

@@ -214,7 +214,7 @@ impl Disruption {
                 cluster.server.compact();
             }
             Kind::OldMetrics(age) => cluster.age_metrics(age),
-            Kind::BackUp => cluster.server.back_up(),
+            Kind::BackUp => cluster.back_up(),
             Kind::Restore => cluster.restore(),
             Kind::Over(Ended::OldMetrics) => cluster.age_metrics(0),
             Kind::Over(Ended::Stale) => cluster.release(host),
