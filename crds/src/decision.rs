@@ -114,8 +114,8 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sources: Option<SourceReplicas>,
 
-    /// Source of the largest proposal. Of equal ones: one whose value asks for so many, before one that is only held
-    /// there; then the one that did so first.
+    /// Source of the largest proposal. Of equal ones: one of the source that won last; then one whose value asks for so
+    /// many, before one that is only held there; then the first in the order observed, forecast, cron.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub winner: Option<ProposalSource>,
 

@@ -23,7 +23,7 @@ use super::participation::MemberRole;
 pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
-        return Step::of(without_assignment(fleet));
+        return Step::of(waits(fleet));
     }
     let candidates: Vec<_> = fleet.active().map(candidate).collect();
     let budgets = budgets(fleet, &candidates);
@@ -92,7 +92,7 @@ fn merged_before(state: &MemberState<'_>) -> EffectivePreference {
 }
 
 /// Since when members are healthy again, and what their preferences are, where nothing is assigned.
-fn without_assignment(fleet: &RuleContext<'_>) -> impl Iterator<Item = Change> {
+fn waits(fleet: &RuleContext<'_>) -> impl Iterator<Item = Change> {
     fleet.members.iter().map(|state| {
         let active = state.is_active().then(|| merged_before(state));
         let effect = Effect::Wait {

@@ -182,6 +182,8 @@ fn running(
         Mode::Delegated | Mode::Metric => state.decided.write,
         Mode::Direct => Some(direct(state)),
     };
+    // A minimum of the ledger, from which a count may come, is not in order before the rules have run.
+    let replicas = replicas.map(|count| count.min(bounds.max.get()));
     let changes = |n: u32| there != Some(n);
     let action = match (there, replicas) {
         (None, _) if source == WorkloadSource::Hub => Action::Create,

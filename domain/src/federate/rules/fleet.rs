@@ -103,14 +103,9 @@ impl<'a> RuleContext<'a> {
 
     /// The context before the first rule.
     pub(super) fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
-        let (policy, mut states) = (fleet.policy, fleet.members);
+        let (policy, states) = (fleet.policy, fleet.members);
         let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
-        // The decision lists members by name, and equal claims are settled by position.
-        states.sort_by(|a, b| a.name().cmp(b.name()));
-        for (position, state) in states.iter_mut().enumerate() {
-            state.position = position;
-        }
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
         let desired = match policy.mode {

@@ -131,7 +131,7 @@ fn has_grown(state: &MemberState<'_>) -> bool {
     stored.is_some_and(|stored| stored.get() < state.capacity)
 }
 
-/// What a member's floor is divided by, with its present capacity if that is larger than the stored one.
+/// The stored basis of a member, with its present capacity if that is larger.
 fn grown_basis(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> FloorBasis {
     let stored = state.entry.floor_basis();
     if has_grown(state) {

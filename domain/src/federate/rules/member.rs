@@ -18,7 +18,7 @@ use super::participation::{MemberRole, Participation};
 #[derive(Debug)]
 pub(super) struct MemberState<'a> {
     observed: Observed<'a>,
-    /// Where it stands in the members of the [`RuleContext`](super::fleet::RuleContext).
+    /// Where it stands among the members by name; zero until all are classified.
     pub(super) position: usize,
     /// Its budget and its timers.
     pub(super) entry: Entry,
@@ -146,7 +146,7 @@ pub(super) struct Need {
     pub(super) shrunk: Option<Timestamp>,
 }
 
-/// What floors are divided by until the next division.
+/// By what the fleet's floor is divided until budgets are divided again.
 #[derive(Clone, Copy)]
 pub(super) struct FloorBasis {
     pub(super) capacity: Option<Replicas>,

@@ -179,11 +179,17 @@ impl<'a> ClassifiedFleet<'a> {
         ledger: &'a Ledger,
         now: Timestamp,
     ) -> Self {
+        let mut members = roles::classify(policy, members, &ledger.members, now);
+        // The decision lists members by name, and equal claims are settled by position.
+        members.sort_by(|a, b| a.name().cmp(b.name()));
+        for (position, state) in members.iter_mut().enumerate() {
+            state.position = position;
+        }
         Self {
             policy,
             ledger,
             now,
-            members: roles::classify(policy, members, &ledger.members, now),
+            members,
         }
     }
 
@@ -197,7 +203,7 @@ impl<'a> ClassifiedFleet<'a> {
             .collect()
     }
 
-    /// The decision and the next ledger, as of [`decide`].
+    /// The decision and the next ledger, as [`decide`] returns them.
     #[must_use]
     pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
         let before = self.ledger;

@@ -126,16 +126,16 @@ fn moved(fleet: &RuleContext<'_>, maximums: &[u32], all: u32) -> Vec<Change> {
     changes.collect()
 }
 
-/// What floors are divided by until the next division: what this one was made by.
+/// The capacities, weights and ranks of this division, by which floors are divided until the next one.
 fn new_bases(fleet: &RuleContext<'_>, maximums: &[u32]) -> Vec<Change> {
     let members = || fleet.members.iter().zip(maximums);
     let active = members().filter(|(state, _)| state.is_active());
     let candidates: Vec<_> = active
         .map(|(state, max)| candidate_with(state, *max))
         .collect();
-    let by_name = floor_bases(fleet.policy, &candidates);
+    let all = floor_bases(fleet.policy, &candidates);
     let change = |state: &MemberState<'_>| {
-        let basis = *by_name.get(state.name())?;
+        let basis = *all.get(state.name())?;
         Some(Change::silent(state, Effect::FloorBasis(basis)))
     };
     fleet.members.iter().filter_map(change).collect()

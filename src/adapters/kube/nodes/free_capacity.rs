@@ -182,7 +182,8 @@ impl NamespacePods {
     }
 }
 
-/// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes.
+/// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes. Other
+/// pods that the workload is separated from are not read; that they prevent a pod is seen when it is unschedulable.
 fn nodes_to_avoid(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
     let on_node = |pod: &Arc<StoredPod>| match &pod.placement {
         Placement::Bound(node) => Some(BoundPod {

@@ -165,7 +165,8 @@ impl Expression {
 }
 
 impl PodAffinityTerm {
-    /// Whether two pods with these labels may not run on one node.
+    /// Whether two pods with these labels may not run on one node. Also if the term is for other namespaces: the capacity
+    /// may be underestimated, never overestimated.
     fn excludes(&self, labels: &Labels) -> bool {
         let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
             return false;
