@@ -380,10 +380,11 @@ impl Laws {
                 known.push((now, allowed));
             }
         }
-        // Who has no news does not know the edits since then, also if an invalid one has followed them.
+        // Who has no news does not know the edits since then, also if an invalid one has followed them, nor those that
+        // were not in force yet.
         let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
         if let Some(no_news) = self.stale.values().chain(restored).min() {
-            let unknown = known.iter_mut().filter(|(since, _)| since >= no_news);
+            let unknown = known.iter_mut().filter(|(since, _)| *since >= *no_news - IN_FORCE);
             unknown.for_each(|(since, _)| *since = now);
         }
     }
@@ -444,18 +445,15 @@ impl Laws {
         Ok(())
     }
 
-    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. With copies of its pods that are not
-    /// older than what is acted on, a host whose connections are silent takes those for new that were new then.
+    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. A host whose connections are silent takes
+    /// those for new that were new then, and does not know those that came later: its copies are not too old yet.
     fn has_new_pods(&self, name: &str, now: Timestamp) -> bool {
         let Some(risen) = self.risen.get(name) else {
             return false;
         };
         let silent = self.stranded.values();
         let silent = silent.filter(|since| now.duration_since(**since) < STALE);
-        let were_new = |known: &Timestamp| {
-            let age = known.duration_since(*risen);
-            !age.is_negative() && age < YOUNG
-        };
+        let were_new = |known: &Timestamp| known.duration_since(*risen) < YOUNG;
         silent.chain([&now]).any(were_new)
     }
 }
