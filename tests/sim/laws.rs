@@ -384,7 +384,9 @@ impl Laws {
         // were not in force yet.
         let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
         if let Some(no_news) = self.stale.values().chain(restored).min() {
-            let unknown = known.iter_mut().filter(|(since, _)| *since >= *no_news - IN_FORCE);
+            let unknown = known
+                .iter_mut()
+                .filter(|(since, _)| *since >= *no_news - IN_FORCE);
             unknown.for_each(|(since, _)| *since = now);
         }
     }

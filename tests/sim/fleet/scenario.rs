@@ -697,16 +697,27 @@ impl Scenario for FleetScenario {
 }
 
 impl FleetScenario {
-    /// How many pods have room in other members than a full one; a budget that is static stays there.
+    /// How many pods have room in other members than a full one; a budget that is static stays where it is.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
         match (self.is_full, self.terms.is_static) {
             // More moves only when it has been pending for a while.
             _ if preferences[0]["elastic"] == true => MEMBERS[0].1,
-            (false, _) => u64::MAX,
+            (false, false) => u64::MAX,
+            (false, true) => self.room_within_budgets(),
             (true, true) => 0,
             (true, false) => MEMBERS[1..].iter().map(|(_, pods)| pods).sum(),
         }
+    }
+
+    /// How many pods have room in the members within their shown budgets; any number until the whole maximum is divided.
+    fn room_within_budgets(&self) -> u64 {
+        let shown = |name: &str| self.cluster.row(name)["max"].as_u64().unwrap_or_default();
+        let budgets = MEMBERS.map(|(name, room)| (shown(name), room));
+        if budgets.iter().map(|(budget, _)| budget).sum::<u64>() < self.most() {
+            return u64::MAX;
+        }
+        budgets.iter().map(|(budget, room)| budget.min(room)).sum()
     }
 
     /// How many replicas the fleet may run; without a fleet, any number.
