@@ -143,6 +143,10 @@ struct FleetScenario {
     second: u64,
     /// Since which second a member is disturbed.
     disturbed: BTreeMap<String, u64>,
+    /// Since which second a member is no longer disturbed.
+    answers: BTreeMap<String, u64>,
+    /// How often processes had been started when all of them were connected to a member last.
+    connected: BTreeMap<&'static str, u64>,
     /// Members of which only the Secret is missing, each with how often a process had been started by then.
     secretless: BTreeMap<String, u64>,
     /// Whether the nodes of the first member are full.
@@ -471,6 +475,8 @@ impl Scenario for FleetScenario {
             deployed,
             second: 0,
             disturbed: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            connected: BTreeMap::new(),
             secretless: BTreeMap::new(),
             is_full: false,
             is_unlisted: false,
@@ -607,6 +613,7 @@ impl Scenario for FleetScenario {
         if self.restarted.0 != self.cluster.restarts() {
             self.restarted = (self.cluster.restarts(), second);
         }
+        self.note_connected();
         let (cluster, terms) = (&self.cluster, &self.terms);
         let is_connected = |(_, restarts): &(&String, &u64)| **restarts == cluster.restarts();
         let connected = self.secretless.iter().filter(is_connected);
@@ -766,8 +773,7 @@ impl FleetScenario {
     fn trouble(&mut self, member: &str, trouble: Trouble, begins: bool) {
         let (cluster, second) = (&self.cluster, self.second);
         self.secretless.remove(member);
-        // Since then all processes have connected.
-        let is_known = second >= self.restarted.1 + 40
+        let is_known = self.connected.get(member) == Some(&cluster.restarts())
             && !self.is_stale
             && !self.disturbed.contains_key(member);
         if trouble == Trouble::NoSecret && begins && is_known {
@@ -811,8 +817,20 @@ impl FleetScenario {
         }
         if begins || self.is_disturbed(member) {
             self.disturbed.entry(member.to_owned()).or_insert(second);
-        } else {
-            self.disturbed.remove(member);
+        } else if self.disturbed.remove(member).is_some() {
+            self.answers.insert(member.to_owned(), second);
+        }
+    }
+
+    /// Notes the members to which every process has connected: a process that was started while a member did not answer
+    /// connects only when the member answers again.
+    fn note_connected(&mut self) {
+        for (member, _) in MEMBERS {
+            let answers = self.answers.get(member).copied().unwrap_or_default();
+            let since = answers.max(self.restarted.1);
+            if !self.disturbed.contains_key(member) && self.second >= since + 40 {
+                self.connected.insert(member, self.restarted.0);
+            }
         }
     }
 

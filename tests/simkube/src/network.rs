@@ -24,7 +24,7 @@ use std::{
 
 use axum::body::{Body, Bytes, to_bytes};
 use futures::future::pending;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
@@ -108,8 +108,8 @@ struct Inner {
     troubles: Mutex<Vec<Trouble>>,
     /// Who was in trouble, and when.
     troubled: Mutex<Vec<(Timestamp, String)>>,
-    /// By client and path of a read: when it was asked to wait, and until when.
-    asked_to_wait: Mutex<BTreeMap<String, (Timestamp, Timestamp)>>,
+    /// By client, path and credentials of a read: when it was asked to wait, and until when.
+    asked_to_wait: Mutex<BTreeMap<Asker, (Timestamp, Timestamp)>>,
     /// Who has asked again before, and when.
     impatient: Mutex<Vec<(Timestamp, String)>>,
     /// How often data was carried.
@@ -364,6 +364,9 @@ impl Server {
     }
 }
 
+/// What is asked, and with which credentials.
+type Asker = (String, Option<HeaderValue>);
+
 /// A request that a server has received.
 struct Arrived {
     network: Network,
@@ -440,7 +443,7 @@ impl Arrived {
         if is_read && response.headers().contains_key(header::RETRY_AFTER) {
             let now = self.server.now();
             let waits = (now, now + RETRY_AFTER);
-            lock(&self.network.0.asked_to_wait).insert(self.what(request), waits);
+            lock(&self.network.0.asked_to_wait).insert(self.asker(request), waits);
         }
         response
     }
@@ -452,7 +455,7 @@ impl Arrived {
             return;
         }
         let (what, sent) = (self.what(request), self.cable.sent());
-        let waits = waiting.remove(&what);
+        let waits = waiting.remove(&self.asker(request));
         drop(waiting);
         let Some((since, until)) = waits else {
             return;
@@ -465,6 +468,13 @@ impl Arrived {
 
     fn what(&self, request: &Request<Vec<u8>>) -> String {
         format!("{} {}", self.link.name, request.uri())
+    }
+
+    /// A client that tries new credentials beside those in use has two connections, and a server asks only the user to
+    /// wait whose request it refuses.
+    fn asker(&self, request: &Request<Vec<u8>>) -> Asker {
+        let credentials = request.headers().get(header::AUTHORIZATION);
+        (self.what(request), credentials.cloned())
     }
 
     /// The trouble that a request is in.
@@ -494,7 +504,7 @@ fn refusal(code: u16) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
     if code == 429 {
-        let seconds = header::HeaderValue::from(RETRY_AFTER.as_secs());
+        let seconds = HeaderValue::from(RETRY_AFTER.as_secs());
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
     response
