@@ -130,7 +130,7 @@ impl<C: Workloads> ClusterReads<C> {
             forecasts: series.readings(&pods, &scale, self.now),
             observation: Observation {
                 scale: scale.scale,
-                unseen: Replicas::ZERO,
+                unseen: unseen(&scale, pods.len()),
                 pods,
                 readings,
             },
@@ -232,6 +232,16 @@ pub(super) async fn read_without_pods<C: Workloads>(
 
 fn has_selector(scale: &ScaleView) -> bool {
     !scale.selector.trim().is_empty()
+}
+
+/// How many replicas have pods that the copies cannot show yet. Without them, a count by the pods that are listed would be a
+/// scale-down as long as watches are silent.
+fn unseen(scale: &ScaleView, listed: usize) -> Replicas {
+    if !scale.is_ahead {
+        return Replicas::ZERO;
+    }
+    let listed = u32::try_from(listed).unwrap_or(u32::MAX);
+    scale.scale.spec.saturating_sub(Replicas::new(listed))
 }
 
 fn no_selector(target: &ScaleTarget) -> Unavailable {

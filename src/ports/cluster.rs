@@ -219,6 +219,9 @@ pub struct ScaleView {
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
+    /// Whether the count by spec is of a write of ours that the copies do not show yet. Nor do they show the pods that it
+    /// asked for.
+    pub is_ahead: bool,
 }
 
 /// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.

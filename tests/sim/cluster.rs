@@ -385,6 +385,7 @@ impl Cluster {
 
     /// Starts a replica on a host whose clock is ahead by so many seconds.
     pub(crate) fn start_ahead(&mut self, host: &str, ahead: i64) {
+        self.laws.stranded_since(host, None);
         let before = self.replicas.remove(host);
         let restarts = before.as_ref().map_or(0, |before| before.restarts + 1);
         let wire = Wire {
@@ -566,7 +567,7 @@ impl Cluster {
     pub(crate) fn strand(&mut self, host: &str) {
         self.network().strand(host, HUB);
         let now = self.now();
-        self.laws.stranded(host, now);
+        self.laws.stranded_since(host, Some(now));
     }
 
     /// From now on watches of a host, or of all, are silent and lists are not complete.

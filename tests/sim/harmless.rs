@@ -301,7 +301,7 @@ fn is_as_good(
         // Steps that are left out in a pause may lead to another count that a load asks for.
         (Kind::Pause, _) => now as u64 >= RESUMED && remembered.iter().any(fits_then),
         // A child that scales down by its own readings is raised again if the window of the decision still has a higher
-        // one after a sync period: that turns on a moment, and either run may miss it.
+        // one after a sync period: that turns on a moment, and the run with the trouble may miss it.
         (_, "web") => count < other.replicas && remembered.iter().all(fits_then),
         _ => false,
     }
@@ -348,7 +348,7 @@ impl Scenario for Harmless {
             needs.retain(|(_, app, _)| *app != "own");
             needs.push((BEGINS, "own", 5));
         }
-        // Its count is judged before the mistake is mended. A load that changes again while pods are new takes longer.
+        // The count of `own` is judged before the mistake is mended. A load that changes again while pods are new takes longer.
         if kind == Kind::Mistake {
             needs.retain(|(_, app, _)| *app != "own");
             needs.push((BEGINS + 5, "own", 8));

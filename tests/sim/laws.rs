@@ -59,8 +59,9 @@ pub(crate) struct Laws {
     stranded: BTreeMap<String, Timestamp>,
     /// Since when the metrics of an app have no value; of all apps, if it has no name.
     blind: BTreeMap<String, Timestamp>,
-    /// When the last backup was made, and when the server went on from it.
+    /// When the last backup was made, with `risen` as it was then, and when the server went on from it.
     backed_up: Timestamp,
+    risen_in_backup: BTreeMap<String, Timestamp>,
     restored: Timestamp,
     /// The Deployments that a user has scaled since the last look.
     by_hand: BTreeSet<String>,
@@ -106,6 +107,7 @@ impl Laws {
             stranded: BTreeMap::new(),
             blind: BTreeMap::new(),
             backed_up: Timestamp::MIN,
+            risen_in_backup: BTreeMap::new(),
             restored: Timestamp::MIN,
             by_hand: BTreeSet::new(),
             writers: BTreeMap::new(),
@@ -285,9 +287,12 @@ impl Laws {
         };
     }
 
-    /// The connections of a host are silent from now on; it opens new ones.
-    pub(crate) fn stranded(&mut self, host: &str, now: Timestamp) {
-        self.stranded.insert(host.to_owned(), now);
+    /// The connections of a host are silent from now on, until it starts again; those that it opens are not.
+    pub(crate) fn stranded_since(&mut self, host: &str, since: Option<Timestamp>) {
+        match since {
+            Some(since) => self.stranded.insert(host.to_owned(), since),
+            None => self.stranded.remove(host),
+        };
     }
 
     /// From now on the metrics of an app, or of all, have no value, or have one again.
@@ -306,6 +311,7 @@ impl Laws {
 
     pub(crate) fn backed_up(&mut self, now: Timestamp) {
         self.backed_up = now;
+        self.risen_in_backup = self.risen.clone();
     }
 
     /// What was written before is not there any more.
@@ -317,6 +323,7 @@ impl Laws {
         self.written.clear();
         self.writers.clear();
         // Pods that were not ready in the backup become ready again.
+        self.risen = self.risen_in_backup.clone();
         let since = self.backed_up - YOUNG;
         let risen = self.risen.values_mut().filter(|risen| **risen > since);
         risen.for_each(|risen| *risen = now);
@@ -382,19 +389,19 @@ impl Laws {
         }
         // Who has no news does not know the edits since then, also if an invalid one has followed them, nor those that
         // were not in force yet.
-        let restored = Some(&self.restored).filter(|at| now.duration_since(**at) < RELISTED);
-        if let Some(no_news) = self.stale.values().chain(restored).min() {
-            let unknown = known
-                .iter_mut()
-                .filter(|(since, _)| *since >= *no_news - IN_FORCE);
+        let silent = self.stale.values().map(|since| *since - IN_FORCE);
+        let restored = Some(self.restored).filter(|at| now.duration_since(*at) < RELISTED);
+        if let Some(no_news) = silent.chain(restored).min() {
+            let unknown = known.iter_mut().filter(|(since, _)| *since >= no_news);
             unknown.for_each(|(since, _)| *since = now);
         }
     }
 
     /// What was allowed of late; the last one is in force. A child that comes back with a backup scales until it is seen
     /// and deleted again, so what was allowed shortly before the backup counts until everything is listed.
-    fn allowed(&self, name: &str, now: Timestamp) -> Vec<Allowed> {
-        let since = if now.duration_since(self.restored) < RELISTED {
+    fn allowed(&self, name: &str, spec: &Value, now: Timestamp) -> Vec<Allowed> {
+        let has_child = spec["mode"] == "Delegated";
+        let since = if has_child && now.duration_since(self.restored) < RELISTED {
             self.backed_up
         } else {
             now
@@ -412,7 +419,7 @@ impl Laws {
         spec: &Value,
         now: Timestamp,
     ) -> Result<(), String> {
-        let allowed = self.allowed(name, now);
+        let allowed = self.allowed(name, spec, now);
         let acting: Vec<_> = allowed.iter().filter(|one| one.acts).collect();
         let (Some(min), Some(max)) = (
             acting.iter().map(|one| one.least).min(),
@@ -447,16 +454,19 @@ impl Laws {
         Ok(())
     }
 
-    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. A host whose connections are silent takes
-    /// those for new that were new then, and does not know those that came later: its copies are not too old yet.
+    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. A leader whose connections are silent takes
+    /// those for new that were new then: its copies are not too old yet.
     fn has_new_pods(&self, name: &str, now: Timestamp) -> bool {
         let Some(risen) = self.risen.get(name) else {
             return false;
         };
-        let silent = self.stranded.values();
+        let silent = self.stranded.get(&self.term.host);
         let silent = silent.filter(|since| now.duration_since(**since) < STALE);
-        let were_new = |known: &Timestamp| known.duration_since(*risen) < YOUNG;
-        silent.chain([&now]).any(were_new)
+        let were_new = |known: &Timestamp| {
+            let age = known.duration_since(*risen);
+            !age.is_negative() && age < YOUNG
+        };
+        silent.into_iter().chain([&now]).any(were_new)
     }
 }
 

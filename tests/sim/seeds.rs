@@ -268,7 +268,7 @@ impl<S: Scenario> Run<S> {
                 // Each event is an object of its own.
                 let object = if entry.access.resource.starts_with("events") {
                     format!("{} {}", what["regarding"]["name"], what["reason"])
-                } else if before.is_some_and(|before| is_ledger_only(&before, what)) {
+                } else if before.is_some_and(|before| moves_shares_only(&before, what)) {
                     format!("ledger of {}", entry.object())
                 } else {
                     entry.object()
@@ -298,15 +298,22 @@ impl<S: Scenario> Run<S> {
     }
 }
 
-/// Whether a write of a status has stored another ledger and reports nothing else.
-fn is_ledger_only(before: &Value, after: &Value) -> bool {
-    let ledger = |object: &Value| object["status"]["ledger"].clone();
+/// Whether a write of a status has stored shares that moved, and reports nothing else.
+fn moves_shares_only(before: &Value, after: &Value) -> bool {
+    let shares = |object: &Value| {
+        let ledger = object["status"]["ledger"].as_str().unwrap_or_default();
+        let ledger: Value = serde_json::from_str(ledger).unwrap_or_default();
+        let members = ledger["members"].as_object().into_iter().flatten();
+        let share = |member: &Value| ["min", "max", "written"].map(|field| member[field].clone());
+        let shares = members.map(|(name, member)| (name.clone(), share(member)));
+        shares.collect::<BTreeMap<_, _>>()
+    };
     let without_ledger = |object: &Value| {
         let mut status = object["status"].clone();
         status["ledger"].take();
         status
     };
-    ledger(before) != ledger(after) && without_ledger(before) == without_ledger(after)
+    shares(before) != shares(after) && without_ledger(before) == without_ledger(after)
 }
 
 /// Why a seed fails: a law, or what differs from the run without faults.

@@ -52,3 +52,25 @@ fn what_was_due_while_the_api_server_was_silent_is_written_once() {
     cluster.run_for(60);
     assert!(all_were_scaled(&cluster, 2));
 }
+
+#[test]
+fn pods_that_silent_watches_do_not_show_are_not_taken_for_pods_that_nobody_needs() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.elects = false;
+    let at_once = json!({"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}});
+    cluster.autoscaler("web", 2, "Direct", &at_once);
+    cluster.needs("web", 2);
+    cluster.start("pod-0");
+    cluster.run_for(60);
+
+    cluster.strand("pod-0");
+    cluster.needs("web", 8);
+    cluster.until(30, "it has 8", |cluster| cluster.replicas("web") == 8);
+    // Of 2 listed pods, seven eighths are 2.
+    cluster.needs("web", 7);
+    for _second in 0..90 {
+        cluster.run_for(1);
+        assert!(cluster.replicas("web") >= 7, "{}", cluster.replicas("web"));
+    }
+    assert_eq!(cluster.replicas("web"), 7, "the copies are read again");
+}

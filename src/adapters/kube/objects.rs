@@ -168,6 +168,7 @@ impl Stored for StoredWorkload {
             resource_version: metadata.resource_version,
             uid: metadata.uid,
             template: template.map(|(pod, _)| pod.containers()).transpose()?,
+            is_ahead: false,
         };
         Ok(Self {
             view,

@@ -65,6 +65,7 @@ impl OwnScales {
         if is_behind {
             copy.scale.spec = scale.scale.spec;
             copy.resource_version.clone_from(&scale.resource_version);
+            copy.is_ahead = true;
         } else {
             // The copy shows our write or a later one, or another object of this name, or the write is too long ago.
             all.remove(target);

@@ -48,6 +48,9 @@ impl Members<'_> {
             let counts = present.map(|(_, present)| of(&present.observed.scale.scale));
             counts.fold(self.unreachable, Replicas::saturating_add)
         };
+        let unseen_in = self.present.iter();
+        let unseen_in = unseen_in.map(|(_, present)| present.observed.observation.unseen);
+        let unseen = unseen_in.fold(self.unreachable, Replicas::saturating_add);
         let all_named = self.present.iter().flat_map(|(member, present)| {
             let pods = present.observed.observation.pods.iter();
             pods.map(|pod| named(member, pod))
@@ -67,13 +70,14 @@ impl Members<'_> {
             resource_version: String::new(),
             uid: self.item.owner.uid.clone(),
             template,
+            is_ahead: false,
         };
         TargetObservation {
             hpas: RelatedHpas::default(),
             forecasts: self.forecasts(forecasts, &pods, &scale, now),
             observation: Observation {
                 scale: scale.scale,
-                unseen: self.unreachable,
+                unseen,
                 readings: self.readings(),
                 pods,
             },
@@ -361,6 +365,7 @@ mod tests {
                     resource_version: "1".to_owned(),
                     uid: "u".to_owned(),
                     template: None,
+                    is_ahead: false,
                 },
                 hpas: RelatedHpas::default(),
                 observation: Observation {

@@ -704,27 +704,35 @@ impl Scenario for FleetScenario {
 }
 
 impl FleetScenario {
-    /// How many pods have room in other members than a full one; a budget that is static stays where it is.
+    /// How many pods the members can run of those that the fleet asks for; a budget that is static stays where it is.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
         match (self.is_full, self.terms.is_static) {
             // More moves only when it has been pending for a while.
             _ if preferences[0]["elastic"] == true => MEMBERS[0].1,
             (false, false) => u64::MAX,
-            (false, true) => self.room_within_budgets(),
+            (false, true) => self.room_within_budgets(preferences),
             (true, true) => 0,
             (true, false) => MEMBERS[1..].iter().map(|(_, pods)| pods).sum(),
         }
     }
 
-    /// How many pods have room in the members within their shown budgets; any number until the whole maximum is divided.
-    fn room_within_budgets(&self) -> u64 {
-        let shown = |name: &str| self.cluster.row(name)["max"].as_u64().unwrap_or_default();
-        let budgets = MEMBERS.map(|(name, room)| (shown(name), room));
-        if budgets.iter().map(|(budget, _)| budget).sum::<u64>() < self.most() {
+    /// How many pods have room in the members within their budgets, which follow from the spec: what is beyond the room of
+    /// a member moves to no other. Any number, if each member has a budget of the whole.
+    fn room_within_budgets(&self, preferences: &Value) -> u64 {
+        let each = preferences.as_array().into_iter().flatten();
+        let weights: Vec<_> = each
+            .filter_map(|one| one["staticWeight"].as_u64())
+            .collect();
+        let (most, sum) = (self.most(), weights.iter().sum::<u64>());
+        if sum == 0 || most == u64::MAX {
             return u64::MAX;
         }
-        budgets.iter().map(|(budget, room)| budget.min(room)).sum()
+        let beyond = weights.iter().zip(MEMBERS).map(|(weight, (_, room))| {
+            let budget = (most * weight).div_ceil(sum);
+            budget.saturating_sub(room)
+        });
+        most.saturating_sub(beyond.sum())
     }
 
     /// How many replicas the fleet may run; without a fleet, any number.

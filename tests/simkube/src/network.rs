@@ -364,8 +364,12 @@ impl Server {
     }
 }
 
-/// What is asked, and with which credentials.
-type Asker = (String, Option<HeaderValue>);
+/// What is asked to wait.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asker {
+    request: String,
+    credentials: Option<HeaderValue>,
+}
 
 /// A request that a server has received.
 struct Arrived {
@@ -473,8 +477,11 @@ impl Arrived {
     /// A client that tries new credentials beside those in use has two connections, and a server asks only the user to
     /// wait whose request it refuses.
     fn asker(&self, request: &Request<Vec<u8>>) -> Asker {
-        let credentials = request.headers().get(header::AUTHORIZATION);
-        (self.what(request), credentials.cloned())
+        let credentials = request.headers().get(header::AUTHORIZATION).cloned();
+        Asker {
+            request: self.what(request),
+            credentials,
+        }
     }
 
     /// The trouble that a request is in.
