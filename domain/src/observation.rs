@@ -14,8 +14,8 @@ use super::Replicas;
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many replicas of both counts cannot be observed, such as those in unreachable members of a fleet: their
-    /// pods are not among `pods`, and they are assumed to be needed.
+    /// How many replicas cannot be observed, such as those in unreachable members of a fleet, or those whose pods a watch
+    /// has not delivered yet: their pods are not among `pods`, and they are assumed to be needed.
     pub unseen: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,

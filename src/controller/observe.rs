@@ -234,14 +234,11 @@ fn has_selector(scale: &ScaleView) -> bool {
     !scale.selector.trim().is_empty()
 }
 
-/// How many replicas have pods that the copies cannot show yet. Without them, a count by the pods that are listed would be a
-/// scale-down as long as watches are silent.
+/// How many replicas have pods that the copies do not show. Without them, a count by the pods that are listed would be a
+/// scale-down for as long as a watch of pods is silent.
 fn unseen(scale: &ScaleView, listed: usize) -> Replicas {
-    if !scale.is_ahead {
-        return Replicas::ZERO;
-    }
     let listed = u32::try_from(listed).unwrap_or(u32::MAX);
-    scale.scale.spec.saturating_sub(Replicas::new(listed))
+    scale.known_pods.saturating_sub(Replicas::new(listed))
 }
 
 fn no_selector(target: &ScaleTarget) -> Unavailable {

@@ -219,9 +219,9 @@ pub struct ScaleView {
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
-    /// Whether the count by spec is of a write of ours that the copies do not show yet. Nor do they show the pods that it
-    /// asked for.
-    pub is_ahead: bool,
+    /// How many pods it has at least, also if the copies do not show them: those that its status counts and its spec asks
+    /// for, or those that a write of ours has asked for since. Zero for a kind whose status may count something else.
+    pub known_pods: Replicas,
 }
 
 /// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.

@@ -158,17 +158,18 @@ impl Stored for StoredWorkload {
         let (current, replica_failure) = status.map_or((0, None), |status| {
             (status.replicas.unwrap_or(0), status.replica_failure())
         });
+        let scale = Scale {
+            // 1 is the default of the API server.
+            spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
+            status: Replicas::from_i32(current),
+        };
         let view = ScaleView {
-            scale: Scale {
-                // 1 is the default of the API server.
-                spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
-                status: Replicas::from_i32(current),
-            },
+            scale,
             selector: selector_text(spec.selector).map_err(|e| format!("spec.selector: {e}"))?,
             resource_version: metadata.resource_version,
             uid: metadata.uid,
             template: template.map(|(pod, _)| pod.containers()).transpose()?,
-            is_ahead: false,
+            known_pods: scale.spec.min(scale.status),
         };
         Ok(Self {
             view,

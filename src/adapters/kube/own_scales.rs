@@ -51,7 +51,7 @@ impl OwnScales {
         all.insert(target.clone(), written);
     }
 
-    /// A copy of a target's scale, with the count and the version of our last write if the copy is older than that.
+    /// A copy of a target's scale, with the count, the pods and the version of our last write if the copy is older than that.
     ///
     /// For at most [`MAX_STALENESS`]: a server that was restored from a backup continues at older versions.
     pub(super) fn shown_in(&self, target: &ScaleTarget, mut copy: ScaleView) -> ScaleView {
@@ -65,7 +65,7 @@ impl OwnScales {
         if is_behind {
             copy.scale.spec = scale.scale.spec;
             copy.resource_version.clone_from(&scale.resource_version);
-            copy.is_ahead = true;
+            copy.known_pods = scale.scale.spec;
         } else {
             // The copy shows our write or a later one, or another object of this name, or the write is too long ago.
             all.remove(target);

@@ -43,14 +43,9 @@ pub(super) struct Members<'a> {
 impl Members<'_> {
     /// What was seen, as of one workload.
     pub(super) fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
-        let sum = |of: fn(&Scale) -> Replicas| {
-            let present = self.present.iter();
-            let counts = present.map(|(_, present)| of(&present.observed.scale.scale));
-            counts.fold(self.unreachable, Replicas::saturating_add)
+        let with_unreachable = |of: fn(&Observation) -> Replicas| {
+            self.unreachable.saturating_add(total(self.present, of))
         };
-        let unseen_in = self.present.iter();
-        let unseen_in = unseen_in.map(|(_, present)| present.observed.observation.unseen);
-        let unseen = unseen_in.fold(self.unreachable, Replicas::saturating_add);
         let all_named = self.present.iter().flat_map(|(member, present)| {
             let pods = present.observed.observation.pods.iter();
             pods.map(|pod| named(member, pod))
@@ -62,22 +57,22 @@ impl Members<'_> {
             .find_map(|(_, present)| present.observed.scale.template.clone());
         let scale = ScaleView {
             scale: Scale {
-                spec: sum(|scale| scale.spec),
-                status: sum(|scale| scale.status),
+                spec: with_unreachable(|seen| seen.scale.spec),
+                status: with_unreachable(|seen| seen.scale.status),
             },
             // Only to read pods and to write the scale, which is done in each member.
             selector: String::new(),
             resource_version: String::new(),
             uid: self.item.owner.uid.clone(),
             template,
-            is_ahead: false,
+            known_pods: Replicas::ZERO,
         };
         TargetObservation {
             hpas: RelatedHpas::default(),
             forecasts: self.forecasts(forecasts, &pods, &scale, now),
             observation: Observation {
                 scale: scale.scale,
-                unseen,
+                unseen: with_unreachable(|seen| seen.unseen),
                 readings: self.readings(),
                 pods,
             },
@@ -158,6 +153,14 @@ fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
         (Err(refused), _) | (_, Err(refused)) => Err(refused),
     };
     ForecastReading { outcome, ..one }
+}
+
+/// A count of all members that were seen.
+fn total(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
+    let counts = present
+        .iter()
+        .map(|(_, present)| of(&present.observed.observation));
+    counts.fold(Replicas::ZERO, Replicas::saturating_add)
 }
 
 fn named(member: &str, pod: &Arc<Pod>) -> Arc<Pod> {
@@ -365,7 +368,7 @@ mod tests {
                     resource_version: "1".to_owned(),
                     uid: "u".to_owned(),
                     template: None,
-                    is_ahead: false,
+                    known_pods: Replicas::ZERO,
                 },
                 hpas: RelatedHpas::default(),
                 observation: Observation {
@@ -434,6 +437,15 @@ mod tests {
         };
         let with_one_missing = [added(east, missing.clone()), added(missing.clone(), west)];
         assert_eq!(with_one_missing, [missing.clone(), missing]);
+    }
+
+    #[test]
+    fn replicas_that_a_member_does_not_show_are_not_shown_by_the_whole() {
+        let (mut east, west) = (member(&[400, 600], 30), member(&[1400], 10));
+        east.observed.observation.unseen = Replicas::new(2);
+        let present = [("east", &east), ("west", &west)];
+        assert_eq!(total(&present, |seen| seen.unseen), Replicas::new(2));
+        assert_eq!(total(&present, |seen| seen.scale.spec), Replicas::new(3));
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn scale_view(version: &str) -> ScaleView {
         resource_version: version.into(),
         uid: "u".into(),
         template: None,
-        is_ahead: false,
+        known_pods: Replicas::new(2),
     }
 }
 
@@ -318,30 +318,34 @@ async fn a_copy_from_before_our_write_shows_what_was_written_and_a_later_one_its
     };
     let count = async || {
         let view = cluster.scale(&web).await.unwrap();
-        (view.scale.spec.get(), view.resource_version, view.is_ahead)
+        (
+            view.scale.spec.get(),
+            view.resource_version,
+            view.known_pods.get(),
+        )
     };
     deployments.replace(None, Vec::from_iter(Entry::decode(deployment())));
     let seen = cluster.scale(&web).await.unwrap();
     let write = || cluster.write_scale(&web, &seen, Replicas::new(5));
     // It is stored with version 41.
     write().await.unwrap();
-    assert_eq!(count().await, (5, "41".to_owned(), true));
+    assert_eq!(count().await, (5, "41".to_owned(), 5));
     // A crash of a pod that came in between.
     shows("40", "u", 2);
-    assert_eq!(count().await, (5, "41".to_owned(), true));
+    assert_eq!(count().await, (5, "41".to_owned(), 5));
     // Another writer.
     shows("42", "u", 3);
-    assert_eq!(count().await, (3, "42".to_owned(), false));
+    assert_eq!(count().await, (3, "42".to_owned(), 2));
     shows("40", "u", 2);
     assert_eq!(
         count().await,
-        (2, "40".to_owned(), false),
+        (2, "40".to_owned(), 2),
         "known to be delivered"
     );
     // Another object of this name.
     write().await.unwrap();
     shows("40", "v", 1);
-    assert_eq!(count().await, (1, "40".to_owned(), false));
+    assert_eq!(count().await, (1, "40".to_owned(), 1));
 }
 
 /// Our kinds, and their collections.
