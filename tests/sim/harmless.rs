@@ -1,5 +1,5 @@
-//! The scenario of what must not matter: a tenant or the clock of a host is in trouble, or the process starts again, and
-//! what the others get is the same at the same time as without it.
+//! The scenario of what must not matter: a tenant or the clock of a host is in trouble, and what the others get is the same
+//! at the same time as without it.
 //!
 //! One replica, no faults of requests. The kind of trouble follows from the seed, so a few seeds have all of them.
 
@@ -108,8 +108,6 @@ enum Kind {
     Prometheus,
     /// A query of the tenant has a pattern that is large when it is compiled.
     Query,
-    /// The process is killed while a decrease waits, and starts again.
-    Restart,
 }
 
 /// Whose external metrics hang.
@@ -182,7 +180,7 @@ impl Hanging {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 17] = [
         Self::Metrics,
         Self::Statuses,
         Self::Workloads,
@@ -200,10 +198,9 @@ impl Kind {
         Self::Large,
         Self::Prometheus,
         Self::Query,
-        Self::Restart,
     ];
     /// In the same order.
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 17] = [
         "metrics",
         "statuses",
         "workloads",
@@ -221,7 +218,6 @@ impl Kind {
         "large",
         "prometheus",
         "query",
-        "restart",
     ];
 
     fn of(seed: u64) -> Self {
@@ -343,7 +339,7 @@ impl Scenario for Harmless {
                 (20 + dice.below(60), app, 1 + dice.below(10))
             })
             .collect();
-        // A decrease that waits when a clock is stepped or a process is killed.
+        // A decrease that waits when a clock is stepped.
         needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
@@ -404,7 +400,6 @@ impl Scenario for Harmless {
             Kind::Registration => self.cluster.start_adapter(ADAPTER),
             Kind::Orphan => self.cluster.adopted_hpa(TENANT, "forged", Some(GONE)),
             Kind::Step => self.cluster.step_clock(HOST, self.step),
-            Kind::Restart => self.cluster.crash(HOST, 1),
             Kind::Pause => {
                 self.cluster
                     .reach(HOST, Way::Open(Duration::from_millis(200)));
@@ -598,8 +593,8 @@ impl Harmless {
             });
             self.prometheus = Some(prometheus);
         }
-        // Nobody else leads meanwhile, and nobody waits for the end of a lease.
-        self.cluster.elects = !matches!(self.kind, Kind::Pause | Kind::Restart);
+        // Nobody else leads meanwhile.
+        self.cluster.elects = self.kind != Kind::Pause;
         let cluster = &mut self.cluster;
         let edited = match self.kind {
             // In the meantime nothing of the same API is read.

@@ -7,7 +7,7 @@
 //! log       what must not be in the log, whatever fails
 //! laws      what must hold after every second, whatever fails
 //! seeds     scenarios with random faults: played, compared with none, replayed, and shrunk
-//! harmless  the scenario of what must not matter: a tenant in trouble, a stepped clock, a restart
+//! harmless  the scenario of what must not matter: one tenant in trouble, a clock that is stepped
 //! crashes   a process that ends at each of its writes, compared with one that never does
 //! signals   what the metrics show of each trouble that an alert is about
 //! stopped   the scenario of a leader that is stopped while it writes
