@@ -126,6 +126,7 @@ fn inputs(i: u32, now: Timestamp) -> Inputs {
                 status: replicas,
             },
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: (0..count)
                 .map(|pod_number| Arc::new(pod(pod_number, now)))
                 .collect(),

@@ -188,6 +188,7 @@ fn inputs(number: u32, workload: &Workload, template: &PodTemplate) -> Inputs {
                 status: replicas,
             },
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             readings: readings.collect(),
             pods,
         },

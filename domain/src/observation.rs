@@ -14,9 +14,12 @@ use super::Replicas;
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many replicas cannot be observed, such as those in unreachable members of a fleet, or those whose pods a watch
-    /// has not delivered yet: their pods are not among `pods`, and they are assumed to be needed.
+    /// How many replicas of both counts cannot be observed, such as those in unreachable members of a fleet: their
+    /// pods are not among `pods`, and they are assumed to be needed.
     pub unseen: Replicas,
+    /// How many more pods than are listed the workload is known to have, because a watch has not delivered them yet. They
+    /// share the load of the listed ones: they hold a count, and raise none.
+    pub undelivered: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
     /// One reading per metric of the spec, in the spec's order. A missing one counts as unavailable.

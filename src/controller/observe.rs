@@ -16,7 +16,7 @@ use foretide_domain::{
     forecast::{ForecastReading, Refused},
     hpa::MetricSpec,
     observation::{
-        Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
+        Cause, Measured, NamespaceUsage, Observation, Phase, Pod, Reading, StaleSample, Unavailable,
     },
     proposal::Reason,
     workload::Workload,
@@ -130,7 +130,8 @@ impl<C: Workloads> ClusterReads<C> {
             forecasts: series.readings(&pods, &scale, self.now),
             observation: Observation {
                 scale: scale.scale,
-                unseen: unseen(&scale, pods.len()),
+                unseen: Replicas::ZERO,
+                undelivered: undelivered(&scale, &pods),
                 pods,
                 readings,
             },
@@ -234,11 +235,13 @@ fn has_selector(scale: &ScaleView) -> bool {
     !scale.selector.trim().is_empty()
 }
 
-/// How many replicas have pods that the copies do not show. Without them, a count by the pods that are listed would be a
-/// scale-down for as long as a watch of pods is silent.
-fn unseen(scale: &ScaleView, listed: usize) -> Replicas {
+/// How many pods a target is expected to have beyond those that the copies list. Without them, a count by the listed ones
+/// would be a scale-down for as long as a watch of pods is silent. Pods that have ended are in no status.
+fn undelivered(scale: &ScaleView, pods: &[Arc<Pod>]) -> Replicas {
+    let has_ended = |pod: &Pod| matches!(pod.phase, Phase::Succeeded | Phase::Failed);
+    let listed = pods.iter().filter(|pod| !has_ended(pod)).count();
     let listed = u32::try_from(listed).unwrap_or(u32::MAX);
-    scale.known_pods.saturating_sub(Replicas::new(listed))
+    scale.expected_pods.saturating_sub(Replicas::new(listed))
 }
 
 fn no_selector(target: &ScaleTarget) -> Unavailable {
@@ -410,4 +413,46 @@ fn no_target(error: &TargetError) -> Refused {
         TargetError::NotForecastable { .. } => Reason::NotForecastable,
     };
     Refused::new(reason, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use foretide_domain::Scale;
+
+    use super::*;
+
+    fn pod(phase: Phase) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: "web-0".into(),
+            phase,
+            deleting: false,
+            created: None,
+            ready: None,
+            started: None,
+            containers: Arc::new([]),
+            pod_level_requests: None,
+        })
+    }
+
+    #[test]
+    fn pods_that_have_ended_are_not_those_that_are_expected() {
+        let scale = |expected| ScaleView {
+            scale: Scale::default(),
+            selector: "app=web".to_owned(),
+            resource_version: "1".to_owned(),
+            uid: "u".to_owned(),
+            template: None,
+            expected_pods: Replicas::new(expected),
+        };
+        let pods = [
+            Phase::Running,
+            Phase::Pending,
+            Phase::Failed,
+            Phase::Succeeded,
+        ]
+        .map(pod);
+        for (expected, missing) in [(0, 0), (2, 0), (5, 3)] {
+            assert_eq!(undelivered(&scale(expected), &pods), Replicas::new(missing));
+        }
+    }
 }

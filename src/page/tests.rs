@@ -105,6 +105,7 @@ impl Sync {
                 },
                 readings: readings.collect(),
                 unseen: Replicas::ZERO,
+                undelivered: Replicas::ZERO,
                 pods,
             },
             forecasts: Vec::new(),

@@ -219,9 +219,10 @@ pub struct ScaleView {
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
-    /// How many pods it has at least, also if the copies do not show them: those that its status counts and its spec asks
-    /// for, or those that a write of ours has asked for since. Zero for a kind whose status may count something else.
-    pub known_pods: Replicas,
+    /// How many pods are expected, also if the copies do not show them: the lesser of the counts by spec and by status;
+    /// the count of our last write while the copies do not show that. Zero for a kind whose status may count something
+    /// else than pods.
+    pub expected_pods: Replicas,
 }
 
 /// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.

@@ -533,7 +533,7 @@ impl Workloads for FakeCluster {
             resource_version: "1".into(),
             uid: format!("target-{}", target.name),
             template: None,
-            known_pods: Replicas::ZERO,
+            expected_pods: Replicas::ZERO,
         })
     }
 

@@ -208,6 +208,7 @@ impl ControllerPass {
         let observation = Observation {
             scale,
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: reads.pods.to_vec(),
             readings: reads.readings.to_vec(),
         };

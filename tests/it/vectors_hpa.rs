@@ -460,6 +460,7 @@ fn calculator(row: &mut Row) -> Outcome {
             status: current,
         },
         unseen: Replicas::ZERO,
+        undelivered: Replicas::ZERO,
         pods: &pods,
         tolerance: hpa::Tolerance {
             down: row.get("tolerance_down")?.unwrap_or(settings.tolerance),

@@ -91,6 +91,7 @@ pub use limit::Limit;
 ///     observation: Observation {
 ///         scale: Scale { spec: two, status: two },
 ///         unseen: Replicas::ZERO,
+///         undelivered: Replicas::ZERO,
 ///         pods: vec![],
 ///         readings: vec![Ok(Measured::Total(vec![12_000]))],
 ///     },

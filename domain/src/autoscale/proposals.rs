@@ -237,6 +237,7 @@ fn observed_proposal(
 /// Why a metric proposes this count: the value alone, the tolerance, or what is assumed of pods without metrics.
 fn grounds(basis: &Basis, replicas: Replicas) -> (Reason, String) {
     match (basis.held, basis.filled_ratio) {
+        _ if basis.undelivered > 0 => (Reason::PodsWithoutMetrics, uncounted(basis)),
         (_, Some(_)) if basis.asked != replicas => (Reason::PodsWithoutMetrics, uncounted(basis)),
         (Some(Held::WithinTolerance), None) => (Reason::WithinTolerance, String::new()),
         _ => (Reason::ValidMetricFound, String::new()),
@@ -254,6 +255,7 @@ fn uncounted(basis: &Basis) -> String {
     let groups = [
         group(basis.missing, "has no metrics yet", "have no metrics yet"),
         group(unready, "is not ready yet", "are not ready yet"),
+        group(basis.undelivered, "is not listed yet", "are not listed yet"),
     ];
     let groups: Vec<_> = groups.into_iter().flatten().collect();
     groups.join(" and ")

@@ -62,6 +62,8 @@ pub struct Basis {
     pub missing: u32,
     /// Pods that are being deleted or have failed.
     pub ignored: u32,
+    /// Pods that are not listed, if the count was held because of them.
+    pub undelivered: u32,
     /// Why the current count was kept, if it was.
     pub held: Option<Held>,
 }
@@ -109,6 +111,7 @@ pub enum Held {
 /// let context = MetricContext {
 ///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
 ///     unseen: Replicas::ZERO,
+///     undelivered: Replicas::ZERO,
 ///     pods: &[],
 ///     tolerance: Tolerance { down: 0.1, up: 0.1 },
 ///     settings: &Settings::default(),
@@ -135,20 +138,39 @@ pub fn propose(
     let measured = reading.as_ref().map_err(Clone::clone)?;
     let total = || total(metric, measured);
     let grouped = || group(metric, measured, context);
-    match (metric.kind(), metric.target()) {
+    let proposal = match (metric.kind(), metric.target()) {
         (MetricKind::Object | MetricKind::External, Target::Value(target)) => {
-            by_total(total()?, target, context)
+            by_total(total()?, target, context)?
         }
         (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
-            Ok(by_total_per_pod(total()?, target, context))
+            return Ok(by_total_per_pod(total()?, target, context));
         }
         (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
-            by_utilization(metric, &grouped()?, target, context)
+            by_utilization(metric, &grouped()?, target, context)?
         }
-        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, context),
+        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, context)?,
         (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
-            Err(unusable_target(metric))
+            return Err(unusable_target(metric));
         }
+    };
+    Ok(held_by_undelivered(proposal, context))
+}
+
+/// A count by listed pods, with those that are not listed, up to the present count: upstream would take them away.
+fn held_by_undelivered(proposal: MetricProposal, context: &MetricContext<'_>) -> MetricProposal {
+    let with_all = proposal.replicas.saturating_add(context.undelivered);
+    let held = with_all.min(context.scale.spec);
+    if held <= proposal.replicas {
+        return proposal;
+    }
+    let basis = Basis {
+        undelivered: context.undelivered.get(),
+        ..proposal.basis
+    };
+    MetricProposal {
+        replicas: held,
+        basis,
+        ..proposal
     }
 }
 
@@ -358,6 +380,7 @@ fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
         unready: count(pods.unready.len()),
         missing: count(pods.missing.len()),
         ignored: count(pods.ignored.len()),
+        undelivered: 0,
         held: None,
     }
 }
@@ -487,12 +510,44 @@ mod tests {
                 status: count,
             },
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: &[],
             tolerance: Tolerance { down: 0.1, up: 0.1 },
             settings: &settings,
             now: Timestamp::UNIX_EPOCH,
         };
         propose(metric, reading, &context).map_err(|e| e.reason)
+    }
+
+    #[test]
+    fn pods_that_are_not_listed_hold_a_count_and_raise_none() {
+        let held = |undelivered, replicas| {
+            let proposal = MetricProposal {
+                replicas: Replicas::new(replicas),
+                value: MetricValue::default(),
+                basis: Basis::default(),
+            };
+            let count = Replicas::new(6);
+            let context = MetricContext {
+                scale: Scale {
+                    spec: count,
+                    status: count,
+                },
+                unseen: Replicas::ZERO,
+                undelivered: Replicas::new(undelivered),
+                pods: &[],
+                tolerance: Tolerance { down: 0.1, up: 0.1 },
+                settings: &Settings::default(),
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let proposal = held_by_undelivered(proposal, &context);
+            (proposal.replicas.get(), proposal.basis.undelivered)
+        };
+        assert_eq!(held(0, 2), (2, 0));
+        assert_eq!(held(3, 2), (5, 3));
+        assert_eq!(held(3, 4), (6, 3), "not beyond the present count");
+        assert_eq!(held(3, 6), (6, 0));
+        assert_eq!(held(3, 8), (8, 0));
     }
 
     #[test]

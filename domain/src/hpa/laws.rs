@@ -313,6 +313,7 @@ fn world() -> impl Strategy<Value = World> {
             let observation = Observation {
                 scale: Scale { spec, status },
                 unseen: Replicas::ZERO,
+                undelivered: Replicas::ZERO,
                 pods,
                 readings,
             };
@@ -402,6 +403,7 @@ fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
             status: current,
         },
         unseen: Replicas::ZERO,
+        undelivered: Replicas::ZERO,
         pods: (0..pods).map(pod).collect(),
         readings: vec![Ok(Measured::Usage((0..pods).map(usage).collect()))],
     }

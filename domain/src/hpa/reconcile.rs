@@ -90,6 +90,7 @@ pub enum Verdict {
 /// let observation = Observation {
 ///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
 ///     unseen: Replicas::ZERO,
+///     undelivered: Replicas::ZERO,
 ///     pods: vec![],
 ///     readings: vec![Ok(Measured::Total(vec![12_000]))],
 /// };
@@ -144,6 +145,7 @@ impl Reconciliation {
         let context = MetricContext {
             scale: observation.scale,
             unseen: observation.unseen,
+            undelivered: observation.undelivered,
             pods: &observation.pods,
             tolerance: Behavior::tolerance(hpa.behavior, settings),
             settings,
@@ -246,6 +248,7 @@ mod tests {
                 status: count,
             },
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: Vec::new(),
             readings: totals
                 .map(|total| Ok(Measured::Total(vec![total])))

@@ -23,6 +23,8 @@ pub struct MetricContext<'a> {
     pub scale: Scale,
     /// How many of its replicas cannot be observed; see [`crate::Observation::unseen`].
     pub unseen: Replicas,
+    /// How many of its pods are not listed; see [`crate::Observation::undelivered`].
+    pub undelivered: Replicas,
     /// The selected pods.
     pub pods: &'a [Arc<Pod>],
     /// How far the ratio may be from 1.

@@ -145,6 +145,7 @@ impl Ahead {
                 scale,
                 readings: Vec::new(),
                 unseen: Replicas::ZERO,
+                undelivered: Replicas::ZERO,
                 pods: Vec::new(),
             },
             child: None,

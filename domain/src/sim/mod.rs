@@ -355,6 +355,7 @@ impl<'a> Run<'a> {
             },
             readings: readings.collect(),
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: self.pods.pods().to_vec(),
         };
         let pods = &observation.pods;

@@ -169,7 +169,7 @@ impl Stored for StoredWorkload {
             resource_version: metadata.resource_version,
             uid: metadata.uid,
             template: template.map(|(pod, _)| pod.containers()).transpose()?,
-            known_pods: scale.spec.min(scale.status),
+            expected_pods: scale.spec.min(scale.status),
         };
         Ok(Self {
             view,

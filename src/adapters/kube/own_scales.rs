@@ -65,7 +65,7 @@ impl OwnScales {
         if is_behind {
             copy.scale.spec = scale.scale.spec;
             copy.resource_version.clone_from(&scale.resource_version);
-            copy.known_pods = scale.scale.spec;
+            copy.expected_pods = scale.scale.spec;
         } else {
             // The copy shows our write or a later one, or another object of this name, or the write is too long ago.
             all.remove(target);

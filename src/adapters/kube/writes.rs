@@ -288,6 +288,6 @@ fn scale_view(object: ScaleObject) -> ScaleView {
         resource_version: object.metadata.resource_version.unwrap_or_default(),
         uid: object.metadata.uid.unwrap_or_default(),
         template: None,
-        known_pods: Replicas::ZERO,
+        expected_pods: Replicas::ZERO,
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn assume(
         },
         readings: readings.collect(),
         unseen: Replicas::ZERO,
+        undelivered: Replicas::ZERO,
         pods,
     };
     Ok(AssumedState {

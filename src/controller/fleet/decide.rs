@@ -265,6 +265,7 @@ fn of_fleet_metrics(
                 status: part(observation.scale.status),
             },
             unseen: part(observation.unseen),
+            undelivered: part(observation.undelivered),
             pods: observation.pods.clone(),
             readings,
         },

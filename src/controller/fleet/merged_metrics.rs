@@ -44,7 +44,7 @@ impl Members<'_> {
     /// What was seen, as of one workload.
     pub(super) fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
         let with_unreachable = |of: fn(&Observation) -> Replicas| {
-            self.unreachable.saturating_add(total(self.present, of))
+            self.unreachable.saturating_add(sum_over(self.present, of))
         };
         let all_named = self.present.iter().flat_map(|(member, present)| {
             let pods = present.observed.observation.pods.iter();
@@ -65,14 +65,15 @@ impl Members<'_> {
             resource_version: String::new(),
             uid: self.item.owner.uid.clone(),
             template,
-            known_pods: Replicas::ZERO,
+            expected_pods: Replicas::ZERO,
         };
         TargetObservation {
             hpas: RelatedHpas::default(),
             forecasts: self.forecasts(forecasts, &pods, &scale, now),
             observation: Observation {
                 scale: scale.scale,
-                unseen: with_unreachable(|seen| seen.unseen),
+                unseen: self.unreachable,
+                undelivered: sum_over(self.present, |seen| seen.undelivered),
                 readings: self.readings(),
                 pods,
             },
@@ -156,7 +157,7 @@ fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
 }
 
 /// A count of all members that were seen.
-fn total(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
+fn sum_over(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
     let counts = present
         .iter()
         .map(|(_, present)| of(&present.observed.observation));
@@ -368,12 +369,13 @@ mod tests {
                     resource_version: "1".to_owned(),
                     uid: "u".to_owned(),
                     template: None,
-                    known_pods: Replicas::ZERO,
+                    expected_pods: Replicas::ZERO,
                 },
                 hpas: RelatedHpas::default(),
                 observation: Observation {
                     scale: scale(cpu.len()),
                     unseen: Replicas::ZERO,
+                    undelivered: Replicas::ZERO,
                     pods: (0..cpu.len()).map(pod).collect(),
                     readings: readings.map(Ok).collect(),
                 },
@@ -440,12 +442,15 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_a_member_does_not_show_are_not_shown_by_the_whole() {
+    fn counts_are_added_over_the_members() {
         let (mut east, west) = (member(&[400, 600], 30), member(&[1400], 10));
-        east.observed.observation.unseen = Replicas::new(2);
+        east.observed.observation.undelivered = Replicas::new(2);
         let present = [("east", &east), ("west", &west)];
-        assert_eq!(total(&present, |seen| seen.unseen), Replicas::new(2));
-        assert_eq!(total(&present, |seen| seen.scale.spec), Replicas::new(3));
+        assert_eq!(
+            sum_over(&present, |seen| seen.undelivered),
+            Replicas::new(2)
+        );
+        assert_eq!(sum_over(&present, |seen| seen.scale.spec), Replicas::new(3));
     }
 
     #[test]
@@ -476,6 +481,7 @@ mod tests {
         let view = MetricContext {
             scale: scale(3),
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: &pods.collect::<Vec<_>>(),
             tolerance: Tolerance { up: 0.1, down: 0.1 },
             settings: &Settings::default(),

@@ -720,10 +720,12 @@ impl FleetScenario {
     /// How many pods have room in the members within their budgets, which follow from the spec: what is beyond the room of
     /// a member moves to no other. Any number, if each member has a budget of the whole.
     fn room_within_budgets(&self, preferences: &Value) -> u64 {
-        let each = preferences.as_array().into_iter().flatten();
-        let weights: Vec<_> = each
-            .filter_map(|one| one["staticWeight"].as_u64())
-            .collect();
+        let weights = MEMBERS.map(|(name, _)| {
+            let mut each = preferences.as_array().into_iter().flatten();
+            let own = each.find(|one| one["targetCluster"]["clusterNames"] == json!([name]));
+            own.and_then(|own| own["staticWeight"].as_u64())
+                .unwrap_or_default()
+        });
         let (most, sum) = (self.most(), weights.iter().sum::<u64>());
         if sum == 0 || most == u64::MAX {
             return u64::MAX;

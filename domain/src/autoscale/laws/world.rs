@@ -287,6 +287,7 @@ impl World {
                 status: self.count,
             },
             unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
             pods: self.pods.clone(),
             readings: readings.collect(),
         }

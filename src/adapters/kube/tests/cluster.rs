@@ -92,7 +92,7 @@ fn scale_view(version: &str) -> ScaleView {
         resource_version: version.into(),
         uid: "u".into(),
         template: None,
-        known_pods: Replicas::new(2),
+        expected_pods: Replicas::new(2),
     }
 }
 
@@ -321,7 +321,7 @@ async fn a_copy_from_before_our_write_shows_what_was_written_and_a_later_one_its
         (
             view.scale.spec.get(),
             view.resource_version,
-            view.known_pods.get(),
+            view.expected_pods.get(),
         )
     };
     deployments.replace(None, Vec::from_iter(Entry::decode(deployment())));

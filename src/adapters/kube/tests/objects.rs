@@ -140,7 +140,7 @@ fn a_workload_becomes_its_scale_with_the_selector_as_text() {
         resource_version: "9".into(),
         uid: "u".into(),
         template: Some(Arc::new([container("app", &[("cpu", 1000)])])),
-        known_pods: Replicas::new(spec.min(status)),
+        expected_pods: Replicas::new(spec.min(status)),
     };
     for (object, want) in [
         (object(json!(3), json!({"replicas": 2})), want(3, 2)),

@@ -133,6 +133,7 @@ impl FleetRun {
                     .map(|metric| measure::reading(metric, total, &pods, now))
                     .collect(),
                 unseen: Replicas::ZERO,
+                undelivered: Replicas::ZERO,
                 pods,
             },
             forecasts: Vec::new(),
