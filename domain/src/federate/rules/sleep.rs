@@ -17,7 +17,7 @@ use super::optimize::divide_headroom;
 pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let handover = fleet.ledger.handover;
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
-    let victim = victim(fleet).filter(|_| may_sleep);
+    let victim = if may_sleep { victim(fleet) } else { None };
     let reassigned = victim.and_then(|victim| reassigned(fleet, victim.name()));
     let idles = may_sleep && is_idle(fleet, reassigned.as_ref());
     let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
@@ -189,12 +189,17 @@ fn is_below_target(fleet: &RuleContext<'_>) -> bool {
 /// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
 /// among equals.
 fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
+    let all = Service::of_all(awake(fleet));
+    // Members that leave the fleet may still serve part of the demand.
+    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
     let may_sleep = |state: &&MemberState<'_>| {
         let is_needed = state
             .entry
             .needed
             .is_some_and(|span| fleet.now < span.until);
-        state.lower_limit() == 0 && !is_needed && can_serve_without(fleet, state)
+        let others = all.without(Service::of(state));
+        state.lower_limit() == 0 && !is_needed && others.is_enough(fleet, demand)
     };
     let rank = |state: &MemberState<'_>| match fleet.policy.kind {
         AssignmentKind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
@@ -207,23 +212,61 @@ fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
     awake(fleet).filter(may_sleep).min_by(order)
 }
 
-/// Whether the others keep MIN, can run the floor, and stay below their target without this member.
-fn can_serve_without(fleet: &RuleContext<'_>, without: &MemberState<'_>) -> bool {
-    let others = || awake(fleet).filter(|state| state.name() != without.name());
-    let least = fleet.policy.bounds.min.get();
-    let hosts = sum(others().map(|state| {
+/// What members can do together. Sums do not saturate, so that one of them can be taken away again.
+#[derive(Clone, Copy, Default)]
+struct Service {
+    /// The floor that they keep.
+    min: u64,
+    /// The replicas that they can run.
+    hosts: u64,
+    /// The replicas that are ready.
+    ready: u64,
+}
+
+// === impl Service ===
+
+impl Service {
+    fn of(state: &MemberState<'_>) -> Self {
         // Without a known capacity, only what is placed is certain.
-        let known = state.member.capacity.is_some() || state.proved.is_some();
-        let runs = if known { state.capacity } else { state.placed };
-        runs.min(state.max())
-    }));
-    // Members that leave the fleet may still serve part of the demand.
-    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
-    let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
-    let load = f64::from(sum(others().map(|state| state.ready))) * (1.0 - fleet.policy.tolerance);
-    let needed = Replicas::from_f64_ceil(demand)
-        .get()
-        .max(fleet.floor.count)
-        .max(least);
-    sum(others().map(MemberState::min)) >= least && hosts >= needed && demand < load
+        let is_known = state.member.capacity.is_some() || state.proved.is_some();
+        let runs = if is_known {
+            state.capacity
+        } else {
+            state.placed
+        };
+        Self {
+            min: state.min().into(),
+            hosts: runs.min(state.max()).into(),
+            ready: state.ready.into(),
+        }
+    }
+
+    fn of_all<'a>(states: impl Iterator<Item = &'a MemberState<'a>>) -> Self {
+        states.map(Self::of).fold(Self::default(), |all, one| Self {
+            min: all.min + one.min,
+            hosts: all.hosts + one.hosts,
+            ready: all.ready + one.ready,
+        })
+    }
+
+    /// The same without one of the members.
+    const fn without(self, one: Self) -> Self {
+        Self {
+            min: self.min - one.min,
+            hosts: self.hosts - one.hosts,
+            ready: self.ready - one.ready,
+        }
+    }
+
+    /// Whether it keeps MIN, can run the floor and this demand in replicas, and stays below its target.
+    fn is_enough(self, fleet: &RuleContext<'_>, demand: f64) -> bool {
+        let least = fleet.policy.bounds.min.get();
+        let ready = u32::try_from(self.ready).unwrap_or(u32::MAX);
+        let load = f64::from(ready) * (1.0 - fleet.policy.tolerance);
+        let needed = Replicas::from_f64_ceil(demand)
+            .get()
+            .max(fleet.floor.count)
+            .max(least);
+        self.min >= least.into() && self.hosts >= needed.into() && demand < load
+    }
 }
