@@ -11,7 +11,7 @@ use crate::observation::Status;
 use crate::workload::Mode;
 use crate::{ReplicaBounds, Replicas};
 
-use super::fixtures::{Hub, at, ledger, member, n, only, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, only, policy, prefer, secs};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -142,6 +142,13 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_returns_after_a_cool
         (b.action, b.reasons.as_slice()),
         (Action::Hold, &[Reason::Failed][..])
     );
+    // A hub that has just started has not heard of it yet.
+    hub.member("b").health = Health::Unknown {
+        since: hub.now + secs(45),
+    };
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!(b.reasons, [Reason::Failed]);
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
         hub.step();

@@ -109,7 +109,11 @@ impl<'a> RoleClassifier<'_, 'a> {
             Some(Failure::Evicted) if answers && self.entry.is_some() => MemberRole::Draining,
             Some(_) if self.entry.is_some() => MemberRole::Failed,
             Some(_) => MemberRole::Outside(Reason::Failed),
-            None if self.is_recovering() => MemberRole::Recovering,
+            // It is healthy again when it has said so, which a hub that has just started has not heard yet.
+            None if self.is_recovering() && self.member.health == Health::Ready => {
+                MemberRole::Recovering
+            }
+            None if self.is_recovering() => MemberRole::Failed,
             None if self.has_share() => self.with_share(answers),
             None => self.without_share(answers),
         }
