@@ -479,6 +479,44 @@ fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
 }
 
 #[test]
+fn pods_of_a_member_that_waits_for_a_share_are_not_started_again_with_every_sync() {
+    let failed = Health::NotReady { since: at(-1_000) };
+    for (health, demand, divided) in [
+        // Healthy again, for less than a cooldown.
+        (Health::Ready, Some(7.0), 7),
+        (Health::Ready, None, 4),
+        // Pods of a member that has failed may not serve, so others take over the demand, and nothing beyond it.
+        (failed, Some(8.0), 8),
+        (failed, None, 4),
+    ] {
+        let mut hub = pair();
+        hub.policy.mode = Mode::Direct;
+        hub.policy.failure = FailurePolicy::Reassign;
+        hub.policy.cooldown = hub.policy.toleration;
+        hub.member("b").health = failed;
+        hub.total.desired = Some(n(8));
+        hub.step();
+        hub.ledger.landing = None;
+        hub.pods("a", 4, 0);
+        hub.member("b").health = health;
+        hub.total.demand = demand;
+        for step in 0..4 {
+            // While the history is lost or a metric is missing, the decision for the fleet keeps what runs.
+            let runs = hub.members.iter().filter_map(|member| member.pods);
+            let runs = runs.map(|pods| pods.replicas.get()).sum();
+            hub.total.desired = Some(n(runs));
+            let decision = hub.step();
+            let a = decision.member("a").expect("a");
+            assert_eq!(
+                a.replicas,
+                Some(n(divided)),
+                "{step}: {health:?} {demand:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_landing_does_not_wait_for_pods_of_a_workload_that_the_hub_did_not_place() {
     for foreign_workload in [false, true] {
         let mut hub = pair();
@@ -495,6 +533,24 @@ fn a_landing_does_not_wait_for_pods_of_a_workload_that_the_hub_did_not_place() {
         hub.step();
         assert_eq!(hub.ledger.landing.is_none(), foreign_workload);
     }
+}
+
+#[test]
+fn a_floor_stays_while_it_is_not_known_whether_pods_beyond_the_budgets_have_ended() {
+    let mut hub = pair();
+    hub.policy.generation = 2;
+    hub.policy.affinity = only("a");
+    hub.total.demand = Some(8.0);
+    let min_of_a = |hub: &mut Hub| hub.step().member("a").expect("a").min;
+    assert_eq!(min_of_a(&mut hub), n(8));
+    hub.pods("a", 8, 0);
+    hub.member("b").health = Health::Unknown { since: hub.now };
+    hub.total.demand = None;
+    for step in 0..3 {
+        assert_eq!(min_of_a(&mut hub), n(8), "{step}");
+    }
+    hub.now = hub.ledger.landing.expect("a landing").until;
+    assert_eq!(min_of_a(&mut hub), n(2));
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Direct mode: divides the count of the fleet over its active members. A member that cannot be changed keeps its last
-//! count, in addition to what is divided here; and pods that are ready stay until those are that others start instead.
+//! Direct mode: divides the count of the fleet over its active members. A member that does not answer keeps its last
+//! count, in addition to what is divided here; what one runs that answers and cannot be changed is part of the count.
+//! Pods that are ready stay until those are that others start instead.
 
 use crate::Replicas;
 use crate::federate::{Candidate, distribute};

@@ -6,11 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     ClassifiedFleet,
-    member::{Change, DivisionLimits, MemberState},
+    member::{Change, DivisionLimits, MemberState, sum},
+    participation::MemberRole,
 };
 use crate::{
     Replicas,
-    federate::{AssignmentKind, Ledger, Policy, Surplus, Total, share},
+    federate::{AssignmentKind, Health, Ledger, Policy, Surplus, Total, share},
     workload::Mode,
 };
 
@@ -26,6 +27,8 @@ pub(super) struct RuleContext<'a> {
     /// Whether a member with a share is no longer listed.
     pub(super) vanished: bool,
     pub(super) floor: Floor<'a>,
+    /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
+    pub(super) desired: Option<u32>,
 }
 
 /// The floor of a fleet.
@@ -109,14 +112,14 @@ impl<'a> RuleContext<'a> {
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
         let desired = match policy.mode {
-            Mode::Direct => total.desired.map_or(0, Replicas::get),
-            Mode::Delegated | Mode::Metric => 0,
+            Mode::Direct => of_active(policy, total, &states),
+            Mode::Delegated | Mode::Metric => None,
         };
         Self {
             // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: Floor {
-                count: floor.max(desired),
+                count: floor.max(desired.unwrap_or(0)),
                 requested: floor,
                 ..Floor::default()
             },
@@ -125,6 +128,7 @@ impl<'a> RuleContext<'a> {
             now: fleet.now,
             ledger,
             members: states,
+            desired,
         }
     }
 
@@ -195,4 +199,31 @@ impl<'a> RuleContext<'a> {
         }
         shares
     }
+}
+
+/// The count of the fleet in Direct mode without the pods of members that are seen and cannot be changed, such as one
+/// that is healthy again and gets a share after a cooldown.
+///
+/// The count was computed from all pods that run. While it is only kept, because a metric is missing or the history was
+/// lost, it would otherwise make the active members start as many pods once more with every sync.
+///
+/// What is left is at least the demand, if that is known: pods of a member that has failed may not serve.
+fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Option<u32> {
+    let desired = total.desired?.get();
+    let kept = sum(states
+        .iter()
+        .filter(|state| is_kept(state))
+        .map(MemberState::reported));
+    let demand = total.demand.filter(|demand| demand.is_finite());
+    let least = demand.map_or(0, |demand| {
+        Replicas::from_f64_ceil(demand).max(policy.bounds.min).get()
+    });
+    Some(desired.saturating_sub(kept).max(least).min(desired))
+}
+
+/// Whether the pods of a member are in the count of the fleet, and neither written nor about to end.
+fn is_kept(state: &MemberState<'_>) -> bool {
+    let is_seen = !matches!(state.member.health, Health::Unknown { .. });
+    let is_changed = matches!(state.role, MemberRole::Active | MemberRole::Draining);
+    state.is_counted() && is_seen && !is_changed
 }

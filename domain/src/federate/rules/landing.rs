@@ -109,16 +109,13 @@ fn with_landing(fleet: &RuleContext<'_>, landing: Option<Landing>) -> Ledger {
 ///
 /// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
 fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
-    let desired = fleet.total.desired;
-    let desired = desired.filter(|_| fleet.policy.mode == Mode::Direct);
-    let (Some(desired), Some(demand)) = (desired, demand(fleet)) else {
+    let (Some(desired), Some(demand)) = (fleet.desired, demand(fleet)) else {
         return fleet.floor.count;
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
     let surplus = sum(counted.map(beyond_share));
     let demand = Replicas::from_f64_ceil(demand);
     let needed = demand.max(fleet.policy.bounds.min).get().max(served);
-    let desired = desired.get();
     let count = desired.saturating_sub(surplus).max(needed).min(desired);
     fleet.floor.requested.max(count)
 }
@@ -202,16 +199,19 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.is_counted())
 }
 
-/// Whether a member still has pods beyond its share that are to end.
+/// Whether a member has pods beyond its share that are to end, or had them when it answered last: they may serve still.
 fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
     let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
-    may_keep(state) && !is_theirs && beyond_share(state) > 0
+    let is_silent = matches!(
+        state.role,
+        MemberRole::Lost | MemberRole::Outside(Reason::Unknown)
+    );
+    (may_keep(state) || is_silent) && !is_theirs && beyond_share(state) > 0
 }
 
-/// The replicas beyond a member's share, by its own report: what was written for it may be less already.
+/// The replicas beyond a member's share.
 fn beyond_share(state: &MemberState<'_>) -> u32 {
-    let reported = state.member.pods.map_or(0, |pods| pods.replicas.get());
-    reported.saturating_sub(state.max())
+    state.reported().saturating_sub(state.max())
 }
 
 fn may_keep(state: &MemberState<'_>) -> bool {

@@ -328,6 +328,11 @@ impl<'a> MemberState<'a> {
         self.role == MemberRole::Active
     }
 
+    /// Its replicas by its own report: what was written for it may be less already.
+    pub(super) fn reported(&self) -> u32 {
+        self.member.pods.map_or(0, |pods| pods.replicas.get())
+    }
+
     pub(super) fn max(&self) -> u32 {
         self.entry.max.get()
     }

@@ -78,8 +78,7 @@ pub(super) fn is_shrinking(
         .checked_mul(SHRINKING_COOLDOWNS)
         .unwrap_or(cooldown);
     let taken = |at: Timestamp| now.duration_since(at) < limit;
-    let reported = state.member.pods.map_or(0, |pods| pods.replicas.get());
-    state.entry.shrunk.is_some_and(taken) && reported > state.max()
+    state.entry.shrunk.is_some_and(taken) && state.reported() > state.max()
 }
 
 /// Shrinks one tier, if there has been an excess for long enough.
