@@ -43,7 +43,7 @@ const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 /// A member that is cut off for so long is lost, and that was reported.
 const LOST: SignedDuration = SignedDuration::from_secs(50);
 /// How long it takes at most until an edit is taken up: two syncs, each of which waits for members that do not answer.
-const PROMPT: SignedDuration = SignedDuration::from_secs(5);
+const PROMPT: SignedDuration = SignedDuration::from_secs(9);
 /// When what is written because of a deletion has been written where members answer.
 const CLEAN: SignedDuration = SignedDuration::from_secs(100);
 /// For how long a lost member must answer before it has a share again.
@@ -67,7 +67,7 @@ pub(super) struct FleetLaws {
     ledgers: Vec<(Timestamp, Ledger)>,
     /// The ledger that was stored when the hub was restored from a backup, and when that was.
     forgotten: Option<(Timestamp, Ledger)>,
-    ready: u64,
+    ready: BTreeMap<String, u64>,
     /// When an HPA of somebody else was there last. Ours ends the pods beyond its maximum that it has added.
     foreign: Option<Timestamp>,
     /// How many pods became ready of late.
@@ -431,7 +431,7 @@ impl FleetLaws {
             let max = after.members.get(name).map_or(0, |entry| entry.max);
             // With a Secret that cannot be used, it is reached over the connection that there is.
             let cut = self.cut.get(name).map(|since| now.duration_since(*since));
-            let is_away = cut.is_some_and(|cut| cut > SignedDuration::from_secs(20));
+            let is_away = cut.is_some_and(|cut| cut > LOST);
             let must_stay = second.terms.is_static && !waits || is_away;
             if must_stay && !second.has_failed && max != entry.max {
                 return Err(format!(
@@ -482,7 +482,16 @@ impl FleetLaws {
     fn check_ready(&mut self, second: &Second<'_>) -> Result<(), String> {
         let (cluster, now) = (second.cluster, second.cluster.now());
         let ready = cluster.serving();
-        let before = std::mem::replace(&mut self.ready, ready);
+        let before = std::mem::replace(&mut self.ready, cluster.ready());
+        // Under Duplicated nobody serves for another, and a member that is deselected is drained at once.
+        let ended = |member: &&String| {
+            cluster
+                .counts(member)
+                .is_some_and(|(wanted, _)| wanted == 0)
+        };
+        let drained = before.keys().filter(|_| second.terms.is_duplicated());
+        let drained: u64 = drained.filter(ended).map(|member| before[member]).sum();
+        let before: u64 = before.values().sum();
         let needed = needed(cluster.load.least_between(SHOP, now - MEMORY, now)).min(second.most);
         if cluster.has_foreign_hpa() {
             self.foreign = Some(now);
@@ -497,7 +506,7 @@ impl FleetLaws {
         // are kept for them, so what is measured is less than the load.
         let started = self.started.iter().filter(|_| second.terms.direct);
         let unmeasured: u64 = started.map(|(_, pods)| pods).sum();
-        if ready >= before || ready + unmeasured >= needed || has_foreign {
+        if ready + drained >= before || ready + unmeasured >= needed || has_foreign {
             return Ok(());
         }
         Err(format!(

@@ -202,6 +202,10 @@ impl Terms {
         }
     }
 
+    pub(super) fn is_duplicated(&self) -> bool {
+        self.assignment == plain("Duplicated")
+    }
+
     fn fleet(&self) -> Value {
         let mut more = json!({
             "mode": if self.direct { "Direct" } else { "Delegated" },
@@ -420,7 +424,8 @@ impl Scenario for FleetScenario {
     const COVERS: u64 = 300;
     const COMPARED: u64 = 5;
     const HEALED: u64 = 150;
-    const ALIVE: u64 = 220;
+    /// A watch that hangs when faults end is given up after a minute. Shares follow, and an HPA doubles its pods twice.
+    const ALIVE: u64 = Self::HEALED + 100;
     const SETTLED: u64 = 372;
     const END: u64 = 404;
 
@@ -543,6 +548,10 @@ impl Scenario for FleetScenario {
                     let fleets = cluster.server.objects(world::FLEETS);
                     let fleet = fleets.first().map(|fleet| &**fleet);
                     self.laws.restored(cluster.now(), fleet);
+                    // A fleet that was deleted since the backup is deleted again.
+                    if !self.is_wanted {
+                        self.edit(&Edit::Delete);
+                    }
                 }
             }
             Disruption::Crash(kind) => self.armed.push(kind),

@@ -410,8 +410,15 @@ impl Cluster {
 
     /// The ready pods of the shop in all members.
     pub(crate) fn serving(&self) -> u64 {
-        let each = self.members.all.values();
-        each.map(|member| ready(&member.server, SHOP)).sum()
+        self.ready().values().sum()
+    }
+
+    /// The same by member.
+    pub(crate) fn ready(&self) -> BTreeMap<String, u64> {
+        let each = self.members.all.iter();
+        let ready =
+            |(name, member): (&String, &Member)| (name.clone(), ready(&member.server, SHOP));
+        each.map(ready).collect()
     }
 
     /// The status of the fleet.
