@@ -536,6 +536,21 @@ fn a_landing_does_not_wait_for_pods_of_a_workload_that_the_hub_did_not_place() {
 }
 
 #[test]
+fn a_landing_in_direct_waits_for_no_more_pods_than_there_is_room_for() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.policy.generation = 2;
+    hub.policy.affinity = only("a");
+    hub.member("a").capacity = Some(n(6));
+    hub.total.demand = Some(8.0);
+    hub.total.desired = Some(n(8));
+    let drains_b = |hub: &mut Hub| hub.step().member("b").expect("b").replicas == Some(n(0));
+    assert!(!drains_b(&mut hub));
+    hub.pods("a", 6, 0);
+    assert!(drains_b(&mut hub));
+}
+
+#[test]
 fn a_floor_stays_while_it_is_not_known_whether_pods_beyond_the_budgets_have_ended() {
     let mut hub = pair();
     hub.policy.generation = 2;

@@ -49,8 +49,13 @@ fn divided(fleet: &RuleContext<'_>, awake: &[&MemberState<'_>]) -> Vec<u32> {
     distribute(fleet.policy, count, &candidates, &previous).shares
 }
 
+/// The most that a member can be given of the count.
+pub(super) fn most(state: &MemberState<'_>) -> u32 {
+    state.max().min(state.capacity).max(state.min())
+}
+
 fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
-    let max = state.max().min(state.capacity).max(state.min());
+    let max = most(state);
     let mut candidate = state.candidate(DivisionLimits {
         max,
         capacity: state.capacity,

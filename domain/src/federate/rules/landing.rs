@@ -6,6 +6,7 @@ use crate::federate::{AssignmentKind, Landing, Ledger, Reason, WorkloadSource, l
 use crate::words::counted;
 use crate::workload::Mode;
 
+use super::direct;
 use super::fleet::{Floor, RuleContext, Step};
 use super::member::{Change, Effect, MemberState, sum};
 use super::participation::MemberRole;
@@ -50,7 +51,12 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     };
     let served = landing.served.get();
     let count = without_surplus(fleet, served);
-    let goal = needed(fleet, count, served).min(sum(receivers(fleet).map(MemberState::max)));
+    // In Direct mode nobody is given more than it has room for, so more would be waited for in vain.
+    let most = receivers(fleet).map(|state| match fleet.policy.mode {
+        Mode::Direct => direct::most(state),
+        Mode::Delegated | Mode::Metric => state.max(),
+    });
+    let goal = needed(fleet, count, served).min(sum(most));
     let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
     let certain = sum(receivers(fleet).map(certainly_ready));
     let unmeasured = fleet
