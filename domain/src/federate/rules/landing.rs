@@ -51,12 +51,7 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     };
     let served = landing.served.get();
     let count = without_surplus(fleet, served);
-    // In Direct mode nobody is given more than it has room for, so more would be waited for in vain.
-    let most = receivers(fleet).map(|state| match fleet.policy.mode {
-        Mode::Direct => direct::most(state),
-        Mode::Delegated | Mode::Metric => state.max(),
-    });
-    let goal = needed(fleet, count, served).min(sum(most));
+    let goal = goal(fleet, count, served);
     let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
     let certain = sum(receivers(fleet).map(certainly_ready));
     let unmeasured = fleet
@@ -158,6 +153,22 @@ fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
         0
     } else {
         kept
+    }
+}
+
+/// How many pods are waited for: as many as are needed, within budgets.
+///
+/// In Direct mode nobody is given more than it has room for, so more would be waited for in vain; except for what the
+/// load asks for, because then the pods beyond the budgets serve it.
+fn goal(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
+    let budgets = sum(receivers(fleet).map(MemberState::max));
+    let goal = needed(fleet, floor, served).min(budgets);
+    match demand(fleet) {
+        Some(demand) if fleet.policy.mode == Mode::Direct => {
+            let room = sum(receivers(fleet).map(direct::most));
+            goal.min(room.max(Replicas::from_f64_ceil(demand).get()))
+        }
+        _ => goal,
     }
 }
 
