@@ -136,6 +136,7 @@ fn inputs(i: u32, now: Timestamp) -> Inputs {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted::of(value, 0.1)),
             details: None,
+            query: None,
         }],
         child: Some(Child {
             min: Replicas::new(2),

@@ -196,6 +196,7 @@ fn inputs(number: u32, workload: &Workload, template: &PodTemplate) -> Inputs {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted::of(demand * 1.1, TARGET)),
             details: None,
+            query: None,
         }],
         child: None,
         share: None,
@@ -238,6 +239,7 @@ fn status(decision: &Decision) -> Status {
         target: proposal.target.map(|target| target.to_string()),
         reason: Some(proposal.reason.as_str().to_owned()),
         forecast: None,
+        query: None,
     });
     let windows = decision.windows.iter().map(|window| WindowStatus {
         name: window.name.clone(),

@@ -179,6 +179,10 @@ pub struct ProposalStatus {
     /// Algorithm, input and accuracy of the forecast; only for `forecast`. As of the last write of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastStatus>,
+
+    /// Query that Prometheus is asked for the history of the forecast; only for `forecast`, also while it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
 }
 
 /// Algorithm and input of a forecast, and its recent accuracy.

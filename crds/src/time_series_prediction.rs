@@ -191,6 +191,10 @@ pub struct PredictionMetricStatus {
     /// Algorithm, input and accuracy of the forecast. As of the last write of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastStatus>,
+
+    /// Query that Prometheus is asked for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
 }
 
 /// One forecast series.

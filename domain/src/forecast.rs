@@ -4,6 +4,8 @@
 //! forecast asks for is held against *its own last proposal*: relative to the current count, it would stay wherever the
 //! count happens to be. Without a forecast the proposal has a reason and no count; never a count of zero.
 
+use std::sync::Arc;
+
 use foretide_models::{DemandBounds, FORECAST_VALIDITY, Forecast, ForecastError, Note};
 use jiff::{SignedDuration, Timestamp};
 
@@ -22,6 +24,8 @@ pub struct ForecastReading {
     pub outcome: Result<Predicted, Refused>,
     /// Where the prediction comes from, if it is known.
     pub details: Option<ForecastDetails>,
+    /// The query of the history, if one is asked.
+    pub query: Option<Arc<str>>,
 }
 
 /// A predicted demand.
@@ -54,6 +58,14 @@ impl Refused {
             reason,
             message: message.into(),
         }
+    }
+
+    /// No prediction of a total that grows with the pods, or is not known to divide among them.
+    #[must_use]
+    pub fn not_divided() -> Self {
+        let message = "the total grows with the number of pods, or is not known to divide among them, so a forecast of it \
+                       would add pods for the pods that it has added; forecast a metric of the load, such as cpu or requests";
+        Self::new(Reason::NotDivided, message)
     }
 }
 
@@ -314,6 +326,7 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 ///     name: "resource.cpu".into(),
 ///     outcome: Ok(Predicted::of(value, 0.2)),
 ///     details: None,
+///     query: None,
 /// };
 /// // 1.38 cores at 0.2 per pod are 6.9 pods; 95 % of them are 6.6.
 /// let first = propose(&reading(1.38), None);
@@ -384,6 +397,7 @@ fn proposal(
         reason,
         message: notes.or(message).unwrap_or_default(),
         details,
+        query: reading.query.clone(),
     }
 }
 
@@ -415,6 +429,7 @@ mod tests {
             name: "resource.cpu".into(),
             outcome: Ok(predicted),
             details: None,
+            query: None,
         }
     }
 
@@ -584,6 +599,7 @@ mod tests {
             name: "resource.memory".into(),
             outcome: Err(refused),
             details: None,
+            query: None,
         };
         let want = Proposal {
             source: Source::Forecast,
@@ -596,6 +612,7 @@ mod tests {
             reason: Reason::InsufficientHistory,
             message: "40 samples of 120".into(),
             details: None,
+            query: None,
         };
         assert_eq!(propose(&reading, Some(Replicas::new(3))), want);
     }

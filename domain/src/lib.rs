@@ -32,9 +32,9 @@
 //! | [`autoscale`] | one workload: start with [`autoscale::decide`] |
 //! | [`federate`] | a fleet of clusters: start with [`federate::decide`] |
 //! | [`hpa`] | the count that the Kubernetes HPA would compute, step by step |
-//! | [`forecast`], [`demand`], [`lead_time`] | from a predicted demand to a count |
+//! | [`forecast`], [`demand`], [`division`], [`lead_time`] | from a predicted demand to a count |
 //! | [`cron`] | when a cron window is open |
-//! | [`workload`], [`observation`] | the inputs: a validated spec, and what was read |
+//! | [`workload`], [`observation`], [`pod_names`] | the inputs: a validated spec, and what was read |
 //! | [`proposal`], [`condition`], [`words`] | the outputs, for people and for status |
 //! | [`quantity`], [`remembered`] | quantities of Kubernetes; times that survive a step of the clock |
 //! | [`sim`] | a workload on a virtual clock, over a recorded history |
@@ -48,11 +48,13 @@ pub mod autoscale;
 pub mod condition;
 pub mod cron;
 pub mod demand;
+pub mod division;
 pub mod federate;
 pub mod forecast;
 pub mod hpa;
 pub mod lead_time;
 pub mod observation;
+pub mod pod_names;
 pub mod proposal;
 pub mod quantity;
 pub mod remembered;

@@ -4,6 +4,7 @@
 //! proposals is left to [`autoscale`](super::autoscale).
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -77,6 +78,8 @@ pub struct Proposal {
     pub message: String,
     /// Where a forecast comes from; only with a count.
     pub details: Option<ForecastDetails>,
+    /// The query of a forecast's history, if one is asked.
+    pub query: Option<Arc<str>>,
 }
 
 /// The unit of a proposal's value and target.
@@ -274,6 +277,13 @@ words! {
         NumericalFailure,
         /// The metric cannot be forecast: its target is not an amount per pod.
         NotForecastable,
+        /// The total grows with the pods, or is not known to divide among them.
+        NotDivided,
+        /// More pods run than the spec asks for, or it is not known yet what the last change of their number did to the
+        /// total: the forecast raises nothing.
+        PodsChanging,
+        /// The history is another amount than the live total of the pods that the selector selects.
+        HistoryMismatch,
         /// The target is below a thousandth, which the target of an HPA's metric cannot be (mode Metric).
         SmallTarget,
 

@@ -65,6 +65,7 @@ fn proposal_status(proposal: &Proposal) -> ProposalStatus {
         target: proposal.target.map(number),
         reason: Some(proposal.reason.as_str().to_owned()),
         forecast: proposal.details.as_ref().map(forecast_status),
+        query: proposal.query.as_deref().map(str::to_owned),
     }
 }
 

@@ -328,15 +328,21 @@ fn decision_blocks(
     ]
 }
 
-/// One sentence per forecast: what it is based on.
+/// One sentence per forecast, on what it is based, and one per history, on what is asked; a query is not wrapped, so that
+/// it can be copied.
 fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
-    let proposals = decision.proposals.iter().flatten();
-    let sentences = proposals.filter_map(|proposal| {
-        let mut sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
-        sentence.push_str(&kept(proposal).unwrap_or_default());
-        Some(format!("{}\n", wrapped(&sentence, screen.width(), "  ")))
-    });
-    sentences.collect()
+    let mut text = String::new();
+    for proposal in decision.proposals.iter().flatten() {
+        if let Some(forecast) = &proposal.forecast {
+            let mut sentence = grounds(&proposal.name, forecast);
+            sentence.push_str(&kept(proposal).unwrap_or_default());
+            text.push_str(&format!("{}\n", wrapped(&sentence, screen.width(), "  ")));
+        }
+        if let Some(query) = &proposal.query {
+            text.push_str(&format!("{}: history by {query}\n", proposal.name));
+        }
+    }
+    text
 }
 
 /// Between which bounds a forecast keeps its count; none for a count that is new, or not between them.
@@ -533,6 +539,7 @@ mod tests {
                 hold: text("1.3"),
                 ..ForecastStatus::default()
             }),
+            query: None,
         };
         let sentence = "; 12 stay: the peak is 1.05 cores when a new replica is ready, and 1.3 cores until then";
         for (reason, raise, want) in [

@@ -240,6 +240,7 @@ impl HistoryArgs {
         Demand {
             target: &workload.target,
             metric,
+            pods: None,
             written: None,
             span: self.last,
             member: None,

@@ -6,8 +6,11 @@ use std::{collections::HashSet, sync::Arc};
 use foretide_domain::{
     autoscale::{Decision, Limit},
     demand,
+    division::has_surplus,
     lead_time::LeadTimes,
     observation::{Measured, Phase, Pod},
+    pod_names,
+    proposal::{Reason, Source},
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,6 +28,8 @@ pub(super) struct DemandReport {
     uid: String,
     /// How long its pods take to start.
     lead_time: Option<SignedDuration>,
+    /// The names of its pods, if its kind does not tell them.
+    pods: Vec<Arc<str>>,
     samples: Vec<(String, DemandSample)>,
     at: Timestamp,
 }
@@ -40,6 +45,10 @@ impl DemandReport {
         Some(Self {
             uid: uid.to_owned(),
             lead_time: lead_times.measured(),
+            pods: match pod_names::suffix(&decided.part.workload.target.kind) {
+                Some(_) => Vec::new(),
+                None => pods.iter().map(|pod| Arc::clone(&pod.name)).collect(),
+            },
             samples: samples(decided),
             at: decided.decision.at,
         })
@@ -48,6 +57,14 @@ impl DemandReport {
     /// Records it for the forecaster.
     pub(super) fn record(self, history: &DemandHistory) {
         history.report(&self.uid, self.lead_time, self.samples, self.at);
+        // In a fleet behind the name of the member.
+        let names = self
+            .pods
+            .iter()
+            .map(|name| name.rsplit('/').next().unwrap_or(name));
+        if !self.pods.is_empty() {
+            history.report_pods(&self.uid, names);
+        }
     }
 }
 
@@ -56,6 +73,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     let observation = &decided.observation.observation;
     let (pods, at) = (&observation.pods, decided.decision.at);
     let censored = is_at_its_limits(&decided.decision, pods);
+    let surplus = has_surplus(observation);
     let template = decided.observation.scale.template.as_deref();
     let metrics = decided.part.workload.metrics.iter();
     let mut seen = HashSet::new();
@@ -70,6 +88,8 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
                     of_a_minute: measured.is_some_and(is_of_a_minute),
                     censored,
+                    surplus: surplus && metric.is_of_pods(),
+                    not_divided: is_not_divided(&decided.decision, &name),
                     // Of a metric that is forecast, the reading of the forecast has this error.
                     per_replica: demand::target(metric, pods, template).ok(),
                 };
@@ -77,6 +97,15 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
             })
         });
     samples.collect()
+}
+
+/// Whether the decision refused a forecast of the metric because its total does not divide among pods.
+fn is_not_divided(decision: &Decision, metric: &str) -> bool {
+    let mut refused = decision
+        .proposals
+        .iter()
+        .filter(|proposal| proposal.reason == Reason::NotDivided);
+    refused.any(|proposal| proposal.source == Source::Forecast && proposal.name == metric)
 }
 
 /// Whether it was measured over about a minute or less. Other metrics APIs than `metrics.k8s.io` need not say: an adapter

@@ -395,9 +395,17 @@ impl ForecastSeries<'_> {
                 name: metric.identifier(),
                 details: grounds,
                 outcome,
+                query: self.query_of(metric),
             }
         });
         readings.collect()
+    }
+
+    fn query_of(&self, metric: &MetricSpec) -> Option<Arc<str>> {
+        self.forecasts.query(&SeriesKey {
+            uid: self.uid.to_owned(),
+            metric: metric.identifier(),
+        })
     }
 }
 

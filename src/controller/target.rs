@@ -12,7 +12,9 @@ use foretide_crds::{
 use foretide_domain::{
     Replicas,
     autoscale::history::{History, RawFloor},
+    division::Division,
     hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
+    proposal::{Reason, Unit},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -56,6 +58,8 @@ pub(super) enum StoredHistory {
         winner: Option<ProposalSource>,
         /// The last proposal of each forecast.
         forecast_held: BTreeMap<String, Replicas>,
+        /// Whether the total of each metric that is forecast divides among pods.
+        division: BTreeMap<String, Division>,
     },
 }
 
@@ -72,6 +76,7 @@ impl StoredHistory {
                 history: history.clone(),
                 winner: decision.winner,
                 forecast_held: forecast_held(decision),
+                division: division(decision),
             },
         }
     }
@@ -142,10 +147,12 @@ impl TargetState {
                         history,
                         winner,
                         forecast_held,
+                        division,
                     } => {
                         self.history = History {
                             winner: winner.map(stored_source),
                             forecast_held,
+                            division,
                             ..restored(&history, lost(), now)
                         }
                     }
@@ -179,6 +186,21 @@ fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
         ))
     });
     held.collect()
+}
+
+/// Whether the total of each metric divides among pods, as the reasons of its forecasts show it.
+fn division(decision: &DecisionStatus) -> BTreeMap<String, Division> {
+    let proposals = decision.proposals.iter().flatten();
+    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
+    let known = forecasts.filter_map(|forecast| {
+        let grows = forecast.reason.as_deref() == Some(Reason::NotDivided.as_str());
+        // A forecast of cpu tells no more than what is assumed of it.
+        let is_proven =
+            Unit::of_metric(&forecast.name) != Unit::Cores && forecast.replicas.is_some();
+        let is_known = grows || is_proven;
+        is_known.then(|| (forecast.name.clone(), Division::stored(grows)))
+    });
+    known.collect()
 }
 
 /// The history in the shape that status keeps it in.

@@ -5,10 +5,11 @@
 //! the next, and to compare the two. A minute without a complete reading has no value; nothing is interpolated.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::{PoisonError, RwLock},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::{Arc, PoisonError, RwLock},
 };
 
+use foretide_domain::pod_names::PodNames;
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
@@ -35,6 +36,10 @@ pub struct DemandSample {
     pub of_a_minute: bool,
     /// Whether the workload was at its limits, so that the true demand may be higher.
     pub censored: bool,
+    /// Whether more pods ran than the spec asks for: the demand is no measure of the load, and is not learned.
+    pub surplus: bool,
+    /// Whether the demand grows with the pods, or is not known to divide among them.
+    pub not_divided: bool,
     /// What one replica is meant to carry, in the unit of the demand.
     pub per_replica: Option<f64>,
 }
@@ -49,6 +54,7 @@ pub struct DemandHistory {
 struct Tables {
     series: HashMap<SeriesKey, SeriesDemand>,
     lead_times: HashMap<String, Option<SignedDuration>>,
+    pod_names: HashMap<String, Arc<PodNames>>,
 }
 
 /// The measurements of one series.
@@ -57,6 +63,7 @@ struct SeriesDemand {
     minutes: VecDeque<MinuteReadings>,
     hours: VecDeque<HourReadings>,
     per_replica: Option<f64>,
+    not_divided: bool,
 }
 
 /// The minutes of one series as syncs measured them, oldest first, each at its end.
@@ -66,6 +73,10 @@ pub struct LiveMinutes {
     pub values: Vec<Sample>,
     /// Those that are known to be of their minute alone.
     pub raw: Vec<Sample>,
+    /// The ends of those in which more pods ran than the spec asks for, which have no value.
+    pub surplus: BTreeSet<Timestamp>,
+    /// What one replica is meant to carry.
+    pub per_replica: Option<f64>,
 }
 
 /// The readings of one minute.
@@ -77,6 +88,8 @@ struct MinuteReadings {
     count: u32,
     /// Whether each was measured over about a minute or less.
     of_a_minute: bool,
+    /// Whether more pods ran than the spec asks for.
+    surplus: bool,
 }
 
 /// The readings of one hour, and how many of them were censored.
@@ -109,6 +122,22 @@ impl DemandHistory {
         });
     }
 
+    /// Records the names of the pods of an object that its selector selects.
+    pub fn report_pods<'a>(&self, uid: &str, pods: impl IntoIterator<Item = &'a str>) {
+        self.write(|state| {
+            let names = state.pod_names.entry(uid.to_owned()).or_default();
+            let names = Arc::make_mut(names);
+            pods.into_iter().for_each(|pod| names.learn(pod));
+        });
+    }
+
+    /// The names of the pods of the workload of a series, if they were reported.
+    #[must_use]
+    pub fn pod_names(&self, key: &SeriesKey) -> Option<Arc<PodNames>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.pod_names.get(&key.uid).cloned()
+    }
+
     /// What syncs measured of the workload of a series; `None` before the first sync of its object.
     #[must_use]
     pub fn workload_facts(&self, key: &SeriesKey) -> Option<WorkloadFacts> {
@@ -120,6 +149,7 @@ impl DemandHistory {
             per_replica: series.and_then(|series| series.per_replica),
             // Syncs do not know the budgets; the forecaster sets it.
             shares_budget: false,
+            not_divided: series.is_some_and(|series| series.not_divided),
         })
     }
 
@@ -127,14 +157,21 @@ impl DemandHistory {
     #[must_use]
     pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> LiveMinutes {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let minutes = state.series.get(key).map(|series| series.minutes.iter());
-        let ended = minutes
-            .into_iter()
-            .flatten()
-            .filter(|minute| minute.end <= now.as_second());
         let mut live = LiveMinutes::default();
-        for minute in ended {
+        let Some(series) = state.series.get(key) else {
+            return live;
+        };
+        live.per_replica = series.per_replica;
+        for minute in series
+            .minutes
+            .iter()
+            .filter(|minute| minute.end <= now.as_second())
+        {
             let sample = minute.sample();
+            if minute.surplus {
+                live.surplus.extend(sample.map(|sample| sample.at));
+                continue;
+            }
             live.values.extend(sample);
             live.raw.extend(sample.filter(|_| minute.of_a_minute));
         }
@@ -158,6 +195,7 @@ impl DemandHistory {
             state.series.retain(|key, _| keep(key));
             let uids: HashSet<&String> = state.series.keys().map(|key| &key.uid).collect();
             state.lead_times.retain(|uid, _| uids.contains(uid));
+            state.pod_names.retain(|uid, _| uids.contains(uid));
         });
     }
 
@@ -183,6 +221,7 @@ impl SeriesDemand {
     fn record(&mut self, sample: DemandSample, now: Timestamp) {
         let second = now.as_second();
         self.record_per_replica(sample.per_replica);
+        self.not_divided = sample.not_divided;
         self.count_censored(sample.censored, second.div_euclid(3600) * 3600);
         // Rounded up, as a range of Prometheus excludes its start and includes its end.
         let end = (second + MINUTE - 1).div_euclid(MINUTE) * MINUTE;
@@ -190,7 +229,9 @@ impl SeriesDemand {
         while self.minutes.back().is_some_and(|minute| minute.end > end) {
             self.minutes.pop_back();
         }
-        let Some(demand) = sample.demand.filter(|demand| demand.is_finite()) else {
+        let demand = sample.demand.filter(|demand| demand.is_finite());
+        // A minute of which nothing is known may still be one that is not to be learned.
+        let Some(demand) = demand.or(sample.surplus.then_some(0.0)) else {
             return;
         };
         match self.minutes.back_mut().filter(|minute| minute.end == end) {
@@ -198,12 +239,14 @@ impl SeriesDemand {
                 minute.sum += demand;
                 minute.count += 1;
                 minute.of_a_minute &= sample.of_a_minute;
+                minute.surplus |= sample.surplus;
             }
             None => self.minutes.push_back(MinuteReadings {
                 end,
                 sum: demand,
                 count: 1,
                 of_a_minute: sample.of_a_minute,
+                surplus: sample.surplus,
             }),
         }
         if self.minutes.len() > MINUTES_KEPT {
@@ -341,6 +384,31 @@ mod tests {
         let all = [(60, 3.0), (120, 6.0), (180, 1.0), (240, 2.0)];
         assert_eq!(pairs(&live.values), all);
         assert_eq!(pairs(&live.raw), [all[0], all[3]]);
+    }
+
+    #[test]
+    fn a_minute_with_more_pods_than_the_spec_asks_for_has_no_value_and_is_named() {
+        let history = DemandHistory::default();
+        for (second, surplus, value) in [
+            (5, false, Some(1.0)),
+            (70, false, Some(2.0)),
+            (100, true, None),
+            (130, false, Some(3.0)),
+        ] {
+            let sample = DemandSample {
+                demand: value,
+                surplus,
+                of_a_minute: true,
+                ..DemandSample::default()
+            };
+            report(&history, second, sample);
+        }
+        let live = history.minutes(&key(), at(180));
+        assert_eq!(
+            (pairs(&live.values), pairs(&live.raw)),
+            (vec![(60, 1.0), (180, 3.0)], vec![(60, 1.0), (180, 3.0)])
+        );
+        assert_eq!(live.surplus, BTreeSet::from([at(120)]));
     }
 
     #[test]

@@ -26,6 +26,8 @@ struct ForecastEntry {
     failure: Option<Refused>,
     /// What is said of each forecast.
     note: Option<Arc<str>>,
+    /// The query of its history.
+    query: Option<Arc<str>>,
 }
 
 /// The forecasts in force, by series.
@@ -62,12 +64,19 @@ impl Forecasts {
         });
     }
 
-    /// Sets what is said of each forecast of a series.
-    pub fn annotate(&self, key: SeriesKey, note: Option<Arc<str>>) {
+    /// Sets what is said of each forecast of a series, and the query of its history.
+    pub fn annotate(&self, key: SeriesKey, note: Option<Arc<str>>, query: Option<Arc<str>>) {
         self.write(|entries| {
             let entry = entries.entry(key).or_default();
-            std::mem::replace(&mut entry.note, note)
+            (entry.note, entry.query) = (note, query);
         });
+    }
+
+    /// The query of the history of a series, if one is asked.
+    #[must_use]
+    pub fn query(&self, key: &SeriesKey) -> Option<Arc<str>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(key)?.query.clone()
     }
 
     /// Removes the forecast of a series, because its history allows none.

@@ -23,6 +23,7 @@ use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
+pub(super) use self::cache::Comparison;
 pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
@@ -117,6 +118,11 @@ impl RangeQuery {
         SignedDuration::from_secs(self.grid.step)
     }
 
+    /// The text of its query.
+    pub(super) fn text(&self) -> String {
+        query_text(&self.parts)
+    }
+
     /// The servers that its parts are sent to, by name; absent for that of the hub.
     pub(super) fn servers(&self) -> Servers {
         let parts = self.parts.iter();
@@ -175,6 +181,15 @@ impl RangeQuery {
             _ => None,
         }
     }
+}
+
+/// The text of a query; with several parts, each behind the name of its member.
+pub(super) fn query_text(parts: &[QueryPart]) -> String {
+    let parts = parts.iter().map(|part| match &part.member {
+        Some(member) => format!("{member}: {}", part.query.text),
+        None => part.query.text.to_string(),
+    });
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// A range of time in seconds since 1970; both ends are on the grid and included.

@@ -49,6 +49,8 @@ pub(super) struct SeriesSamples {
     pub(super) values: Vec<Sample>,
     /// The times of the raw ones.
     pub(super) raw: BTreeSet<Timestamp>,
+    /// Whether the newest ones were left out.
+    pub(super) ends_left_out: bool,
 }
 
 /// The resolution of a sum of queries.
@@ -168,7 +170,24 @@ impl RawValues {
         SeriesSamples {
             values: all.into_values().collect(),
             raw: raw.iter().map(|sample| sample.at).collect(),
+            ends_left_out: false,
         }
+    }
+}
+
+// === impl SeriesSamples ===
+
+impl SeriesSamples {
+    /// Leaves out the samples of the minutes that end at these times.
+    pub(super) fn leave_out(&mut self, minutes: &BTreeSet<Timestamp>) {
+        let is_left_out = |sample: &Sample| {
+            minutes
+                .range(sample.at..)
+                .next()
+                .is_some_and(|end| end.duration_since(sample.at) < MINUTE)
+        };
+        self.ends_left_out = self.values.last().is_some_and(is_left_out);
+        self.values.retain(|sample| !is_left_out(sample));
     }
 }
 
@@ -199,6 +218,25 @@ pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_of_minutes_that_are_not_learned_are_left_out() {
+        let at = |second| Timestamp::from_second(END + second).unwrap();
+        let sample = |second| Sample {
+            at: at(second),
+            value: 1.0,
+        };
+        let mut samples = SeriesSamples {
+            values: [0, 15, 60, 61, 90, 120, 121].map(sample).to_vec(),
+            ..SeriesSamples::default()
+        };
+        samples.leave_out(&BTreeSet::from([at(120)]));
+        let left = samples.values.iter().map(|sample| sample.at);
+        assert!(left.eq([0, 15, 60, 121].map(at)));
+        assert!(!samples.ends_left_out);
+        samples.leave_out(&BTreeSet::from([at(180)]));
+        assert!(samples.ends_left_out);
+    }
 
     const END: i64 = 1_767_225_600;
     const DAY: i64 = 1440;

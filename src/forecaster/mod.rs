@@ -46,6 +46,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use self::{
     budget::{Budgets, Measured},
     forecasts::Forecasts,
+    history::query_text,
     publish::{Publisher, Queue},
     refresh::SeriesRefresh,
     refresher::{RefreshError, RefreshResult, unread_reason},
@@ -286,14 +287,16 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         };
         let history = self.workers.source.as_ref();
         let rules = history.map_or(0, |history| history.queries.version());
-        let inputs = RequestInputs::new(source, series, facts, rules);
+        let pods = self.forecasts.demand_history().pod_names(&key);
+        let inputs = RequestInputs::new(source, series, facts, pods, rules);
         if inputs.are_those_of(self.inputs.get(&key)) {
             return;
         }
         let request = self.request(source, series, &inputs);
-        let algorithm = request.as_ref().ok().map(|(request, _)| &request.algorithm);
-        let note = algorithm.and_then(|it| self.budgets.note(source.namespace(), it));
-        self.forecasts.annotate(key.clone(), note);
+        let asked = request.as_ref().ok().map(|(request, _)| request);
+        let note = asked.and_then(|it| self.budgets.note(source.namespace(), &it.algorithm));
+        let query = asked.map(|it| query_text(&it.parts).into());
+        self.forecasts.annotate(key.clone(), note, query);
         let updated = request
             .and_then(|(request, forecaster)| self.update_refresh(&key, request, forecaster, now));
         if let Err(refused) = updated {

@@ -76,6 +76,7 @@ struct Publication<'a> {
 struct SeriesOutcome {
     identifier: String,
     outcome: Result<(Arc<Forecast>, ForecastDetails), Refused>,
+    query: Option<Arc<str>>,
 }
 
 // === impl Publisher ===
@@ -242,6 +243,7 @@ impl<'a> Publication<'a> {
         let outcomes = self.series.iter().map(|series| SeriesOutcome {
             identifier: self.source.identifier(&series.key),
             outcome: forecasts.with_details(&series.key, self.now),
+            query: forecasts.query(&series.key),
         });
         outcomes.collect()
     }
@@ -276,6 +278,7 @@ impl SeriesOutcome {
     fn into_status(self, window: SignedDuration, now: Timestamp) -> PredictionMetricStatus {
         let status = PredictionMetricStatus {
             resource_identifier: Some(self.identifier),
+            query: self.query.as_deref().map(str::to_owned),
             ..PredictionMetricStatus::default()
         };
         match self.outcome {
@@ -520,6 +523,7 @@ mod tests {
         vec![SeriesOutcome {
             identifier: key.metric.clone(),
             outcome: forecasts.with_details(&key, NOW),
+            query: None,
         }]
     }
 

@@ -13,7 +13,7 @@ use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Se
 use jiff::{SignedDuration, Timestamp};
 
 use super::demand_history::LiveMinutes;
-use super::history::{HistoryCache, LiveMatch, RangeQuery, ReadContext, Servers};
+use super::history::{Comparison, HistoryCache, LiveMatch, RangeQuery, ReadContext, Servers};
 use super::ingest::{self, Rejection};
 use super::minutes::{RawValues, SeriesSamples};
 use super::request::RefreshRequest;
@@ -22,7 +22,7 @@ use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     error::chain,
     machine::Machine,
-    ports::{HistoryError, HistoryReader},
+    ports::{HistoryError, HistoryReader, QUERY_ANNOTATION},
 };
 
 /// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
@@ -38,6 +38,8 @@ pub(super) struct Refresher {
     query: RangeQuery,
     idle: BTreeSet<Arc<str>>,
     live_match: LiveMatch,
+    /// The history beside the live total, if it is another amount.
+    mismatch: Option<Comparison>,
     raw: RawValues,
     /// Whether the forecaster could learn from queried raw values when it began.
     learned_from_raw: bool,
@@ -96,6 +98,7 @@ impl Refresher {
             query,
             idle: BTreeSet::new(),
             live_match: LiveMatch::default(),
+            mismatch: None,
             learned_from_raw: false,
             fitted_at: None,
             versions: Vec::new(),
@@ -153,9 +156,13 @@ impl Refresher {
         let context = self.context(&live.values, now);
         let query = self.raw.query();
         let queried = query.map(|query| histories.queried(query, &context));
-        let live = (live, self.live_match);
-        self.raw
-            .samples(values, &queried.unwrap_or_default(), live, now)
+        self.mismatch = self.live_match.mismatch(live.per_replica);
+        let raw_live = (live, self.live_match);
+        let mut samples = self
+            .raw
+            .samples(values, &queried.unwrap_or_default(), raw_live, now);
+        samples.leave_out(&live.surplus);
+        samples
     }
 
     /// Whether raw values are to be queried now.
@@ -315,6 +322,9 @@ impl Refresher {
         mut samples: SeriesSamples,
         now: Timestamp,
     ) -> (Result<Forecast, Refused>, Vec<Rejection>) {
+        if let Some(found) = self.mismatch {
+            return (Err(mismatched(found, &self.query)), Vec::new());
+        }
         let span = self.forecaster.history_length();
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = self.since(now).map_or(start, |since| since.max(start));
@@ -345,7 +355,10 @@ impl Refresher {
                 self.learned_from_raw = self.raw.is_usable();
             }
         }
-        (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
+        (
+            forecast.map_err(|refusal| self.refused(&refusal, &samples)),
+            rejected,
+        )
     }
 
     /// Forgets what was learned, from another tenant or before a change of unit.
@@ -391,8 +404,12 @@ impl Refresher {
         Timestamp::from_second(second).unwrap_or(at)
     }
 
-    fn refused(&self, refusal: &ForecastError) -> Refused {
+    fn refused(&self, refusal: &ForecastError, samples: &SeriesSamples) -> Refused {
         match (refusal, self.unit_change) {
+            (ForecastError::StaleHistory { .. }, _) if samples.ends_left_out => {
+                let message = "more pods run than the spec asks for, as in a rolling update: these minutes are not learned";
+                Refused::new(Reason::PodsChanging, message)
+            }
             (ForecastError::InsufficientHistory { .. }, Some(change)) => {
                 let message = format!(
                     "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
@@ -403,6 +420,18 @@ impl Refresher {
             _ => Refused::from(refusal),
         }
     }
+}
+
+/// Why there is no forecast from a history that is another amount than what is measured.
+fn mismatched(found: Comparison, query: &RangeQuery) -> Refused {
+    let Comparison { live, queried, .. } = found;
+    let message = format!(
+        "the history has {queried:.3} where the pods of the selector have {live:.3}: it counts other pods, another cluster \
+         or another unit, or lacks a part; write a query that matches into the annotation {QUERY_ANNOTATION}<metric>; the \
+         query is {}",
+        query.text()
+    );
+    Refused::new(Reason::HistoryMismatch, message)
 }
 
 /// Why there is no forecast where the history could not be read.

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use foretide_domain::{
     forecast::{Refused, forecast_length},
     lead_time::LeadTime,
+    pod_names::PodNames,
     proposal::Reason,
 };
 use foretide_models::{Algorithm, Forecaster};
@@ -26,6 +27,8 @@ pub(super) struct RequestInputs {
     written_query: Option<String>,
     facts: WorkloadFacts,
     scope: SeriesScope,
+    /// The names of the workload's pods, if its kind does not tell them.
+    pods: Option<Arc<PodNames>>,
     /// Version of the query rules.
     rules: u64,
 }
@@ -53,6 +56,7 @@ impl RequestInputs {
         source: &ForecastSource,
         series: &SourceSeries<'_>,
         facts: WorkloadFacts,
+        pods: Option<Arc<PodNames>>,
         rules: u64,
     ) -> Self {
         let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
@@ -61,6 +65,7 @@ impl RequestInputs {
             written_query: source.annotation(&annotation).cloned(),
             facts,
             scope: series.scope.clone(),
+            pods,
             rules,
         }
     }
@@ -78,7 +83,7 @@ impl RefreshRequest {
     /// The request of a series, with the forecaster for it.
     ///
     /// # Errors
-    /// The prediction is invalid, or its demand cannot be queried.
+    /// The prediction is invalid, its demand cannot be queried, or does not divide among pods.
     pub(super) fn build<Q: DemandQueries>(
         queries: &Q,
         source: &ForecastSource,
@@ -91,11 +96,15 @@ impl RefreshRequest {
         };
         let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
         let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
+        if inputs.facts.not_divided {
+            return Err(Refused::not_divided());
+        }
         let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
         let written = inputs.written_query.as_deref();
         let demand = Demand {
             target: &source.workload.target,
             metric: series.metric,
+            pods: inputs.pods.as_deref(),
             written,
             span: forecaster.history_length(),
             member: None,

@@ -225,11 +225,8 @@ impl ForecastSource {
             metric: metric.identifier(),
         };
         // A metric of the fleet that no pod has is one number, so one query answers for all members.
-        let of_no_pod = matches!(
-            metric,
-            MetricSpec::External { .. } | MetricSpec::Object { .. }
-        );
-        let once = |fleet: &FleetMetrics| of_no_pod && fleet.scopes.contains(&key.metric);
+        let once =
+            |fleet: &FleetMetrics| !metric.is_of_pods() && fleet.scopes.contains(&key.metric);
         let scope = match members {
             _ if self.fleet.as_ref().is_none_or(once) => SeriesScope::AllPods,
             Some(members) => SeriesScope::Members {

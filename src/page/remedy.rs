@@ -111,6 +111,21 @@ const TABLE: &[(&[&str], &str, Line)] = &[
         Line::None,
     ),
     (
+        &["NotDivided"],
+        "forecast a metric of the load, such as cpu or requests: a forecast of what each pod has for itself adds pods for ever",
+        Line::Edit,
+    ),
+    (
+        &["PodsChanging"],
+        "wait until the update has ended, or promote it: until then Foretide scales by the metrics, as an HPA does",
+        Line::None,
+    ),
+    (
+        &["HistoryMismatch"],
+        "run the query of the message in Prometheus, and write one that counts the same pods into the annotation",
+        Line::Edit,
+    ),
+    (
         &["HistoryWarmingUp"],
         "wait six minutes: the first samples after an outage may cover only some of the pods",
         Line::None,

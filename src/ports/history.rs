@@ -2,7 +2,7 @@
 
 use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
-use foretide_domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
+use foretide_domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec, pod_names::PodNames};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,6 +18,8 @@ pub struct Demand<'a> {
     pub target: &'a ScaleTarget,
     /// The metric that the workload is scaled on.
     pub metric: &'a MetricSpec,
+    /// The names of the workload's pods, as far as they were seen.
+    pub pods: Option<&'a PodNames>,
     /// The query that the user wrote for it, if any.
     pub written: Option<&'a str>,
     /// How far back the history goes.

@@ -194,6 +194,7 @@ fn ask(config: &str, word: &str) {
             namespace: "shop",
             kind: "Deployment",
             name: word,
+            pods: None,
         };
         let history = std::time::Duration::from_hours(24);
         for scope in [PromqlScope::Namespace, PromqlScope::Any] {

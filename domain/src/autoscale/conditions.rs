@@ -52,31 +52,36 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
     workload.prediction.as_ref()?;
-    let forecasts = || {
-        decision
-            .proposals
-            .iter()
-            .filter(|p| p.source == Source::Forecast)
-    };
-    let absent: Vec<_> = forecasts().filter(|p| p.replicas.is_none()).collect();
+    let forecasts = decision
+        .proposals
+        .iter()
+        .filter(|p| p.source == Source::Forecast);
+    let forecasts: Vec<_> = forecasts.collect();
+    // A metric that no forecast can be made of is no failure beside one that can.
+    let of_load = |p: &&&Proposal| p.reason != Reason::NotDivided;
+    let has_load = forecasts.iter().any(|p| of_load(&p));
+    let absent = forecasts
+        .iter()
+        .filter(|p| p.replicas.is_none() && (!has_load || of_load(p)));
+    let absent: Vec<_> = absent.copied().collect();
     let (status, reason, message) = match absent.first() {
         Some(first) if absent.iter().all(|p| p.reason == Reason::Pending) => {
             // Not a failure: the forecaster has not had its turn yet.
             (Status::Unknown, first.reason, reasons(&absent))
         }
         Some(first) => (Status::False, first.reason, reasons(&absent)),
-        None if forecasts().next().is_none() => (
+        None if forecasts.is_empty() => (
             Status::Unknown,
             Reason::Pending,
             "the first forecast is being computed".to_owned(),
         ),
         None => {
-            let remarks = forecasts().filter_map(|p| p.details.as_ref()?.remark);
-            let remarked = forecasts().filter(|p| !p.message.is_empty());
+            let mut remarks = forecasts.iter().filter_map(|p| p.details.as_ref()?.remark);
+            let remarked = forecasts.iter().filter(|p| !p.message.is_empty());
             let notes = remarked.map(|p| format!("; {}: {}", p.name, p.message));
             (
                 Status::True,
-                remarks.into_iter().next().unwrap_or(Reason::ForecastReady),
+                remarks.next().unwrap_or(Reason::ForecastReady),
                 format!("all forecasts are available{}", notes.collect::<String>()),
             )
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Replicas;
+use crate::division::Division;
 use crate::hpa::{
     Behavior, Direction, Log, Recommendation, ScaleEvent, Settings, StabilizationWindows,
     record_scale,
@@ -28,6 +29,8 @@ pub struct History {
     /// The last proposal of each forecast, by metric: the count that stays or is replaced. Forgotten when there is none,
     /// unless its first forecast is still being computed.
     pub forecast_held: BTreeMap<String, Replicas>,
+    /// Whether the total of each metric that is forecast divides among pods.
+    pub division: BTreeMap<String, Division>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,
     /// Until when nothing is scaled down because history was lost.
@@ -108,10 +111,14 @@ impl History {
                 },
             floors,
             forecast_held: _,
+            division,
             winner: _,
             hold_until,
             child,
         } = self;
+        for division in division.values_mut() {
+            division.for_each_time(&change);
+        }
         for Recommendation {
             at,
             replicas: _,

@@ -8,4 +8,5 @@ mod metric_mode;
 mod phases;
 mod restarts;
 mod scenarios;
+mod undivided;
 mod world;

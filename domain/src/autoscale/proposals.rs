@@ -1,13 +1,15 @@
 //! What each source proposes: a count with its numbers, or none with its reason.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::context::Context;
 use super::decision::DecidedWindow;
 use super::history::History;
 use super::published::{CronInputs, PublishedMetric, as_read_by_hpa, base_units};
 use crate::Replicas;
-use crate::forecast::{self, ForecastReading};
+use crate::division::{self, Division};
+use crate::forecast::{self, ForecastReading, Refused};
 use crate::hpa::{Basis, Held, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
 use crate::observation::{Cause, Unavailable};
 use crate::proposal::{Proposal, Reason, Source, Unit};
@@ -130,24 +132,101 @@ impl Context<'_> {
 
     fn forecast(&self, history: &mut History) -> Vec<Proposal> {
         let on = self.workload.prediction.is_some();
-        let readings = self.inputs.forecasts.iter().filter(|_| on);
-        let propose = |reading: &ForecastReading| {
-            if self.publishes() {
-                // The rule of the HPA applies.
-                return forecast::propose_peak(&as_read_by_hpa(reading));
-            }
-            let held = history.forecast_held.get(&reading.name).copied();
-            forecast::propose(reading, held)
+        history.division = if on {
+            self.division(&history.division)
+        } else {
+            BTreeMap::new()
         };
-        let proposals: Vec<_> = readings.map(propose).collect();
+        let readings = self.inputs.forecasts.iter().filter(|_| on);
+        let proposals: Vec<_> = readings
+            .map(|reading| self.forecast_of(reading, history))
+            .collect();
         let held = proposals.iter().filter_map(|proposal| {
-            // A forecaster that has just started has not had the chance to propose.
+            // A forecaster that has just started has not had the chance to propose, and one that waits for the pods goes on
+            // from where it was.
             let before = history.forecast_held.get(&proposal.name).copied();
-            let before = before.filter(|_| proposal.reason == Reason::Pending);
+            let before = before
+                .filter(|_| matches!(proposal.reason, Reason::Pending | Reason::PodsChanging));
             Some((proposal.name.clone(), proposal.replicas.or(before)?))
         });
         history.forecast_held = held.collect();
         proposals
+    }
+
+    /// Whether the total of each metric divides among pods, by this observation too; of equal metrics the first counts.
+    fn division(&self, before: &BTreeMap<String, Division>) -> BTreeMap<String, Division> {
+        let metrics = self.workload.metrics.iter().enumerate().rev();
+        let division = metrics.map(|(index, metric)| {
+            let name = metric.identifier();
+            let known = before.get(&name).cloned();
+            let division = known.unwrap_or_else(|| Division::presumed(metric));
+            (
+                name,
+                division.observed(metric, index, &self.inputs.observation, self.now),
+            )
+        });
+        division.collect()
+    }
+
+    fn forecast_of(&self, reading: &ForecastReading, history: &History) -> Proposal {
+        let held = history.forecast_held.get(&reading.name).copied();
+        let proposal = if self.publishes() {
+            // The rule of the HPA applies.
+            forecast::propose_peak(&as_read_by_hpa(reading))
+        } else {
+            forecast::propose(reading, held)
+        };
+        let division = history.division.get(&reading.name);
+        if division.is_some_and(|division| !division.divides()) {
+            return refused(proposal, Refused::not_divided());
+        }
+        if proposal.reason == Reason::NotDivided {
+            // Seen to divide since the forecaster was asked.
+            return refused(
+                proposal,
+                Refused::new(Reason::Pending, "the first forecast is being computed"),
+            );
+        }
+        let Some(message) = self.waits_for_pods(&reading.name, division) else {
+            return proposal;
+        };
+        match (proposal.replicas, held) {
+            (Some(asked), Some(held)) if asked > held && !self.publishes() => Proposal {
+                replicas: Some(held),
+                asked: Some(asked),
+                reason: Reason::PodsChanging,
+                message,
+                ..proposal
+            },
+            (Some(asked), held) if held.is_none_or(|held| asked > held) => {
+                refused(proposal, Refused::new(Reason::PodsChanging, message))
+            }
+            // Its newest minutes are those that are not learned.
+            (None, _) if matches!(proposal.reason, Reason::StaleHistory | Reason::Expired) => {
+                refused(proposal, Refused::new(Reason::PodsChanging, message))
+            }
+            _ => proposal,
+        }
+    }
+
+    /// Why a forecast of a metric raises nothing now, if its pods are the reason.
+    fn waits_for_pods(&self, metric: &str, division: Option<&Division>) -> Option<String> {
+        let observation = &self.inputs.observation;
+        let metrics = &self.workload.metrics;
+        let is_of_pods = |spec: &MetricSpec| spec.identifier() == metric && spec.is_of_pods();
+        if division::has_surplus(observation) && metrics.iter().any(is_of_pods) {
+            return Some(format!(
+                "more pods run than the {} of the spec, as in a rolling update: until they end, the forecast raises \
+                 nothing and learns nothing",
+                observation.scale.spec
+            ));
+        }
+        let is_settling =
+            division.is_some_and(|division| division.is_settling(observation, self.now));
+        is_settling.then(|| {
+            "the number of pods has just changed: the forecast raises nothing until it is seen what that did to the total"
+                .to_owned()
+        })
     }
 
     fn windows(&self) -> Vec<DecidedWindow> {
@@ -181,6 +260,18 @@ impl Context<'_> {
     }
 }
 
+/// The same proposal without a count.
+fn refused(proposal: Proposal, refused: Refused) -> Proposal {
+    Proposal {
+        replicas: None,
+        asked: None,
+        reason: refused.reason,
+        message: refused.message,
+        details: None,
+        ..proposal
+    }
+}
+
 fn cron_proposal(
     name: &str,
     replicas: Option<Replicas>,
@@ -198,6 +289,7 @@ fn cron_proposal(
         reason,
         message,
         details: None,
+        query: None,
     }
 }
 
@@ -218,6 +310,7 @@ fn observed_proposal(
         reason,
         message: message.to_owned(),
         details: None,
+        query: None,
     };
     match outcome {
         Some(Ok(proposal)) => {

@@ -219,6 +219,7 @@ mod tests {
                 name: "resource.cpu".to_owned(),
                 outcome: Ok(Predicted::of(1.0, target)),
                 details: None,
+                query: None,
             };
             let read = as_read_by_hpa(&reading).outcome;
             let found = read.map(|predicted| predicted.target.to_bits());

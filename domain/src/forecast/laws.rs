@@ -43,6 +43,7 @@ fn between(raise: f64, hold: f64, target: f64, last: Option<Replicas>) -> Propos
                 ..Predicted::of(hold * target, target)
             }),
             details: None,
+            query: None,
         },
         last,
     )
@@ -151,6 +152,7 @@ proptest! {
             name: "pods.load".into(),
             outcome: Ok(Predicted { value, bounds, target }),
             details: None,
+            query: None,
         };
         let proposal = propose(&reading, last.map(Replicas::new));
         let are_pods = |demand: f64| demand / target >= 0.0 && (demand / target).is_finite();

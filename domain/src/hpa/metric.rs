@@ -160,6 +160,12 @@ impl MetricSpec {
         }
     }
 
+    /// Whether its total is a sum over the pods of the workload.
+    #[must_use]
+    pub const fn is_of_pods(&self) -> bool {
+        !matches!(self.kind(), MetricKind::Object | MetricKind::External)
+    }
+
     /// What the metric is compared with; an unknown type has nothing usable.
     #[must_use]
     pub const fn target(&self) -> Target {

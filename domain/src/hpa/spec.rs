@@ -1,6 +1,6 @@
 //! The spec of an autoscaler, as far as the algorithm reads it.
 
-use super::{Behavior, MetricKind, MetricSpec, ZeroRule};
+use super::{Behavior, MetricSpec, ZeroRule};
 use crate::{ReplicaBounds, Replicas};
 
 /// The spec of an autoscaler. It borrows its parts, so that the same spec with other bounds needs no copy.
@@ -31,9 +31,7 @@ impl Hpa<'_> {
     /// Whether any metric can be read without pods: type Object or External.
     #[must_use]
     pub fn reads_beyond_pods(&self) -> bool {
-        self.metrics
-            .iter()
-            .any(|m| matches!(m.kind(), MetricKind::Object | MetricKind::External))
+        self.metrics.iter().any(|metric| !metric.is_of_pods())
     }
 
     /// Whether metrics are computed at zero replicas.

@@ -96,6 +96,7 @@ impl ForecastAhead {
             name: self.name.clone(),
             outcome,
             details: details.map(|(made, _)| ForecastDetails::of(made, self.lead_time, 0.0)),
+            query: None,
         }
     }
 }

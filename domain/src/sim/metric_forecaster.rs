@@ -111,6 +111,7 @@ impl<'a> MetricForecaster<'a> {
             name: self.recorded.metric.identifier(),
             outcome: self.predicted(pods, template, now),
             details: grounds,
+            query: None,
         }
     }
 

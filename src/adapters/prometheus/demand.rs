@@ -73,6 +73,7 @@ impl QueryRules {
             namespace: &target.namespace,
             kind: &target.kind,
             name: &target.name,
+            pods: demand.pods,
         };
         let history = Duration::try_from(demand.span).unwrap_or_default();
         if let Some(text) = demand.written {
@@ -201,6 +202,7 @@ mod tests {
             let demand = Demand {
                 target: &target,
                 metric: &metric,
+                pods: None,
                 written,
                 span: SignedDuration::from_hours(48),
                 member: None,
@@ -254,6 +256,7 @@ mod tests {
             let demand = Demand {
                 target: &target,
                 metric: &cpu,
+                pods: None,
                 written,
                 span: SignedDuration::from_hours(48),
                 member: Some(MemberSeries {

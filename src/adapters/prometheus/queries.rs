@@ -3,7 +3,10 @@
 //! Past pods have no workload that could be looked up, so they are selected by the name pattern of the workload's kind.
 //! A metric that `PromQL` can only express by guessing is rejected; the error names the annotation for a query.
 
-use foretide_domain::{ParseSelectorError, Requirement};
+use foretide_domain::{
+    ParseSelectorError, Requirement,
+    pod_names::{self, PodNames, Segment},
+};
 
 use super::{
     promql::{
@@ -28,6 +31,8 @@ pub struct WorkloadRef<'a> {
     pub kind: &'a str,
     /// Its name.
     pub name: &'a str,
+    /// The names of its pods, as far as they were seen; used for kinds whose pods have names of no known shape.
+    pub pods: Option<&'a PodNames>,
 }
 
 /// A metric whose history is wanted. Selectors are Kubernetes label selectors in their text form.
@@ -186,12 +191,7 @@ fn expression_of(
     defaults: &QueryDefaults,
 ) -> Result<QueryExpression, BuiltInError> {
     let namespace = Matcher::equal("namespace", workload.namespace)?;
-    let pods = || {
-        Matcher::new(
-            "pod",
-            Match::Like(pod_pattern(workload.kind, workload.name)),
-        )
-    };
+    let pods = || Matcher::new("pod", Match::Like(pod_pattern(workload)));
     Ok(match metric {
         Metric::Resource { name } => {
             // cAdvisor also reports the whole pod, with an empty container: it would count twice.
@@ -225,19 +225,40 @@ fn expression_of(
     })
 }
 
-/// The pattern of the names of a workload's pods, which matches as few other names as possible.
-///
-/// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
-/// kind `n-...`, which also matches pods of other workloads, such as `n-admin-0`.
-pub(super) fn pod_pattern(kind: &str, name: &str) -> RegexValue {
+/// The pattern of the names of a workload's pods, which matches as few other names as possible: that of its kind, else that
+/// of the pods that were seen; before one was seen `n-...`, which also matches pods of other workloads, such as
+/// `n-admin-0`.
+pub(super) fn pod_pattern(workload: WorkloadRef<'_>) -> RegexValue {
     // With `^` and `$`, which Prometheus adds by itself, so that the patterns are those of crane's `GetPodNameReg`.
-    let suffix = match kind {
-        "Deployment" => "-[a-z0-9]+-[a-z0-9]{5}$",
-        "ReplicaSet" | "DaemonSet" => "-[a-z0-9]{5}$",
-        "StatefulSet" => "-[0-9]+$",
-        _ => "-.*$",
-    };
-    RegexValue::new().pattern("^").literal(name).pattern(suffix)
+    let begin = RegexValue::new().pattern("^");
+    if let Some(suffix) = pod_names::suffix(workload.kind) {
+        return begin.literal(workload.name).pattern(suffix).pattern("$");
+    }
+    let shapes = workload.pods.into_iter().flat_map(PodNames::shapes);
+    let seen = shapes.fold(None, |seen: Option<RegexValue>, shape| {
+        let before = seen.map_or_else(|| begin.clone().pattern("(?:"), |seen| seen.pattern("|"));
+        Some(
+            shape
+                .iter()
+                .enumerate()
+                .fold(before, |value, (index, segment)| {
+                    with_segment(if index > 0 { value.pattern("-") } else { value }, segment)
+                }),
+        )
+    });
+    match seen {
+        Some(seen) => seen.pattern(")$"),
+        None => begin.literal(workload.name).pattern("-.*$"),
+    }
+}
+
+fn with_segment(value: RegexValue, segment: &Segment) -> RegexValue {
+    match segment {
+        Segment::Literal(text) => value.literal(text),
+        Segment::Number => value.pattern("[0-9]+"),
+        Segment::Suffix => value.pattern("[a-z0-9]{5}"),
+        Segment::Hash => value.pattern("[a-z0-9]{6,10}"),
+    }
 }
 
 fn usage_of(
@@ -363,6 +384,7 @@ mod tests {
         namespace: "shop",
         kind: "Deployment",
         name: "web",
+        pods: None,
     };
 
     fn text(metric: Metric<'_>) -> String {
@@ -456,9 +478,47 @@ mod tests {
             ("ReplicaSet", r"^a\.b-[a-z0-9]{5}$"),
             ("DaemonSet", r"^a\.b-[a-z0-9]{5}$"),
             ("StatefulSet", r"^a\.b-[0-9]+$"),
-            ("Rollout", r"^a\.b-.*$"),
+            ("Rollout", r"^a\.b-[a-z0-9]+-[a-z0-9]{5}$"),
+            ("LeaderWorkerSet", r"^a\.b-[0-9]+$"),
+            ("CloneSet", r"^a\.b-[a-z0-9]{5}$"),
+            ("FlinkDeployment", r"^a\.b-.*$"),
         ] {
-            assert_eq!(pod_pattern(kind, "a.b").as_str(), expected, "{kind}");
+            let workload = WorkloadRef {
+                kind,
+                name: "a.b",
+                ..WEB
+            };
+            assert_eq!(pod_pattern(workload).as_str(), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn pods_of_another_kind_are_selected_by_the_shapes_of_the_names_that_were_seen() {
+        for (pods, expected) in [
+            (&["a.b-1", "a.b-23"][..], r"^(?:a\.b-[0-9]+)$"),
+            (
+                &["a.b-x2x4z", "a.b-6f7d8b9c4-55b55"],
+                r"^(?:a\.b-[a-z0-9]{5}|a\.b-[a-z0-9]{6,10}-[a-z0-9]{5})$",
+            ),
+            (
+                &["a.b-taskmanager-1-1"],
+                r"^(?:a\.b-taskmanager-[0-9]+-[0-9]+)$",
+            ),
+            (&[], r"^a\.b-.*$"),
+        ] {
+            let mut names = PodNames::default();
+            pods.iter().for_each(|pod| names.learn(pod));
+            let workload = WorkloadRef {
+                kind: "Odd",
+                name: "a.b",
+                pods: Some(&names),
+                ..WEB
+            };
+            let pattern = pod_pattern(workload);
+            assert_eq!(pattern.as_str(), expected);
+            let matches = |pod: &str| regex::Regex::new(pattern.as_str()).unwrap().is_match(pod);
+            assert!(pods.iter().all(|pod| matches(pod)));
+            assert_eq!(matches("a.b-db-0"), pods.is_empty(), "{expected}");
         }
     }
 
@@ -539,7 +599,7 @@ mod tests {
         fn every_built_in_query_is_bound_to_its_namespace(
             namespace in ".{1,40}", name in ".{0,40}", container in ".{0,20}",
         ) {
-            let workload = WorkloadRef { namespace: &namespace, kind: "Deployment", name: &name };
+            let workload = WorkloadRef { namespace: &namespace, kind: "Deployment", name: &name, pods: None };
             let metric = Metric::ContainerResource { name: "cpu", container: &container };
             let query = built_in(workload, metric, &QueryDefaults::default()).unwrap();
             prop_assert!(scope::is_bound(query.as_str(), &namespace));

@@ -33,6 +33,8 @@ pub struct WorkloadFacts {
     pub per_replica: Option<f64>,
     /// Whether the forecasts of its namespace share a budget, which then chooses the quantile that the spec does not.
     pub shares_budget: bool,
+    /// Whether the total of the metric grows with the pods, or is not known to divide among them.
+    pub not_divided: bool,
 }
 
 /// Converts the settings of the forecaster.

@@ -242,6 +242,7 @@ impl BacktestSetup {
             lead_time: Some(self.environment.start_up),
             per_replica,
             shares_budget,
+            not_divided: false,
         }
     }
 

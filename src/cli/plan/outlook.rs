@@ -59,6 +59,7 @@ impl Outlook {
                 Ok(forecast) => self.predicted(forecast, pods),
             },
             details: grounds.ok(),
+            query: None,
         })
     }
 

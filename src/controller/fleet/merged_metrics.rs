@@ -427,6 +427,7 @@ mod tests {
                 ..Predicted::of(value, 0.5)
             }),
             details: None,
+            query: None,
         };
         let (east, west) = (of(4.0, 1.0, 2.0), of(40.0, 10.0, 20.0));
         assert_eq!(added(east.clone(), west.clone()), of(44.0, 11.0, 22.0));

@@ -30,14 +30,31 @@ const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(3);
 const COMPARED_SAMPLES: usize = 30;
 /// How far the median of their ratios may be from one.
 const TOLERANCE: f64 = 0.10;
+/// The factor beyond which a comparison shows another amount, and that of fewer samples, of which there must be three.
+const DIFFER: f64 = 1.25;
+const FEW_DIFFER: f64 = 2.0;
+const FEW_SAMPLES: usize = 3;
 
 /// Whether the live minutes of one series match what its query returns. Every series has its own, even where several
 /// share a query.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveMatch {
     matches: bool,
+    /// The comparison that came closest.
+    compared: Option<Comparison>,
     /// The second of the next comparison.
     pub(super) compare_at: i64,
+}
+
+/// The newest live minutes beside the queried samples of the same times: the pair whose ratio is the median.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::forecaster) struct Comparison {
+    /// The total of the pods that the selector selects.
+    pub(in crate::forecaster) live: f64,
+    /// The sample of the query.
+    pub(in crate::forecaster) queried: f64,
+    /// The number of pairs.
+    samples: usize,
 }
 
 /// The samples of one query, by second.
@@ -73,6 +90,7 @@ impl Default for LiveMatch {
     fn default() -> Self {
         Self {
             matches: false,
+            compared: None,
             // Nothing is used before it was compared, so the first read queries and compares.
             compare_at: i64::MIN,
         }
@@ -90,16 +108,55 @@ impl LiveMatch {
     pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
         // Minutes that vary much are far from the mean over the rate window that a query may return.
         let windows = [SignedDuration::from_mins(1), RATE_WINDOW];
-        self.matches = windows.into_iter().any(|window| {
-            let ratio = median_ratio(cached, context.live, window);
-            ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
-        });
+        let comparisons = windows.map(|window| comparison(cached, context.live, window));
+        let closest = comparisons.into_iter().flatten();
+        self.compared = closest.min_by(|one, other| one.factor().total_cmp(&other.factor()));
+        self.matches = self.compared.is_some_and(|compared| compared.matches());
         self.compare_at = context.now.as_second() + COMPARE_PERIOD.as_secs();
+    }
+
+    /// The comparison, if it shows another amount: by more than what one replica carries, which must be known, and by a
+    /// factor that noise does not explain.
+    pub(in crate::forecaster) fn mismatch(&self, per_replica: Option<f64>) -> Option<Comparison> {
+        let compared = self.compared.filter(|compared| compared.differs())?;
+        ((compared.live - compared.queried).abs() > per_replica?).then_some(compared)
     }
 }
 
-/// The median ratio of the newest 30 means of live minutes over `window` to the queried samples of the same times.
-fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration) -> Option<f64> {
+// === impl Comparison ===
+
+impl Comparison {
+    fn ratio(&self) -> f64 {
+        ratio(self.live, self.queried)
+    }
+
+    /// How far apart the two are; at least one.
+    fn factor(&self) -> f64 {
+        self.ratio().max(self.ratio().recip())
+    }
+
+    /// Whether live values may stand in for queried ones.
+    fn matches(&self) -> bool {
+        self.samples == COMPARED_SAMPLES && (self.ratio() - 1.0).abs() <= TOLERANCE
+    }
+
+    fn differs(&self) -> bool {
+        let allowed = match self.samples {
+            0..FEW_SAMPLES => f64::INFINITY,
+            FEW_SAMPLES..COMPARED_SAMPLES => FEW_DIFFER,
+            _ => DIFFER,
+        };
+        self.factor() > allowed
+    }
+}
+
+/// The newest means of live minutes over `window` beside the queried samples of the same times, at most 30; `None` if
+/// there are none.
+fn comparison(
+    cached: &CachedSamples,
+    live: &[Sample],
+    window: SignedDuration,
+) -> Option<Comparison> {
     let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
         let cached_value = cached.samples.get(&sample.at.as_second());
         let queried = cached_value.filter(|value| value.is_finite())?;
@@ -108,13 +165,21 @@ fn median_ratio(cached: &CachedSamples, live: &[Sample], window: SignedDuration)
         let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
             (sum + minute.value, count + 1)
         });
-        Some(ratio(sum / f64::from(count), *queried))
+        let live = sum / f64::from(count);
+        Some(Comparison {
+            live,
+            queried: *queried,
+            samples: 0,
+        })
     });
-    let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
+    let mut pairs: Vec<Comparison> = common.take(COMPARED_SAMPLES).collect();
     // The median, because single minutes may differ by much.
-    ratios.sort_unstable_by(f64::total_cmp);
-    let middle = ratios.get(ratios.len() / 2).copied();
-    middle.filter(|_| ratios.len() == COMPARED_SAMPLES)
+    pairs.sort_unstable_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    let middle = *pairs.get(pairs.len() / 2)?;
+    Some(Comparison {
+        samples: pairs.len(),
+        ..middle
+    })
 }
 
 // === impl CachedSamples ===
@@ -351,5 +416,77 @@ fn ratio(live: f64, queried: f64) -> f64 {
         1.0
     } else {
         live / queried
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What these live minutes show beside a history of 1.0 in each, if what one replica carries is 0.5.
+    fn mismatch(live: &[f64]) -> Option<(f64, f64)> {
+        let at =
+            |minute: usize| Timestamp::from_second(60 * i64::try_from(minute).unwrap()).unwrap();
+        let sample = |(minute, value): (usize, &f64)| Sample {
+            at: at(minute),
+            value: *value,
+        };
+        let live: Vec<Sample> = live.iter().enumerate().map(sample).collect();
+        let queried = live.iter().map(|sample| Sample {
+            value: 1.0,
+            ..*sample
+        });
+        let mut cached = CachedSamples::empty(SampleGrid {
+            step: 60,
+            span: 86_400,
+        });
+        let span = TimeRange {
+            from: 0,
+            to: 86_400,
+        };
+        cached.merge(span, queried.collect());
+        let idle = std::collections::BTreeSet::new();
+        let context = ReadContext {
+            now: at(100),
+            since: None,
+            live: &live,
+            idle: &idle,
+        };
+        let mut found = LiveMatch::default();
+        found.compare(&cached, &context);
+        assert_eq!(found.mismatch(None), None);
+        found
+            .mismatch(Some(0.5))
+            .map(|compared| (compared.live, compared.queried))
+    }
+
+    #[test]
+    fn another_amount_is_seen_by_its_factor_which_must_be_larger_where_fewer_minutes_were_compared()
+    {
+        for (live, minutes, differs) in [
+            (0.0, 3, true),
+            (0.4, 2, false),
+            (0.4, 3, true),
+            (2.5, 3, true),
+            (1.6, 29, false),
+            (1.6, 30, true),
+            (0.45, 30, true),
+            // By less than what one replica carries.
+            (0.6, 30, false),
+            (1.4, 30, false),
+        ] {
+            let found = mismatch(&vec![live; minutes]);
+            assert_eq!(
+                found,
+                differs.then_some((live, 1.0)),
+                "{live} in {minutes} minutes"
+            );
+        }
+        let mut noisy: Vec<f64> = (0..30_u8)
+            .map(|i| if i % 3 == 0 { 0.2 } else { 1.4 })
+            .collect();
+        assert_eq!(mismatch(&noisy), None);
+        noisy.truncate(9);
+        assert_eq!(mismatch(&noisy), None);
     }
 }

@@ -178,6 +178,7 @@ impl Scenario {
             name: "pods.load".into(),
             outcome,
             details,
+            query: None,
         }]
     }
 }

@@ -318,7 +318,7 @@ impl RuleQuery {
 
 /// What the label of a pod's name must match for the pods of a workload.
 fn pods_of(workload: WorkloadRef<'_>) -> Match {
-    Match::Like(queries::pod_pattern(workload.kind, workload.name))
+    Match::Like(queries::pod_pattern(workload))
 }
 
 fn namespace_label(labels: &ResourceLabels) -> String {

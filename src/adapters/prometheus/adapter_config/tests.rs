@@ -105,6 +105,7 @@ const WEB: WorkloadRef<'_> = WorkloadRef {
     namespace: "shop",
     kind: "Deployment",
     name: "web",
+    pods: None,
 };
 
 fn request(metric: Metric<'_>, scope: PromqlScope) -> QueryRequest<'_> {
@@ -428,7 +429,7 @@ proptest! {
             "externalRules": [{"seriesQuery": "{n!=\"\"}", "metricsQuery": query}],
         });
         let rules = AdapterConfig::read(&config.to_string()).unwrap();
-        let workload = WorkloadRef { namespace: &namespace, kind: "StatefulSet", name: &name };
+        let workload = WorkloadRef { namespace: &namespace, kind: "StatefulSet", name: &name, pods: None };
         let object = Metric::Object { metric: &metric, group: "", kind: "Service", name: &value, selector: None };
         let external = Metric::External { metric: &metric, selector: Some(&value) };
         for metric in [pods(&metric, Some(&value)), object, external] {

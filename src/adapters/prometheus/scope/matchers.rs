@@ -76,6 +76,7 @@ mod tests {
             namespace: "shop",
             kind: "StatefulSet",
             name: "web",
+            pods: None,
         };
         let query = built_in(workload, Metric::Resource { name: "memory" }, &defaults).unwrap();
         assert_eq!(

@@ -206,8 +206,9 @@ function model({ view }, app) {
   return card("Forecast", forecasts.map((proposal) => forecast(proposal, of(proposal), app)));
 }
 
-function forecast({ name, reason, forecast: made }, { peak, raise, hold }, app) {
-  if (!made) return h("div", { "data-key": name }, h("h3", name), h("p", "There is no forecast: ", h("code", reason ?? "Pending")));
+function forecast({ name, reason, query, forecast: made }, { peak, raise, hold }, app) {
+  const asked = ["Query", query && h("code", query)];
+  if (!made) return h("div", { "data-key": name }, h("h3", name), h("p", "There is no forecast: ", h("code", reason ?? "Pending")), listed([asked]));
   const now = app.now();
   const facts = [
     ["Algorithm", made.algorithm],
@@ -220,6 +221,7 @@ function forecast({ name, reason, forecast: made }, { peak, raise, hold }, app) 
     ["Learned from", made.learntFrom && `${duration(now - seconds(made.learntFrom))} of history`],
     ["Resolution", made.minuteReadings && resolution(Number(made.minuteReadings))],
     ["Data until", made.knownUntil && (seconds(made.knownUntil) < now ? `${time(seconds(made.knownUntil), now)}, ${relative(seconds(made.knownUntil), now)}` : time(seconds(made.knownUntil), now))],
+    asked,
   ];
   return h("div", { "data-key": name }, h("h3", name), h("p.verdict", appraisal(made)), made.message && h("p", h("code", made.remark), " ", made.message), listed(facts));
 }

@@ -1,0 +1,350 @@
+//! Totals that do not divide among pods: each pod has as much whatever the load is. An HPA at its target keeps the count;
+//! a forecast must not raise it without end.
+
+use std::sync::Arc;
+
+use foretide_models::{Forecaster, Series, auto};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::world::{at, n};
+use crate::autoscale::{Inputs, decide, history::History};
+use crate::demand;
+use crate::division::has_surplus;
+use crate::forecast::{ForecastReading, Predicted, Refused};
+use crate::hpa::{MetricSpec, Settings, Target};
+use crate::observation::{
+    ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness, Status,
+};
+use crate::proposal::{Reason, Source};
+use crate::workload::{Mode, Prediction, Strategy as ScaleStrategy, Workload};
+use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+/// The count at which every pod is at its target.
+const START: u32 = 10;
+const HOURS: i64 = 48;
+
+/// What pods do while the load stays the same.
+#[derive(Clone, Copy, Debug)]
+struct Habits {
+    /// How much the value of a pod differs from minute to minute, at most.
+    noise: f64,
+    /// The minutes that a pod needs to become ready.
+    startup: i64,
+    /// The hours between two rolling updates, which have a quarter more pods for ten minutes.
+    updates: i64,
+}
+
+/// A workload whose pods each have the target, and the forecaster of its total.
+struct World {
+    workload: Workload,
+    habits: Habits,
+    count: u32,
+    pods: Vec<(u32, i64)>,
+    names: u32,
+    history: History,
+    totals: Vec<f64>,
+    forecaster: auto::Auto,
+}
+
+impl World {
+    fn new(metric: MetricSpec, habits: Habits) -> Self {
+        let mut world = Self {
+            workload: workload(metric),
+            habits,
+            count: START,
+            pods: Vec::new(),
+            names: 0,
+            history: History::default(),
+            totals: Vec::new(),
+            forecaster: auto::Auto::new(auto::Config::default()).unwrap(),
+        };
+        world.scale(START, -1000);
+        world
+    }
+
+    /// Starts and ends pods; the newest go first.
+    fn scale(&mut self, pods: u32, minute: i64) {
+        while self.pods.len() < pods as usize {
+            self.names += 1;
+            self.pods.push((self.names, minute));
+        }
+        self.pods.truncate(pods as usize);
+    }
+
+    fn is_ready(&self, started: i64, minute: i64) -> bool {
+        minute - started >= self.habits.startup
+    }
+
+    /// The value of every pod in a minute: that of the target, with noise that all pods share.
+    fn value(&self, minute: i64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand minutes")]
+        let phase = (minute as f64 * 12.9898).sin() * 43_758.545;
+        1.0 + self.habits.noise * (2.0 * phase.rem_euclid(1.0) - 1.0)
+    }
+
+    fn observe(&self, minute: i64) -> Observation {
+        let now = at(minute * 60);
+        let value = milli(self.value(minute));
+        let running = self
+            .pods
+            .iter()
+            .filter(|(_, started)| self.is_ready(*started, minute));
+        let names: Vec<Arc<str>> = running
+            .map(|(name, _)| format!("web-{name}").into())
+            .collect();
+        let usage = |pod: &Arc<str>| {
+            let containers = vec![ContainerUsage {
+                name: "app".into(),
+                usage: [("memory", value), ("cpu", value)].into_iter().collect(),
+            }];
+            Arc::new(PodUsage {
+                pod: Arc::clone(pod),
+                at: now,
+                window: MINUTE,
+                containers,
+            })
+        };
+        let sample = |pod: &Arc<str>| PodSample {
+            pod: Arc::clone(pod),
+            value,
+            at: now,
+            window: MINUTE,
+        };
+        let measured = match self.workload.metrics.first() {
+            Some(MetricSpec::Resource { .. }) => Measured::Usage(names.iter().map(usage).collect()),
+            _ => Measured::Samples(names.iter().map(sample).collect()),
+        };
+        let pod = |(name, started): &(u32, i64)| {
+            let status = if self.is_ready(*started, minute) {
+                Status::True
+            } else {
+                Status::False
+            };
+            Arc::new(Pod {
+                name: format!("web-{name}").into(),
+                phase: Phase::Running,
+                deleting: false,
+                created: Some(at(started * 60)),
+                ready: Some(Readiness {
+                    status,
+                    since: at(started * 60),
+                }),
+                started: Some(at(started * 60)),
+                containers: Arc::new([]),
+                pod_level_requests: None,
+            })
+        };
+        let scale = Replicas::new(self.count);
+        Observation {
+            scale: Scale {
+                spec: scale,
+                status: scale,
+            },
+            unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
+            pods: self.pods.iter().map(pod).collect(),
+            readings: vec![Ok(measured)],
+        }
+    }
+
+    /// The forecast from the minutes so far.
+    fn forecast(&mut self, now: Timestamp) -> ForecastReading {
+        let first = at(-60 * 60 * 24);
+        let series = Series::from_values(first, MINUTE, self.totals.clone());
+        let forecast = self.forecaster.forecast(&series, MINUTE * 130);
+        let outcome = match forecast {
+            Ok(forecast) => Predicted::by(&forecast, now, MINUTE * 60, 1.0)
+                .ok_or_else(|| Refused::new(Reason::Expired, "the forecast has expired")),
+            Err(error) => Err(Refused::from(&error)),
+        };
+        let name = self
+            .workload
+            .metrics
+            .first()
+            .map(MetricSpec::identifier)
+            .unwrap_or_default();
+        ForecastReading {
+            name,
+            outcome,
+            details: None,
+            query: None,
+        }
+    }
+
+    /// One minute: the pods of an update come and go, then it is decided.
+    fn minute(&mut self, minute: i64) {
+        let now = at(minute * 60);
+        let since_update = minute.rem_euclid(self.habits.updates * 60);
+        let surge = if since_update < 10 { self.count / 4 } else { 0 };
+        self.scale(self.count + surge, minute);
+        let observation = self.observe(minute);
+        let total = observation
+            .readings
+            .first()
+            .and_then(|reading| reading.as_ref().ok());
+        let total = self.workload.metrics.first().zip(total);
+        let total = total
+            .and_then(|(metric, reading)| demand::total(metric, reading, &observation.pods, now));
+        self.totals.push(
+            total
+                .filter(|_| !has_surplus(&observation))
+                .unwrap_or(f64::NAN),
+        );
+        let forecasts = vec![self.forecast(now)];
+        let inputs = Inputs {
+            observation,
+            forecasts,
+            child: None,
+            share: None,
+        };
+        let (decision, history) = decide(
+            &self.workload,
+            &inputs,
+            &self.history,
+            &Settings::default(),
+            now,
+        );
+        self.history = history;
+        self.count = decision.desired.get();
+    }
+
+    /// The highest count of two days, after a day of history.
+    fn highest(mut self) -> u32 {
+        self.totals = (-24 * 60..0)
+            .map(|minute| f64::from(START) * self.value(minute))
+            .collect();
+        let counts = (0..HOURS * 60).map(|minute| {
+            self.minute(minute);
+            self.count
+        });
+        counts.max().unwrap_or_default()
+    }
+}
+
+fn workload(metric: MetricSpec) -> Workload {
+    Workload {
+        target: ScaleTarget {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        },
+        bounds: ReplicaBounds::new(n(1), n(1000)),
+        strategy: ScaleStrategy::Auto,
+        mode: Mode::Direct,
+        specific_replicas: None,
+        metrics: vec![metric],
+        behavior: None,
+        windows: vec![],
+        prediction: Some(Prediction {
+            window: MINUTE * 60,
+            algorithm: "auto".into(),
+        }),
+        problems: vec![],
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "thousandths of small numbers"
+)]
+fn milli(value: f64) -> i64 {
+    (value * 1000.0).round() as i64
+}
+
+fn busy() -> MetricSpec {
+    MetricSpec::Pods {
+        metric: "busy".into(),
+        selector: None,
+        target: Target::AverageValue(1000),
+    }
+}
+
+fn resource(name: &str) -> MetricSpec {
+    MetricSpec::Resource {
+        name: name.into(),
+        target: Target::AverageValue(1000),
+    }
+}
+
+#[test]
+fn memory_with_noise_at_its_target_raises_nothing_in_two_days() {
+    for updates in [1000, 12] {
+        let habits = Habits {
+            noise: 0.08,
+            startup: 1,
+            updates,
+        };
+        assert_eq!(
+            World::new(resource("memory"), habits).highest(),
+            START,
+            "{habits:?}"
+        );
+    }
+}
+
+#[test]
+fn while_more_pods_run_than_the_spec_asks_for_a_forecast_keeps_its_count() {
+    let decided = |pods: u32, held: Option<u32>| {
+        let mut world = World::new(
+            busy(),
+            Habits {
+                noise: 0.0,
+                startup: 0,
+                updates: 1000,
+            },
+        );
+        world.scale(pods, -100);
+        let name = busy().identifier();
+        let reading = |value| ForecastReading {
+            name: name.clone(),
+            outcome: Ok(Predicted::of(value, 1.0)),
+            details: None,
+            query: None,
+        };
+        let held = held.map(|held| (name.clone(), n(held)));
+        let history = History {
+            forecast_held: held.into_iter().collect(),
+            ..History::default()
+        };
+        let inputs = Inputs {
+            observation: world.observe(0),
+            forecasts: vec![reading(13.0)],
+            child: None,
+            share: None,
+        };
+        let (decision, _) = decide(
+            &world.workload,
+            &inputs,
+            &history,
+            &Settings::default(),
+            at(0),
+        );
+        let forecast = decision
+            .proposals
+            .into_iter()
+            .find(|proposal| proposal.source == Source::Forecast);
+        forecast.map(|forecast| (forecast.replicas.map(Replicas::get), forecast.reason))
+    };
+    let (ready, waits) = (Reason::ForecastReady, Reason::PodsChanging);
+    assert_eq!(decided(10, Some(11)), Some((Some(13), ready)));
+    assert_eq!(decided(13, Some(11)), Some((Some(11), waits)));
+    assert_eq!(decided(13, Some(15)), Some((Some(13), ready)));
+    assert_eq!(decided(13, None), Some((None, waits)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Each raise tells something, so after a few of them it is known that the total does not divide.
+    #[test]
+    fn a_count_at_a_constant_load_is_bounded_whatever_pods_do(
+        noise in 0.0..0.08_f64, startup in 0_i64..5, updates in 1_i64..48,
+    ) {
+        let habits = Habits { noise, startup, updates };
+        let highest = World::new(busy(), habits).highest();
+        prop_assert!(highest <= 12 * START, "{highest}");
+    }
+}

@@ -1,0 +1,463 @@
+//! Whether the total of a metric divides among pods: the work of a load does, the memory that each pod keeps does not.
+//!
+//! A forecast of a total is divided by what one pod should carry. Of a total that grows with the pods, each pod that is
+//! added raises the forecast, which adds the next one. [`Division`] tells the two apart by how the total moves when pods
+//! come and go:
+//!
+//! ```text
+//! pods   ____|‾‾‾‾    total  ________   it divides      total  ____|‾‾‾‾   it grows with the pods
+//!  change of the number of pods: share = change of ln(total) / change of ln(pods), 0 or 1
+//! ```
+//!
+//! Each change of the number of pods is a vote. A load that rises beside the pods looks like growth, and what it did
+//! before they came is subtracted; when pods go, the load has fallen before, so those votes count more.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::demand::{self, is_available};
+use super::hpa::MetricSpec;
+use super::observation::{Observation, Phase, Pod};
+use super::remembered::Remembered;
+
+/// The votes after which the answer is settled: more than a morning in which the load rises with the pods gives.
+const SETTLED: i8 = 6;
+/// The fewest votes: what has divided for long is not doubted after a morning.
+const LEAST: i8 = -2 * SETTLED;
+/// The votes of a change to more pods, beside which a load may rise, and to fewer, before which it has fallen.
+const UP: i8 = 1;
+const DOWN: i8 = 3;
+/// How long after a change of the number of pods the total is not compared: readings are means over up to a minute.
+const UNSETTLED: SignedDuration = SignedDuration::from_secs(60);
+/// The time that a mean is of, at least.
+const MEAN: SignedDuration = SignedDuration::from_mins(2);
+/// The smallest change of the logarithm of a number of pods that is a change: one pod of 25.
+const LEAST_CHANGE: f64 = 0.04;
+/// The longest time between two totals that are compared, after which the load is another one; and the longest wait for
+/// a total to settle.
+const COMPARABLE: SignedDuration = SignedDuration::from_mins(10);
+/// The share up to which a total divides.
+const DIVIDES: f64 = 0.3;
+/// The share from which on it grows with the pods.
+const GROWS: f64 = 0.65;
+
+/// What is known of one metric.
+///
+/// ```
+/// use foretide_domain::division::Division;
+/// use foretide_domain::hpa::{MetricSpec, Target};
+///
+/// let of = |name: &str| Division::presumed(&MetricSpec::Resource {
+///     name: name.into(),
+///     target: Target::Utilization(50),
+/// });
+/// assert!(of("cpu").divides() && !of("memory").divides());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Division {
+    /// Whether the total grows with the pods.
+    grows: bool,
+    /// Votes for growth, less those for division.
+    votes: i8,
+    /// The total at the present number of pods.
+    plateau: Option<Plateau>,
+    /// The total at the number of pods before.
+    before: Option<Plateau>,
+}
+
+/// The total while the number of pods stayed about the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Plateau {
+    pods: f64,
+    since: Timestamp,
+    /// The mean of its first readings.
+    first: Level,
+    /// The moving mean of its last readings.
+    last: Level,
+    /// Whether the first mean is complete.
+    measured: bool,
+}
+
+/// A mean of logarithms of totals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Level {
+    mean: f64,
+    readings: u32,
+    at: Timestamp,
+}
+
+// === impl Division ===
+
+impl Division {
+    /// What is assumed of a metric of which nothing was seen: cpu divides, memory grows with the pods, and everything else
+    /// divides as far as it is not seen to grow.
+    #[must_use]
+    pub fn presumed(metric: &MetricSpec) -> Self {
+        let (MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. }) =
+            metric
+        else {
+            return Self {
+                votes: UP,
+                ..Self::default()
+            };
+        };
+        match &**name {
+            "cpu" => Self {
+                votes: LEAST,
+                ..Self::default()
+            },
+            _ => Self::stored(true),
+        }
+    }
+
+    /// What was settled before the votes were lost.
+    #[must_use]
+    pub fn stored(grows: bool) -> Self {
+        Self {
+            grows,
+            votes: if grows { SETTLED } else { 0 },
+            ..Self::default()
+        }
+    }
+
+    /// Whether a forecast of the total may be divided by the target of one pod.
+    #[must_use]
+    pub fn divides(&self) -> bool {
+        !self.grows
+    }
+
+    /// Whether the number of pods has changed, or changes now, and it is not known yet what the total does. Not where it
+    /// is settled that the total divides, nor for longer than ten minutes.
+    #[must_use]
+    pub fn is_settling(&self, observation: &Observation, now: Timestamp) -> bool {
+        let is_unmeasured = |plateau: &Plateau| {
+            let is_starting = |pod: &Arc<Pod>| is_starting(pod, now);
+            let has_changed = self.before.is_some() && !plateau.measured;
+            has_changed && now.duration_since(plateau.since) < COMPARABLE
+                || observation.pods.iter().any(is_starting)
+        };
+        self.votes > -SETTLED && self.plateau.as_ref().is_some_and(is_unmeasured)
+    }
+
+    /// The same after one more observation, whose readings are those of `metrics` in their order; `index` is the metric's.
+    ///
+    /// Nothing changes while pods come or go, and while the total is not known.
+    #[must_use]
+    pub fn observed(
+        mut self,
+        metric: &MetricSpec,
+        index: usize,
+        observation: &Observation,
+        now: Timestamp,
+    ) -> Self {
+        let reading = observation
+            .readings
+            .get(index)
+            .and_then(|reading| reading.as_ref().ok());
+        let total =
+            reading.and_then(|reading| demand::total(metric, reading, &observation.pods, now));
+        let (Some(total), Some(pods)) = (
+            total.filter(|total| *total > 0.0),
+            settled_pods(observation, now),
+        ) else {
+            return self;
+        };
+        let total = total.ln();
+        match &mut self.plateau {
+            Some(plateau) if plateau.is_of(pods) => {
+                if plateau.read(total, now) {
+                    self.vote();
+                }
+            }
+            other => {
+                let ended = other.replace(Plateau::new(pods, now));
+                self.before = ended.filter(|plateau| plateau.measured).or(self.before);
+            }
+        }
+        self
+    }
+
+    fn vote(&mut self) {
+        let Some((before, after)) = self.before.zip(self.plateau) else {
+            return;
+        };
+        let Some(share) = after.share_since(&before) else {
+            return;
+        };
+        let weight = if after.pods < before.pods { DOWN } else { UP };
+        if share >= GROWS {
+            self.votes = (self.votes + weight).min(SETTLED);
+        } else if share <= DIVIDES {
+            self.votes = (self.votes - weight).max(LEAST);
+        }
+        // In between the answer stays as it is.
+        if self.votes >= SETTLED {
+            self.grows = true;
+        } else if self.votes <= 0 {
+            self.grows = false;
+        }
+    }
+
+    /// Changes every time that is remembered.
+    pub(super) fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
+        for Plateau {
+            pods: _,
+            since,
+            first,
+            last,
+            measured: _,
+        } in [&mut self.plateau, &mut self.before].into_iter().flatten()
+        {
+            for at in [since, &mut first.at, &mut last.at] {
+                change(Remembered::Since(at));
+            }
+        }
+    }
+}
+
+// === impl Plateau ===
+
+impl Plateau {
+    fn new(pods: f64, since: Timestamp) -> Self {
+        let level = Level {
+            mean: 0.0,
+            readings: 0,
+            at: since,
+        };
+        Self {
+            pods,
+            since,
+            first: level,
+            last: level,
+            measured: false,
+        }
+    }
+
+    fn is_of(&self, pods: f64) -> bool {
+        (pods / self.pods).ln().abs() < LEAST_CHANGE
+    }
+
+    /// Adds a reading; returns whether the first mean has just become complete.
+    fn read(&mut self, total: f64, now: Timestamp) -> bool {
+        let age = now.duration_since(self.since);
+        if age < UNSETTLED {
+            return false;
+        }
+        let recent = now.duration_since(self.last.at).as_secs_f64() / MEAN.as_secs_f64();
+        self.last.add(total, recent.clamp(0.0, 1.0), now);
+        if self.measured {
+            return false;
+        }
+        let weight = f64::from(self.first.readings + 1).recip();
+        self.first.add(total, weight, now);
+        self.measured = self.first.readings > 1 && age >= UNSETTLED + MEAN;
+        self.measured
+    }
+
+    /// How much of the change of the pods is in the total, beyond what it did by itself before; `None` if the two cannot be
+    /// compared.
+    fn share_since(&self, before: &Self) -> Option<f64> {
+        let change = (self.pods / before.pods).ln();
+        let between = self.first.at.duration_since(before.last.at);
+        if !change.is_finite() || change.abs() < LEAST_CHANGE || between > COMPARABLE {
+            return None;
+        }
+        let span = before.last.at.duration_since(before.first.at);
+        let trend = before.last.mean - before.first.mean;
+        // Not carried on for longer than it was seen.
+        let ahead = if span.is_positive() {
+            (between.as_secs_f64() / span.as_secs_f64()).min(1.0)
+        } else {
+            0.0
+        };
+        Some((self.first.mean - before.last.mean - trend * ahead) / change)
+    }
+}
+
+// === impl Level ===
+
+impl Level {
+    /// Adds a reading with this part of the mean; the first one is all of it.
+    fn add(&mut self, total: f64, weight: f64, now: Timestamp) {
+        let weight = if self.readings == 0 { 1.0 } else { weight };
+        self.mean += (total - self.mean) * weight;
+        self.readings = self.readings.saturating_add(1);
+        self.at = now;
+    }
+}
+
+/// The number of pods that serve, if no other pods are on their way or leaving.
+fn settled_pods(observation: &Observation, now: Timestamp) -> Option<f64> {
+    let pods = &observation.pods;
+    let serving = pods.iter().filter(|pod| is_available(pod)).count();
+    let serving = u32::try_from(serving).ok().filter(|count| *count > 0)?;
+    let is_known = observation.unseen.get() == 0 && observation.undelivered.get() == 0;
+    let is_moving = |pod: &Arc<Pod>| pod.deleting || is_starting(pod, now);
+    let is_calm = is_known && !pods.iter().any(is_moving) && !has_surplus(observation);
+    is_calm.then_some(f64::from(serving))
+}
+
+/// Whether a pod does not serve yet. One that has not become ready for ten minutes is broken.
+fn is_starting(pod: &Pod, now: Timestamp) -> bool {
+    let has_ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
+    let is_young = pod
+        .created
+        .is_some_and(|created| now.duration_since(created) < COMPARABLE);
+    is_young && !has_ended && !pod.deleting && !is_available(pod)
+}
+
+/// Whether more pods run than the scale asks for, as those of a rolling update do. Pods that are being deleted are not
+/// among them: after each scale-down there are some.
+#[must_use]
+pub fn has_surplus(observation: &Observation) -> bool {
+    let runs = |pod: &&Arc<Pod>| pod.phase == Phase::Running && !pod.deleting;
+    let running = observation.pods.iter().filter(runs).count();
+    u32::try_from(running).is_ok_and(|running| running > observation.scale.spec.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hpa::Target;
+    use crate::observation::{Measured, PodSample, Readiness, Status};
+    use crate::{Replicas, Scale};
+
+    const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+    const SYNC: SignedDuration = SignedDuration::from_secs(15);
+
+    fn busy() -> MetricSpec {
+        MetricSpec::Pods {
+            metric: "busy".into(),
+            selector: None,
+            target: Target::AverageValue(1000),
+        }
+    }
+
+    fn memory() -> MetricSpec {
+        MetricSpec::Resource {
+            name: "memory".into(),
+            target: Target::AverageValue(1000),
+        }
+    }
+
+    fn pod(index: u32, deleting: bool) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: format!("web-{index}").into(),
+            phase: Phase::Running,
+            deleting,
+            created: Some(START - SignedDuration::from_hours(1)),
+            ready: Some(Readiness {
+                status: Status::True,
+                since: START,
+            }),
+            started: Some(START),
+            containers: Arc::new([]),
+            pod_level_requests: None,
+        })
+    }
+
+    /// So many pods of a scale of as many, which have this total.
+    fn seen(pods: u32, total: f64, at: Timestamp) -> Observation {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "thousandths of small numbers"
+        )]
+        let value = (total * 1e6 / f64::from(pods)) as i64;
+        let sample = |index| PodSample {
+            pod: format!("web-{index}").into(),
+            value,
+            at,
+            window: SYNC,
+        };
+        let scale = Replicas::new(pods);
+        Observation {
+            scale: Scale {
+                spec: scale,
+                status: scale,
+            },
+            unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
+            pods: (0..pods).map(|index| pod(index, false)).collect(),
+            readings: vec![Ok(Measured::Samples((0..pods).map(sample).collect()))],
+        }
+    }
+
+    /// What is known after these numbers of pods, each for ten minutes; `total` is of the pods and of the minute.
+    fn after(known: Division, counts: &[u32], total: impl Fn(f64, f64) -> f64) -> Division {
+        let mut division = known;
+        let mut now = START;
+        for count in counts {
+            for _ in 0..40 {
+                let minute = now.duration_since(START).as_secs_f64() / 60.0;
+                let observation = seen(*count, total(f64::from(*count), minute), now);
+                division = division.observed(&busy(), 0, &observation, now);
+                now += SYNC;
+            }
+        }
+        division
+    }
+
+    const CLIMB: [u32; 9] = [10, 11, 12, 14, 16, 18, 20, 23, 26];
+    /// Up and down again.
+    const WAVE: [u32; 9] = [10, 12, 15, 12, 10, 12, 15, 12, 10];
+
+    #[test]
+    fn a_total_that_moves_with_the_pods_grows_with_them_and_any_other_divides() {
+        type Total = fn(f64, f64) -> f64;
+        let table: [(&str, Total, bool); 6] = [
+            ("a constant load", |_, _| 8.0, true),
+            (
+                "a load that rises by a half in an hour",
+                |_, minute| 8.0 + minute / 15.0,
+                true,
+            ),
+            (
+                "a load that falls by a half in an hour",
+                |_, minute| 16.0 - minute / 7.5,
+                true,
+            ),
+            ("a third is of the pods", |pods, _| 8.0 + 0.25 * pods, true),
+            ("of each pod", |pods, _| 0.8 * pods, false),
+            (
+                "of each pod, with noise",
+                |pods, minute| pods * (1.0 + 0.03 * (minute * 7.3).sin()),
+                false,
+            ),
+        ];
+        for (name, total, divides) in table {
+            let found = after(Division::presumed(&busy()), &WAVE, total);
+            assert_eq!(found.divides(), divides, "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn memory_has_to_be_seen_to_divide_and_a_load_that_was_seen_to_grow_too() {
+        let presumed = Division::presumed(&memory());
+        assert!(!after(presumed.clone(), &[10; 9], |_, _| 8.0).divides());
+        for grows in [presumed, Division::stored(true)] {
+            assert!(after(grows.clone(), &WAVE, |_, _| 8.0).divides());
+            assert!(!after(grows, &WAVE, |pods, _| pods).divides());
+        }
+    }
+
+    #[test]
+    fn ups_alone_are_enough_and_each_must_have_settled() {
+        let climbed = after(Division::presumed(&busy()), &CLIMB, |pods, _| pods);
+        assert!(!climbed.divides());
+        let now = START + SignedDuration::from_mins(90);
+        let raised = climbed.observed(&busy(), 0, &seen(30, 30.0, now), now);
+        assert!(raised.is_settling(&seen(30, 30.0, now), now + SYNC));
+        assert!(!raised.is_settling(&seen(30, 30.0, now), now + COMPARABLE));
+    }
+
+    #[test]
+    fn pods_beyond_the_scale_are_a_surplus_and_those_that_end_are_not() {
+        let mut observation = seen(10, 8.0, START);
+        observation.pods.push(pod(10, true));
+        assert!(!has_surplus(&observation));
+        assert_eq!(settled_pods(&observation, START), None);
+        observation.pods.push(pod(11, false));
+        assert!(has_surplus(&observation));
+    }
+}
