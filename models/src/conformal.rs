@@ -38,12 +38,18 @@ pub(crate) const LEAST: usize = 40;
 pub(crate) struct Errors {
     /// The step of the first value.
     first: usize,
-    /// NaN where there is no error.
-    values: Vec<f32>,
+    values: Vec<Half>,
 }
 
-/// The errors in use, sorted, each with the cumulative weight up to it.
-#[derive(Debug, Clone)]
+/// An error in half precision, or none: three digits are enough for an error, and a week of them is most of a model.
+///
+/// # Shape
+/// Bit 15 is the sign, 14 to 10 are the exponent and the others the significand, as in IEEE 754, but without infinity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Half(u16);
+
+/// The errors in use, sorted, each with the cumulative weight up to it; none by default.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RankedErrors {
     ranks: Vec<Rank>,
 }
@@ -75,6 +81,10 @@ struct Spacing {
 
 /// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
+/// How much smaller the exponents of an `f32` are than those of a [`Half`]: by 112, from a bias of 127 to one of 15.
+const EXPONENTS_APART: i32 = 112;
+/// The bits of a significand that a [`Half`] lacks.
+const DROPPED_BITS: u32 = 13;
 
 // === impl Errors ===
 
@@ -95,12 +105,8 @@ impl Errors {
         }
         let end = self.first + self.values.len();
         let skipped = step.saturating_sub(end);
-        self.values.extend(std::iter::repeat_n(f32::NAN, skipped));
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "seven digits are enough for an error, and halve the memory"
-        )]
-        self.values.push(error as f32);
+        self.values.extend(std::iter::repeat_n(Half::NONE, skipped));
+        self.values.push(Half::of(error));
     }
 
     /// Drops the errors before `step`.
@@ -112,13 +118,44 @@ impl Errors {
 
     /// Bytes kept on the heap.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<f32>() * self.values.capacity()
+        size_of::<Half>() * self.values.capacity()
     }
 
     /// The error of the forecast made at `step`, if there is one.
     pub(crate) fn get(&self, step: usize) -> Option<f32> {
         let at = step.checked_sub(self.first)?;
-        self.values.get(at).copied().filter(|error| !error.is_nan())
+        self.values.get(at)?.get()
+    }
+}
+
+// === impl Half ===
+
+impl Half {
+    const NONE: Self = Self(0x7FFF);
+    const LARGEST: u32 = 0x7FFE;
+
+    /// The nearest value to an error; none of one that is not a number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "three digits are enough for an error"
+    )]
+    fn of(error: f64) -> Self {
+        if error.is_nan() {
+            return Self::NONE;
+        }
+        // With the smaller exponent, the upper bits of an `f32` are those of a half.
+        let bits = (error.abs() as f32 * 2.0_f32.powi(-EXPONENTS_APART)).to_bits();
+        let nearest = (bits + (1 << (DROPPED_BITS - 1))) >> DROPPED_BITS;
+        let sign = u16::from(error.is_sign_negative()) << 15;
+        Self(nearest.min(Self::LARGEST) as u16 | sign)
+    }
+
+    fn get(self) -> Option<f32> {
+        let magnitude = f32::from_bits(u32::from(self.0 & 0x7FFF) << DROPPED_BITS);
+        let magnitude = magnitude * 2.0_f32.powi(EXPONENTS_APART);
+        let is_negative = self.0 >> 15 == 1;
+        let value = if is_negative { -magnitude } else { magnitude };
+        (self != Self::NONE).then_some(value)
     }
 }
 
@@ -381,6 +418,21 @@ mod tests {
         assert!(ranked.rank(&rising(240), hourly(), 240, 200));
         assert!(ranked.ranks.iter().all(|rank| rank.error() <= 200.0));
         assert_eq!(ranked.quantile(1.0).to_bits(), 200.0_f64.to_bits());
+    }
+
+    #[test]
+    fn an_error_is_kept_with_three_digits() {
+        for exponent in -40..40_i32 {
+            let error = 1.234_567 * 2.0_f64.powf(f64::from(exponent) * 0.4);
+            for error in [error, -error] {
+                let kept = f64::from(Half::of(error).get().unwrap());
+                assert!((kept / error - 1.0).abs() < 0.0005, "{error}: {kept}");
+            }
+        }
+        let kept = [0.0, -0.0, 1.0, -0.25, 1e9, f64::NEG_INFINITY, f64::NAN];
+        let kept = kept.map(|error| Half::of(error).get());
+        let expected = [0.0, 0.0, 1.0, -0.25, 130_944.0, -130_944.0].map(Some);
+        assert_eq!((&kept[..6], kept[6]), (&expected[..], None));
     }
 
     #[test]

@@ -88,6 +88,13 @@ pub trait Forecaster: fmt::Debug + Send {
         None
     }
 
+    /// Bytes of memory that it keeps from one forecast to the next.
+    ///
+    /// By default, that of a forecaster that keeps next to nothing.
+    fn bytes(&self) -> usize {
+        0
+    }
+
     /// Predicts at least `horizon` beyond the end of the history.
     ///
     /// # Errors

@@ -1,9 +1,8 @@
-//! [`DemandBuffer`]: the demand so far, by step, with prefix sums: means in constant time, maxima in the length of
-//! their window. It records which steps were imputed, and which are raw.
+//! [`DemandBuffer`]: the demand so far, by step. It records which steps were imputed, and which are raw.
 //!
 //! ```text
-//! values   v0     v1     v2            of the steps first, first + 1, first + 2
-//! sums   0     s1     s2     s3        s3 - s1 is the sum of steps first + 1 and first + 2
+//! unit     2^6        the power of two below the first demand
+//! values   1.5  -1.25 1.0        96, 80 (raw) and 64 of the steps first, first + 1, first + 2
 //! ```
 
 use std::collections::VecDeque;
@@ -20,20 +19,20 @@ const FORGOTTEN_AT_ONCE: usize = 120;
 /// `values[i]` is that of step `first + i`.
 ///
 /// # Units
-/// That of the history.
+/// That of the history. Demand is kept with seven digits, rounded down: half the memory, and no value is higher than what
+/// was measured.
 #[derive(Debug, Clone)]
 pub(super) struct DemandBuffer {
     /// The least number of steps to keep.
     keep: usize,
     /// The step of `values[0]`.
     first: usize,
-    values: Vec<f64>,
-    /// `sums[i]` is the sum of `values[..i]`.
-    sums: Vec<f64>,
+    /// In `unit`; with a negative sign where it is raw: measured in its step alone.
+    values: Vec<f32>,
+    /// A power of two, so that demand of any size has its seven digits; absent before the first demand.
+    unit: Option<f64>,
     /// The steps whose demand was imputed, oldest first.
     imputed: VecDeque<usize>,
-    /// Whether each of `values` is raw: measured in its step alone.
-    raw: Vec<bool>,
 }
 
 // === impl DemandBuffer ===
@@ -41,17 +40,14 @@ pub(super) struct DemandBuffer {
 impl DemandBuffer {
     /// An empty buffer that keeps the newest `keep` steps.
     pub(super) fn new(keep: usize) -> Self {
-        // Without a limit where everything is kept; the lists then grow.
+        // Without a limit where everything is kept; the list then grows.
         let room = keep.saturating_add(FORGOTTEN_AT_ONCE + 1).min(1 << 15);
-        let mut sums = Vec::with_capacity(room + 1);
-        sums.push(0.0);
         Self {
             keep,
             first: 0,
             values: Vec::with_capacity(room),
-            sums,
+            unit: None,
             imputed: VecDeque::new(),
-            raw: Vec::with_capacity(room),
         }
     }
 
@@ -60,9 +56,11 @@ impl DemandBuffer {
         if self.values.len() > self.keep.saturating_add(FORGOTTEN_AT_ONCE) {
             self.drop_oldest(self.values.len() - self.keep);
         }
-        self.values.push(value);
-        self.raw.push(raw);
-        self.sums.push(self.sums.last().unwrap_or(&0.0) + value);
+        if value > 0.0 && self.unit.is_none() {
+            self.unit = Some(power_of_two_below(value));
+        }
+        let value = rounded_down(value / self.unit());
+        self.values.push(if raw { -value } else { value });
     }
 
     /// Adds the imputed demand of the next step.
@@ -73,9 +71,8 @@ impl DemandBuffer {
 
     /// How many of the steps from `from` up to before `to` are raw.
     pub(super) fn raw(&self, from: usize, to: usize) -> usize {
-        let at = |step: usize| step.saturating_sub(self.first).min(self.raw.len());
-        let steps = self.raw.get(at(from)..at(to)).unwrap_or_default();
-        steps.iter().filter(|raw| **raw).count()
+        let steps = self.steps(from, to).iter();
+        steps.filter(|value| value.is_sign_negative()).count()
     }
 
     /// How many of the steps from `from` up to before `to` were imputed.
@@ -87,14 +84,6 @@ impl DemandBuffer {
     /// Drops the oldest `gone` steps, and what is known of them.
     fn drop_oldest(&mut self, gone: usize) {
         self.values.drain(..gone);
-        self.raw.drain(..gone);
-        // The sums are recomputed, so that dropped values, however large, leave no rounding error.
-        let mut sum = 0.0;
-        self.sums.truncate(1);
-        self.sums.extend(self.values.iter().map(|value| {
-            sum += value;
-            sum
-        }));
         self.first += gone;
         self.imputed
             .drain(..self.imputed.partition_point(|step| *step < self.first));
@@ -102,9 +91,7 @@ impl DemandBuffer {
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<f64>() * (self.values.capacity() + self.sums.capacity())
-            + size_of::<usize>() * self.imputed.capacity()
-            + self.raw.capacity()
+        size_of::<f32>() * self.values.capacity() + size_of::<usize>() * self.imputed.capacity()
     }
 
     /// The oldest step in the buffer.
@@ -120,60 +107,74 @@ impl DemandBuffer {
     /// The demand of one step, if it is in the buffer.
     pub(super) fn at(&self, step: usize) -> Option<f64> {
         let at = step.checked_sub(self.first)?;
-        self.values.get(at).copied()
+        Some(self.unit() * f64::from(self.values.get(at)?.abs()))
     }
 
     /// The mean demand of the `length` steps before `step`, as far as they are in the buffer; 0 without any.
     pub(super) fn mean_before(&self, step: usize, length: usize) -> f64 {
-        let from = step.saturating_sub(length).max(self.first);
-        let sum = self.sum_before(step) - self.sum_before(from);
-        let steps = count(step.saturating_sub(from));
-        // Rounding of the sums may give a value slightly below zero.
-        if steps > 0.0 {
-            (sum / steps).max(0.0)
-        } else {
-            0.0
-        }
+        let steps = self.steps(step.saturating_sub(length), step);
+        self.unit() * (sum(steps) / count(steps.len().max(1)))
     }
 
     /// The highest demand of the steps `from..=last`, as far as they are in the buffer; 0 without any.
     pub(super) fn highest(&self, from: usize, last: usize) -> f64 {
-        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let start = from.saturating_sub(self.first).min(end);
-        let steps = self.values.get(start..end).unwrap_or_default();
-        steps.iter().copied().fold(0.0, f64::max)
+        self.extremes(from, last).0
     }
 
     /// The highest and the lowest demand of the steps `from..=last`, as far as they are in the buffer.
     ///
     /// `(0, infinity)` without any.
     pub(super) fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
-        let end = (last + 1).saturating_sub(self.first).min(self.values.len());
-        let start = from.saturating_sub(self.first).min(end);
-        let steps = self.values.get(start..end).unwrap_or_default();
-        let widen = |(high, low): (f64, f64), value: &f64| (high.max(*value), low.min(*value));
-        steps.iter().fold((0.0, f64::INFINITY), widen)
+        let steps = self.steps(from, last + 1).iter();
+        let widen =
+            |(high, low): (f32, f32), value: &f32| (high.max(value.abs()), low.min(value.abs()));
+        let (high, low) = steps.fold((0.0, f32::INFINITY), widen);
+        (self.unit() * f64::from(high), self.unit() * f64::from(low))
     }
 
     /// The highest demand of the steps `from..=last`, each smoothed to the mean of itself and its neighbors.
     ///
     /// The first step of the buffer has no neighbor before it, and is left out; so is the last one. 0 without any.
     pub(super) fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
-        let start = from.max(self.first + 1) - self.first;
-        let end = (last + 2).saturating_sub(self.first);
-        let steps = self.sums.get(start - 1..=end).unwrap_or_default();
-        steps
-            .windows(4)
-            .map(|sums| sums[3] - sums[0])
-            .fold(0.0, f64::max)
-            / 3.0
+        let steps = self.steps(from.saturating_sub(1), last + 2).windows(3);
+        self.unit() * (steps.map(sum).fold(0.0, f64::max) / 3.0)
     }
 
-    /// The sum of the steps in the buffer before `step`.
-    fn sum_before(&self, step: usize) -> f64 {
-        let at = step.saturating_sub(self.first).min(self.values.len());
-        self.sums.get(at).copied().unwrap_or(0.0)
+    fn unit(&self) -> f64 {
+        self.unit.unwrap_or(1.0)
     }
+
+    /// The values of the steps from `from` up to before `to`, as far as they are in the buffer.
+    fn steps(&self, from: usize, to: usize) -> &[f32] {
+        let end = to.saturating_sub(self.first).min(self.values.len());
+        let start = from.saturating_sub(self.first).min(end);
+        self.values.get(start..end).unwrap_or_default()
+    }
+}
+
+/// The largest power of two that is at most `value`, at least the smallest one of full precision.
+fn power_of_two_below(value: f64) -> f64 {
+    const EXPONENT: u64 = 0x7FF << (f64::MANTISSA_DIGITS - 1);
+    f64::from_bits(value.to_bits() & EXPONENT).max(f64::MIN_POSITIVE)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "seven digits are enough for demand, and halve the memory"
+)]
+fn rounded_down(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) > value {
+        nearest.next_down()
+    } else {
+        nearest
+    }
+}
+
+/// The sum of values without their signs.
+fn sum(values: &[f32]) -> f64 {
+    let magnitudes = values.iter().map(|value| f64::from(value.abs()));
+    magnitudes.fold(0.0, |sum, value| sum + value)
 }
 
 #[cfg(test)]
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn dropped_values_leave_no_rounding_error() {
-        let mut buffer = buffer(&[1e300; 6], 100);
+        let mut buffer = buffer(&[1e30; 6], 100);
         for _ in 0..400 {
             buffer.push(3.0, false);
         }

@@ -58,7 +58,11 @@ impl Margins {
             errors: Errors::with_capacity(kept),
             outcomes: compared.then(|| Errors::with_capacity(kept)),
             model: RankedErrors::new(grid),
-            persistence: RankedErrors::new(grid),
+            persistence: if compared {
+                RankedErrors::new(grid)
+            } else {
+                RankedErrors::default()
+            },
             has_model: false,
             has_persistence: false,
             refreshed_at: None,

@@ -300,7 +300,7 @@ fn memory_is_bounded_and_does_not_grow() {
         ask(&mut auto, &history(now));
     }
     assert_eq!(auto.bytes(), bytes);
-    assert!(bytes <= 500_000, "{bytes}");
+    assert!(bytes <= 230_000, "{bytes}");
 }
 
 #[test]
