@@ -14,6 +14,7 @@
 //! is interpolated or cleaned here. A read that fails half way keeps what it got, and the next one goes on from there.
 
 mod cache;
+mod samples;
 mod sum;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -462,6 +463,23 @@ impl HistoryCache {
             sum.add(part, &entry.cached(), context.idle);
         }
         sum
+    }
+
+    /// Drops the samples of a query before a time; while another series reads the query, they stay until a later read.
+    pub fn drop_before(&self, query: &RangeQuery, at: Timestamp) {
+        for key in query.cache_keys() {
+            let entry = self.entry(key);
+            if let Ok(_reading) = entry.reading.try_lock() {
+                entry.cached().drop_before(at.as_second());
+            }
+        }
+    }
+
+    /// Bytes that the samples of a query take.
+    #[must_use]
+    pub fn bytes(&self, query: &RangeQuery) -> usize {
+        let entries = query.cache_keys().map(|key| self.entry(key));
+        entries.map(|entry| entry.cached().samples.bytes()).sum()
     }
 
     /// Drops every entry that `keep` refuses.

@@ -43,7 +43,7 @@ pub(super) struct Refresher {
     raw: RawValues,
     /// Whether the forecaster could learn from queried raw values when it began.
     learned_from_raw: bool,
-    /// When the forecaster last returned a forecast, if it is incremental.
+    /// When the forecaster had last learned the whole history, if it is incremental.
     fitted_at: Option<Timestamp>,
     /// The versions of the readers of its queries, when they were last read.
     versions: Vec<u64>,
@@ -295,6 +295,21 @@ impl Refresher {
         })
     }
 
+    /// Drops the samples that it needs no longer: a forecaster that learns has most of them in its own form.
+    pub(super) fn drop_learned(&self, histories: &HistoryCache, now: Timestamp) {
+        if let Some(since) = self.since(now) {
+            for query in self.queries() {
+                histories.drop_before(query, since);
+            }
+        }
+    }
+
+    /// Bytes that the forecaster and the history of its series take.
+    pub(super) fn bytes(&self, histories: &HistoryCache) -> usize {
+        let queries = self.queries().map(|query| histories.bytes(query));
+        self.forecaster.bytes() + queries.sum::<usize>()
+    }
+
     /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
     /// them. The later of the two times; `None` if the whole history is needed.
     fn since(&self, now: Timestamp) -> Option<Timestamp> {
@@ -349,7 +364,9 @@ impl Refresher {
         };
         self.levels.record(&series);
         let forecast = self.forecaster.forecast(&series, self.horizon);
-        if forecast.is_ok() && self.is_incremental() {
+        // Of an idle series, too, it has learned all there is.
+        let has_learned = matches!(forecast, Ok(_) | Err(ForecastError::ZeroSeries));
+        if has_learned && self.is_incremental() {
             // The first fit decides; the next one adds to it.
             if self.fitted_at.replace(now).is_none() {
                 self.learned_from_raw = self.raw.is_usable();

@@ -11,11 +11,16 @@ use super::{
     HistorySource,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
+    minutes::SeriesSamples,
     refresher::{RefreshResult, Refresher},
     series_key::SeriesKey,
-    slots::{FairSlots, PROMPT},
+    slots::{FairSlots, PROMPT, Slot},
 };
-use crate::{machine::Machine, ports::HistoryReader, shared_map::SharedMap};
+use crate::{
+    machine::Machine,
+    ports::{HistoryError, HistoryReader},
+    shared_map::SharedMap,
+};
 
 /// How many series query the same servers at once, and as many more whose queries are slow: four of one namespace, and
 /// one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its slot until its
@@ -79,11 +84,7 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
             // Otherwise the slot is given back first: a series that waits for a query must not hold one for
             // computations.
             if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
-                return Some(
-                    refresher
-                        .finish(Ok(samples), &self.machine, computation, now)
-                        .await,
-                );
+                return Some(self.finish(refresher, Ok(samples), computation, now).await);
             }
         }
         let clock = self.machine.clock().clone();
@@ -105,10 +106,21 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         }
         let samples = values.map(|values| refresher.with_raw(&values, &self.history, &live, now));
         let computation = self.computations.acquire(&namespace).await;
-        Some(
-            refresher
-                .finish(samples, &self.machine, computation, now)
-                .await,
-        )
+        Some(self.finish(refresher, samples, computation, now).await)
+    }
+
+    /// Forecasts, and drops the samples that are learned before another series gets the slot.
+    async fn finish(
+        &self,
+        refresher: Box<Refresher>,
+        samples: Result<SeriesSamples, HistoryError>,
+        slot: Slot,
+        now: Timestamp,
+    ) -> RefreshResult {
+        let result = refresher.finish(samples, &self.machine, slot, now).await;
+        if let Some(refresher) = &result.refresher {
+            refresher.drop_learned(&self.history, now);
+        }
+        result
     }
 }

@@ -3,12 +3,10 @@
 //! Live minutes continue the samples only of the series that they were measured for: two series may share a query, and
 //! one of them may belong to another user.
 
-use std::collections::BTreeMap;
-
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{ReadContext, SampleGrid, TimeRange};
+use super::{ReadContext, SampleGrid, TimeRange, samples::GridSamples};
 use crate::ports::HistoryError;
 
 /// How far before the newest sample a query starts, because samples may arrive late.
@@ -57,11 +55,11 @@ pub(in crate::forecaster) struct Comparison {
     samples: usize,
 }
 
-/// The samples of one query, by second.
+/// The samples of one query.
 #[derive(Debug)]
 pub(super) struct CachedSamples {
     pub(super) grid: SampleGrid,
-    pub(super) samples: BTreeMap<i64, f64>,
+    pub(super) samples: GridSamples,
     /// The second of the newest sample that was ever read.
     pub(super) newest: Option<i64>,
     /// The earliest second that was read with success.
@@ -158,7 +156,7 @@ fn comparison(
     window: SignedDuration,
 ) -> Option<Comparison> {
     let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
-        let cached_value = cached.samples.get(&sample.at.as_second());
+        let cached_value = cached.samples.get(sample.at.as_second());
         let queried = cached_value.filter(|value| value.is_finite())?;
         let until = live.get(..=index)?.iter().rev();
         let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
@@ -168,7 +166,7 @@ fn comparison(
         let live = sum / f64::from(count);
         Some(Comparison {
             live,
-            queried: *queried,
+            queried: queried,
             samples: 0,
         })
     });
@@ -188,7 +186,7 @@ impl CachedSamples {
     pub(super) const fn empty(grid: SampleGrid) -> Self {
         Self {
             grid,
-            samples: BTreeMap::new(),
+            samples: GridSamples::empty(grid.step),
             newest: None,
             read_from: None,
             full_read_at: i64::MIN,
@@ -224,30 +222,27 @@ impl CachedSamples {
 
     /// The second of the newest sample that is still cached.
     fn newest_kept(&self) -> Option<i64> {
-        self.newest.filter(|at| self.samples.contains_key(at))
+        self.newest.filter(|at| self.samples.get(*at).is_some())
     }
 
     /// The warm-up of the newest samples, if it has not ended.
     fn warm_up(&self, window: TimeRange) -> Option<WarmUp> {
         let outage = OUTAGE_STEPS * self.grid.step;
         let lasts = (RATE_WINDOW + SCRAPED_AGAIN).as_secs();
-        let newest = self.samples.range(window.from..=window.to).next_back();
-        let since = self.run_start(*newest?.0, window, lasts);
-        let (until, before) = (
-            since + lasts,
-            self.samples.range(window.from..since).next_back(),
-        );
-        let is_over = window.to >= until || newest?.0 - since >= lasts;
+        let (newest, _) = self.samples.range(window).next_back()?;
+        let since = self.run_start(newest, window, lasts);
+        let (until, before) = (since + lasts, self.last_before(since, window));
+        let is_over = window.to >= until || newest - since >= lasts;
         let follows_outage = match before {
             // A series that is always in short runs is sparse: none of its gaps is an outage.
-            Some((at, _)) => at - self.run_start(*at, window, lasts) >= lasts,
+            Some(at) => at - self.run_start(at, window, lasts) >= lasts,
             // Samples from the start of the window on are cut off by it; later ones are the start of a history.
             None => since - window.from > outage,
         };
         (follows_outage && !is_over).then_some(WarmUp {
             since,
             until,
-            before: before.map(|(at, _)| *at),
+            before,
         })
     }
 
@@ -255,14 +250,21 @@ impl CachedSamples {
     /// back.
     fn run_start(&self, newest: i64, window: TimeRange, enough: i64) -> i64 {
         let outage = OUTAGE_STEPS * self.grid.step;
-        let mut start = newest;
-        for (at, _) in self.samples.range(window.from..newest).rev() {
+        let (mut start, to) = (newest, newest - 1);
+        for (at, _) in self.samples.range(TimeRange { to, ..window }).rev() {
             if newest - start >= enough || start - at > outage {
                 break;
             }
-            start = *at;
+            start = at;
         }
         start
+    }
+
+    /// The second of the newest sample of the window before a second.
+    fn last_before(&self, second: i64, window: TimeRange) -> Option<i64> {
+        let to = second - 1;
+        let mut before = self.samples.range(TimeRange { to, ..window });
+        before.next_back().map(|(at, _)| at)
     }
 
     /// The second of the newest sample that counts.
@@ -288,7 +290,7 @@ impl CachedSamples {
         let step = self.grid.step;
         let tail = self.live_tail(live_match, context);
         let points = (window.to - window.from) / step + 1;
-        let present = self.samples.range(window.from..=window.to).count() + tail.len();
+        let present = self.samples.range(window).count() + tail.len();
         let is_dense = present as i128 * 10 >= i128::from(points) * 9;
         // Saturating, because it starts at `i64::MIN`.
         let since_full_read = window.to.saturating_sub(self.full_read_at);
@@ -380,9 +382,9 @@ impl CachedSamples {
     }
 
     fn within(&self, range: TimeRange) -> Vec<Sample> {
-        let cached = self.samples.range(range.from..=range.to);
+        let cached = self.samples.range(range);
         let samples = cached.filter_map(|(at, value)| {
-            let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
+            let at = Timestamp::from_second(at).ok()?;
             Some(Sample { at, value })
         });
         samples.collect()
@@ -394,17 +396,21 @@ impl CachedSamples {
             self.read_from
                 .map_or(range.from, |from| from.min(range.from)),
         );
+        if let [first, .., last] = &samples[..] {
+            let (from, to) = (first.at.as_second(), last.at.as_second());
+            self.samples.reserve(TimeRange { from, to });
+        }
         for sample in samples {
             let at = sample.at.as_second();
             if (range.from..=range.to).contains(&at) {
                 self.samples.insert(at, sample.value);
-                self.newest = self.newest.max(Some(at));
             }
         }
+        self.newest = self.newest.max(self.samples.newest());
     }
 
     pub(super) fn drop_before(&mut self, from: i64) {
-        self.samples = self.samples.split_off(&from);
+        self.samples.drop_before(from);
         self.read_from = self.read_from.map(|read| read.max(from));
     }
 }

@@ -70,17 +70,17 @@ impl MemberSum {
         idle: &BTreeSet<Arc<str>>,
     ) {
         let idle = part.member.as_ref().is_some_and(|name| idle.contains(name));
-        let within = || cached.samples.range(self.window.from..=self.window.to);
+        let within = || cached.samples.range(self.window);
         // Below zero means that the member ran no pods; see the module's documentation.
-        let newest_sample = within().rev().find(|(_, value)| **value >= 0.0);
-        let newest = newest_sample.map(|(at, _)| *at);
+        let newest_sample = within().rev().find(|(_, value)| *value >= 0.0);
+        let newest = newest_sample.map(|(at, _)| at);
         let until = if idle { Some(i64::MAX) } else { newest };
         // `None` is less than any `Some`: a member with pods that has no value of its own adds nothing.
-        for (at, value) in within().take_while(|(at, _)| Some(**at) <= until) {
+        for (at, value) in within().take_while(|(at, _)| Some(*at) <= until) {
             let index = usize::try_from((at - self.window.from) / self.grid.step);
             let point = index.ok().and_then(|index| self.points.get_mut(index));
             if let Some(point) = point {
-                point.total += if *value < 0.0 { 0.0 } else { *value };
+                point.total += if value < 0.0 { 0.0 } else { value };
                 // An idle member may have no sample, so none is required of it.
                 point.answered += u32::from(!idle);
                 point.any = true;
@@ -106,8 +106,10 @@ impl MemberSum {
         // zero.
         let complete = points.filter(|(_, point)| point.any && point.answered == self.required);
         let mut cached = CachedSamples::empty(self.grid);
-        cached.samples = complete.map(|(at, point)| (at, point.total)).collect();
-        cached.newest = cached.samples.last_key_value().map(|(at, _)| *at);
+        for (at, point) in complete {
+            cached.samples.insert(at, point.total);
+        }
+        cached.newest = cached.samples.newest();
         cached.read_from = self.read_from;
         cached.full_read_at = self.full_read_at;
         cached
