@@ -295,6 +295,11 @@ impl Refresher {
         })
     }
 
+    /// Whether its forecaster is to learn a whole history.
+    pub(super) fn is_learning(&self, now: Timestamp) -> bool {
+        self.is_incremental() && !self.continues_at(now)
+    }
+
     /// Drops the samples that it needs no longer: a forecaster that learns has most of them in its own form.
     pub(super) fn drop_learned(&self, histories: &HistoryCache, now: Timestamp) {
         if let Some(since) = self.since(now) {

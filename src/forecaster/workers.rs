@@ -30,6 +30,9 @@ const CONCURRENT_QUERIES: usize = 5;
 const MAX_KNOWN: usize = 64;
 /// How many forecasts are computed at once: four of one namespace, and one that is kept for another.
 const CONCURRENT_COMPUTATIONS: usize = 5;
+/// How many forecasters learn a whole history at once: one of one namespace, and one of another. Each takes some ten
+/// times the memory that it keeps.
+const CONCURRENT_LEARNING: usize = 2;
 
 /// What all refreshes share.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub(super) struct Workers<H, Q> {
     machine: Machine,
     queries: SharedMap<Servers, FairSlots>,
     computations: FairSlots,
+    learning: FairSlots,
 }
 
 // === impl Workers ===
@@ -56,6 +60,7 @@ impl<H, Q> Workers<H, Q> {
             history: HistoryCache::default(),
             queries: SharedMap::new(MAX_KNOWN),
             computations: FairSlots::new(CONCURRENT_COMPUTATIONS, machine.clock().clone()),
+            learning: FairSlots::new(CONCURRENT_LEARNING, machine.clock().clone()),
             machine,
         }
     }
@@ -64,7 +69,9 @@ impl<H, Q> Workers<H, Q> {
     pub(super) fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
         let of_servers = self.queries.values().into_iter();
         let slow = of_servers.flat_map(|slots| slots.slow_namespaces());
-        slow.chain(self.computations.slow_namespaces()).collect()
+        let computing = [&self.computations, &self.learning].into_iter();
+        slow.chain(computing.flat_map(FairSlots::slow_namespaces))
+            .collect()
     }
 }
 
@@ -104,8 +111,13 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
             // ones.
             let _timed_out = query.run(timeout(limit, raw)).await;
         }
+        let slots = if refresher.is_learning(now) {
+            &self.learning
+        } else {
+            &self.computations
+        };
+        let computation = slots.acquire(&namespace).await;
         let samples = values.map(|values| refresher.with_raw(&values, &self.history, &live, now));
-        let computation = self.computations.acquire(&namespace).await;
         Some(self.finish(refresher, samples, computation, now).await)
     }
 
@@ -124,3 +136,6 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

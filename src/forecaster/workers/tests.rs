@@ -1,0 +1,86 @@
+use std::f64::consts::TAU;
+
+use foretide_models::Sample;
+use jiff::SignedDuration;
+
+use super::*;
+use crate::{
+    clock::Clock,
+    forecaster::{
+        history::RangeQuery,
+        request::{
+            RefreshRequest,
+            tests::{part, request},
+        },
+    },
+    ports::{HistoryQuery, Resolution},
+};
+
+/// Demand of one minute after another, of which every query has the same.
+struct Demand(fn(i64) -> f64);
+
+impl HistoryReader for Demand {
+    async fn range(
+        &self,
+        _: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        _: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let times = (from.as_second()..=to.as_second()).step_by(60);
+        let sample = |second| Sample {
+            at: Timestamp::from_second(second).unwrap(),
+            value: (self.0)(second / 60),
+        };
+        Ok(times.map(sample).collect())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a minute of a day")]
+fn daily(minute: i64) -> f64 {
+    5.0 + (minute % 1440) as f64 / 1440.0 * TAU.sin() + (minute * 7919 % 101) as f64 / 50.0
+}
+
+/// Refreshes as many new series of means as asked for, all at once; returns the refreshers with the bytes that each
+/// takes.
+async fn learned(demand: fn(i64) -> f64, count: usize) -> Vec<(Box<Refresher>, usize)> {
+    let source = HistorySource {
+        reader: Demand(demand),
+        queries: (),
+    };
+    let clock = Clock::standing_at(Timestamp::constant(1_767_225_600, 0));
+    let machine = Machine::system().with_clock(clock);
+    let workers = Workers::new(Some(source), machine, Arc::default());
+    let refreshes = (0..count).map(async |number| {
+        let request = RefreshRequest {
+            parts: vec![part(&format!("demand {number}"))],
+            resolution: Resolution::Mean(vec![part(&format!("minutes {number}"))]),
+            ..request()
+        };
+        let forecaster = request.algorithm.clone().build().unwrap();
+        let refresher = Box::new(Refresher::new(&request, forecaster).unwrap());
+        let key = SeriesKey {
+            uid: number.to_string(),
+            metric: "resource.cpu".into(),
+        };
+        let result = workers.refresh(&key, refresher).await.unwrap();
+        result.refresher.unwrap()
+    });
+    let refreshers = futures::future::join_all(refreshes).await;
+    let with_bytes = |refresher: Box<Refresher>| {
+        let bytes = refresher.bytes(&workers.history);
+        (refresher, bytes)
+    };
+    refreshers.into_iter().map(with_bytes).collect()
+}
+
+#[tokio::test]
+async fn two_weeks_of_a_series_take_260_kib_once_they_are_learned() {
+    for (name, demand) in [("daily", daily as fn(i64) -> f64), ("idle", |_| 0.0)] {
+        let learned = learned(demand, 8).await;
+        let queries = |refresher: &Refresher| refresher.queries().map(RangeQuery::step).count();
+        assert!(learned.iter().all(|(refresher, _)| queries(refresher) == 2));
+        let most = learned.iter().map(|(_, bytes)| *bytes).max().unwrap();
+        assert!(most <= 260 * 1024, "{name}: {most} bytes");
+    }
+}
