@@ -154,8 +154,8 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     pub specific_replicas: Option<i32>,
 
     /// Metrics and their target values, as in an autoscaling/v2 HorizontalPodAutoscaler. The metric that requires the
-    /// most replicas decides. Unknown fields are kept and passed on. If neither metrics nor crons are set, the target
-    /// is a cpu utilization of 80 %.
+    /// most replicas decides. A field that such a metric does not have is reported as `InvalidSpec`. If neither
+    /// metrics nor crons are set, the target is a cpu utilization of 80 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -174,7 +174,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     pub crons: Option<Vec<CronSpec>>,
 
     /// How fast to scale, and how long to wait before scaling down, as in an autoscaling/v2 HorizontalPodAutoscaler.
-    /// Unknown fields are kept and passed on.
+    /// A field that it does not have is reported as `InvalidSpec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behavior: Option<Passthrough<HorizontalPodAutoscalerBehavior>>,
 

@@ -4,7 +4,7 @@
 //! to `foretide validate`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The version of JSON Schema that editors support.
 const DRAFT: &str = "http://json-schema.org/draft-07/schema#";
@@ -48,22 +48,15 @@ fn for_editors(schema: Option<Value>) -> Value {
     let Some(Value::Object(mut schema)) = schema else {
         return Value::Bool(true);
     };
-    let has = |schema: &Map<String, Value>, word: &str| {
-        schema.get(&format!("x-kubernetes-{word}")) == Some(&Value::Bool(true))
-    };
-    if has(&schema, "int-or-string") {
+    if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
         schema.insert("type".to_owned(), json!(["integer", "string"]));
     }
-    // Read before the words of the API server are removed.
-    let is_open = has(&schema, "preserve-unknown-fields");
     schema.retain(|word, _| !word.starts_with("x-kubernetes-"));
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for property in properties.values_mut() {
             *property = for_editors(Some(property.take()));
         }
-        if !is_open {
-            schema.insert("additionalProperties".to_owned(), Value::Bool(false));
-        }
+        schema.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
     for word in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get_mut(word).filter(|inner| inner.is_object()) {
@@ -123,10 +116,10 @@ mod tests {
             false
         );
         assert_eq!(at(&format!("{spec}/maxReplicas/type")).unwrap(), "integer");
-        // Fields of a later Kubernetes are kept, so they are no mistakes.
+        // Kept, so that the controller can name them.
         assert_eq!(
-            at(&format!("{spec}/metrics/items/additionalProperties")),
-            None
+            at(&format!("{spec}/metrics/items/additionalProperties")).unwrap(),
+            false
         );
         let value = "metrics/items/properties/resource/properties/target/properties/averageValue";
         assert_eq!(

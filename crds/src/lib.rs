@@ -40,6 +40,7 @@ mod effective_hpa;
 mod federated_hpa;
 mod fleet_status;
 mod json_schema;
+mod known_fields;
 mod manifests;
 mod passthrough;
 mod rules;
@@ -63,6 +64,7 @@ pub use federated_hpa::{
 };
 pub use fleet_status::{ClusterStatus, FederatedHPAStatus};
 pub use json_schema::json_schema;
+pub use known_fields::KnownFields;
 pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
 pub use rules::{Rules, Violation};

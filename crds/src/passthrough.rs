@@ -1,7 +1,7 @@
 //! [`Passthrough`]: a field that is read by type, but forwarded as the user wrote it.
 //!
-//! `metrics` and `behavior` are forwarded to a HorizontalPodAutoscaler, which may have fields that this crate does not
-//! know. Its schema is that of the type, with unknown fields allowed in every object.
+//! `metrics` and `behavior` are forwarded to a HorizontalPodAutoscaler. The schema is that of the type, with unknown fields
+//! allowed in every object: the API server keeps them, and the service [refuses them by name](crate::KnownFields).
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -27,7 +27,7 @@ const MAX_VALUES: u32 = 256;
 /// use k8s_openapi::api::autoscaling::v2::MetricSpec;
 /// use serde_json::json;
 ///
-/// let raw = json!({ "type": "Resource", "fieldOfALaterVersion": 1 });
+/// let raw = json!({ "type": "Resource", "misspelled": 1 });
 /// let metric = Passthrough::<MetricSpec>::from_raw(raw.clone());
 /// assert_eq!(metric.typed()?.type_, "Resource");
 /// assert_eq!(serde_json::to_value(&metric)?, raw);

@@ -14,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::CustomResourceExt;
-use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
 use crate::{manifests::definition, twins};
@@ -56,7 +56,7 @@ impl Rules {
         let mut schema = schema.unwrap_or_default();
         // A definition leaves the metadata to the server, which has the same for every kind.
         let properties = schema.properties.get_or_insert_default();
-        properties.insert("metadata".to_owned(), metadata_schema());
+        properties.insert("metadata".to_owned(), schema_of::<ObjectMeta>());
         Self { schema }
     }
 
@@ -80,12 +80,10 @@ impl Rules {
     }
 }
 
-/// The schema of `metadata`, from the type of the API.
-fn metadata_schema() -> JSONSchemaProps {
+/// The schema of a type of the API.
+pub(crate) fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
     let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
-    let schema = settings
-        .into_generator()
-        .into_root_schema_for::<ObjectMeta>();
+    let schema = settings.into_generator().into_root_schema_for::<T>();
     let schema = serde_json::to_value(schema).unwrap_or_default();
     serde_json::from_value(schema).unwrap_or_default()
 }
@@ -212,7 +210,7 @@ fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violati
 }
 
 /// The schema of the field `name`.
-fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchemaProps> {
+pub(crate) fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchemaProps> {
     let known = schema.properties.as_ref().and_then(|p| p.get(name));
     known.or(match &schema.additional_properties {
         Some(JSONSchemaPropsOrBool::Schema(values)) => Some(values),
@@ -221,7 +219,7 @@ fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchem
 }
 
 /// The schema of the items of a list.
-fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+pub(crate) fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     match &schema.items {
         Some(JSONSchemaPropsOrArray::Schema(items)) => Some(items),
         _ => None,
@@ -229,7 +227,7 @@ fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
 }
 
 /// Path of the field `name` of the object at `path`.
-fn below(path: &str, name: &str) -> String {
+pub(crate) fn below(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {

@@ -38,7 +38,7 @@ const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 pub struct ChildSpec {
     /// The workload that it scales.
     target: CrossVersionObjectReference,
-    /// Its metrics, fields that we do not know included.
+    /// Its metrics, as they were written.
     metrics: Vec<Value>,
     /// Its behavior, likewise; absent where the user wrote none.
     behavior: Option<Value>,

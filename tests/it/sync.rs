@@ -175,6 +175,51 @@ async fn an_invalid_spec_creates_and_changes_no_child() {
 }
 
 #[tokio::test]
+async fn an_unknown_field_stops_nothing_that_runs() {
+    const CRONS: &str =
+        "crons: [{name: all-day, start: '0 0 * * *', end: '59 23 * * *', targetReplicas: 8}]";
+    let unknown = |spec: &mut Spec| {
+        let behavior = serde_json::json!({"scaleDown": {"stabilisationWindowSeconds": 900}});
+        spec.behavior = Some(foretide_crds::Passthrough::from_raw(behavior));
+    };
+    for mode in [
+        "mode: Delegated",
+        "mode: Direct",
+        "mode: Metric",
+        "scaleStrategy: Preview",
+    ] {
+        let fake = FakeCluster::default();
+        fake.put(
+            "web",
+            8,
+            &format!("{mode}, maxReplicas: 10, {CPU}, {CRONS}"),
+        );
+        fake.state().millicores = 800;
+        let mut world = World::new(fake);
+        world.sync(0).await;
+        world.fake.edit("web", |ehpa| unknown(&mut ehpa.spec));
+        let refused = ["event web InvalidSpec", "status web"];
+        assert_eq!(world.sync(30).await, refused, "{mode}");
+        let hpas = world.fake.state().hpas.clone();
+        // A restart knows no valid spec, and leaves what there is.
+        world.controller = World::controller(&world.fake, &world.clock, &Arc::default());
+        let writes = world.sync(60).await;
+        assert!(
+            writes.iter().all(|write| write == "status web"),
+            "{writes:?}"
+        );
+        assert_eq!(world.fake.state().hpas, hpas);
+        let conditions = world.fake.status("web").conditions.unwrap();
+        let expected = "spec.behavior.scaleDown.stabilisationWindowSeconds is no field of autoscaling/v2, expected policies, \
+                        selectPolicy, stabilizationWindowSeconds, tolerance (did you mean stabilizationWindowSeconds?); ";
+        assert!(
+            conditions[0].message.starts_with(expected),
+            "{conditions:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
     let fake = FakeCluster::default();
     fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));

@@ -1,6 +1,9 @@
-//! Converts `spec.metrics` and `spec.behavior` from the types of autoscaling/v2.
+//! Converts `spec.metrics` and `spec.behavior` from the types of autoscaling/v2, which must have every field of them: the
+//! API server refuses a child with another, and no decision would heed it.
 
-use foretide_crds::Passthrough;
+use std::sync::LazyLock;
+
+use foretide_crds::{KnownFields, Passthrough};
 use foretide_domain::{
     hpa::{
         Behavior, MetricKind, MetricSpec, ObjectRef, PolicyKind, PolicySelect, ScalingPolicy,
@@ -19,6 +22,12 @@ use k8s_openapi::{
 
 use super::{Violation, limits::METRICS_MAX};
 
+/// The fields of a metric.
+static METRIC_FIELDS: LazyLock<KnownFields> = LazyLock::new(KnownFields::of::<WireMetric>);
+/// The fields of a behavior.
+static BEHAVIOR_FIELDS: LazyLock<KnownFields> =
+    LazyLock::new(KnownFields::of::<HorizontalPodAutoscalerBehavior>);
+
 /// Converts every metric of the spec that is valid.
 pub(super) fn metrics(
     raw: &[Passthrough<WireMetric>],
@@ -28,6 +37,10 @@ pub(super) fn metrics(
     // `limits::check` refuses a longer list. Its rest is not converted, so that a refusal costs little.
     for (position, metric) in raw.iter().take(METRICS_MAX).enumerate() {
         let field = format!("spec.metrics[{position}]");
+        // What else is wrong may follow from it.
+        if refuse_unknown(&METRIC_FIELDS, &field, metric, violations) {
+            continue;
+        }
         match metric.typed() {
             Ok(wire) => read.push(
                 FieldConverter {
@@ -51,6 +64,9 @@ pub(super) fn behavior(
     raw: &Passthrough<HorizontalPodAutoscalerBehavior>,
     violations: &mut Vec<Violation>,
 ) -> Behavior {
+    if refuse_unknown(&BEHAVIOR_FIELDS, "spec.behavior", raw, violations) {
+        return Behavior::default();
+    }
     match raw.typed() {
         Ok(wire) => {
             let mut reader = FieldConverter {
@@ -71,6 +87,21 @@ pub(super) fn behavior(
             Behavior::default()
         }
     }
+}
+
+/// Refuses the fields of a metric or behavior that autoscaling/v2 does not have; whether there are any.
+fn refuse_unknown<T>(
+    known: &KnownFields,
+    field: &str,
+    raw: &Passthrough<T>,
+    violations: &mut Vec<Violation>,
+) -> bool {
+    let unknown = known.unknown(field, raw.raw()).into_iter();
+    let before = violations.len();
+    violations.extend(unknown.map(|unknown| {
+        Violation::new(unknown.field, "no field of autoscaling/v2", unknown.message)
+    }));
+    violations.len() > before
 }
 
 /// Converts one field and collects its violations.
@@ -347,4 +378,80 @@ pub fn selector_text(selector: &LabelSelector) -> String {
             }
         });
     labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use foretide_crds::{EffectiveHorizontalPodAutoscaler, definition};
+    use foretide_domain::{cron::Zone, hpa::Settings};
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::api::validation::{fleet, workload};
+
+    /// A value with every field of a schema, and one item in each list.
+    fn whole(schema: &Value) -> Value {
+        if let Some(fields) = schema["properties"].as_object() {
+            let fields = fields
+                .iter()
+                .map(|(name, field)| (name.clone(), whole(field)));
+            return fields.collect::<Map<_, _>>().into();
+        }
+        match schema["type"].as_str() {
+            Some("array") => json!([whole(&schema["items"])]),
+            Some("integer") => json!(1),
+            Some("object") => json!({"any": "label"}),
+            _ => json!("1"),
+        }
+    }
+
+    /// The places of the objects that have fields, as JSON pointers.
+    fn places(schema: &Value, pointer: &str, found: &mut Vec<String>) {
+        if let Some(fields) = schema["properties"].as_object() {
+            found.push(pointer.to_owned());
+            for (name, field) in fields {
+                places(field, &format!("{pointer}/{name}"), found);
+            }
+        } else if schema["type"] == "array" {
+            places(&schema["items"], &format!("{pointer}/0"), found);
+        }
+    }
+
+    /// The fields of a spec that are refused because there are none of their names, for each kind.
+    fn unknown(spec: &Value) -> [Vec<String>; 2] {
+        let object = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
+        let ehpa = serde_json::from_value(object.clone()).unwrap();
+        let fdhpa = serde_json::from_value(object).unwrap();
+        let (zone, period) = (Zone::utc(), SignedDuration::from_secs(15));
+        let of_fleet = fleet(&fdhpa, &zone, period, &Settings::default()).err();
+        [workload(&ehpa, &zone).err(), of_fleet].map(|invalid| {
+            let violations = invalid.into_iter().flat_map(|invalid| invalid.0);
+            let unknown = violations.filter(|one| one.found == "no field of autoscaling/v2");
+            unknown.map(|violation| violation.field).collect()
+        })
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_by_name_wherever_autoscaling_v2_has_fields() {
+        let crd = json!(definition::<EffectiveHorizontalPodAutoscaler>());
+        let fields = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            ["properties"];
+        let (metric, behavior) = (&fields["metrics"]["items"], &fields["behavior"]);
+        let spec = json!({
+            "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+            "metrics": [whole(metric)], "behavior": whole(behavior),
+        });
+        assert_eq!(unknown(&spec), [[""; 0]; 2]);
+        let mut all = Vec::new();
+        places(metric, "/metrics/0", &mut all);
+        places(behavior, "/behavior", &mut all);
+        assert_eq!(all.len(), 26, "{all:?}");
+        for place in &all {
+            let mut spec = spec.clone();
+            spec.pointer_mut(place).unwrap()["fallback"] = json!({"replicas": 3});
+            let path = place.replace("/0", "[0]").replace('/', ".");
+            let field = format!("spec{path}.fallback");
+            assert_eq!(unknown(&spec), [[field.clone()], [field]]);
+        }
+    }
 }

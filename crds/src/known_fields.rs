@@ -1,0 +1,89 @@
+//! [`KnownFields`]: the fields that a type of Kubernetes has, and those of a value that it does not have.
+//!
+//! The definitions keep unknown fields below `metrics` and `behavior`, so that the service can refuse them by name. What
+//! is known is the schema of the type as this crate is compiled with it: that of the oldest Kubernetes that is supported,
+//! so every API server knows these fields too.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use crate::rules::{Violation, below, items, property, schema_of};
+
+/// The fields of one type, and of the types inside it.
+///
+/// ```
+/// use foretide_crds::KnownFields;
+/// use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior;
+/// use serde_json::json;
+///
+/// let known = KnownFields::of::<HorizontalPodAutoscalerBehavior>();
+/// let unknown = known.unknown("spec.behavior", &json!({"scaleUp": {"tolerence": "0.1"}}));
+/// assert_eq!(unknown[0].field, "spec.behavior.scaleUp.tolerence");
+/// assert_eq!(
+///     unknown[0].message,
+///     "policies, selectPolicy, stabilizationWindowSeconds, tolerance (did you mean tolerance?)"
+/// );
+/// ```
+#[derive(Debug)]
+pub struct KnownFields(JSONSchemaProps);
+
+// === impl KnownFields ===
+
+impl KnownFields {
+    /// The fields of `T`.
+    #[must_use]
+    pub fn of<T: JsonSchema>() -> Self {
+        Self(schema_of::<T>())
+    }
+
+    /// The fields of `value`, which stands at `path`, that the type does not have; not those inside them. The messages are
+    /// the names of the fields that may stand there.
+    #[must_use]
+    pub fn unknown(&self, path: &str, value: &Value) -> Vec<Violation> {
+        let mut found = Vec::new();
+        collect(path, &self.0, value, &mut found);
+        found
+    }
+}
+
+fn collect(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Violation>) {
+    if let Some(members) = value.as_object() {
+        for (name, member) in members {
+            let field = below(path, name);
+            match property(schema, name) {
+                Some(known) => collect(&field, known, member, found),
+                None => found.push(Violation {
+                    field,
+                    message: expected(schema, name),
+                }),
+            }
+        }
+    }
+    if let (Some(values), Some(items)) = (value.as_array(), items(schema)) {
+        let each = values.iter().enumerate();
+        each.for_each(|(i, value)| collect(&format!("{path}[{i}]"), items, value, found));
+    }
+}
+
+/// The fields of an object, and the one that was probably meant by another name.
+fn expected(schema: &JSONSchemaProps, unknown: &str) -> String {
+    let names = || schema.properties.iter().flat_map(|fields| fields.keys());
+    let listed: Vec<&str> = names().map(String::as_str).collect();
+    let near = names().max_by_key(|name| in_common(name, unknown));
+    let meant = near.filter(|name| 2 * in_common(name, unknown) >= name.len().max(unknown.len()));
+    let hint = meant.map(|name| format!(" (did you mean {name}?)"));
+    format!("{}{}", listed.join(", "), hint.unwrap_or_default())
+}
+
+/// How many bytes two names have in common at their beginnings and at their ends, in either case.
+fn in_common(one: &str, other: &str) -> usize {
+    let is_same = |(one, other): &(u8, u8)| one.eq_ignore_ascii_case(other);
+    let beginning = one.bytes().zip(other.bytes()).take_while(is_same);
+    let end = one
+        .bytes()
+        .rev()
+        .zip(other.bytes().rev())
+        .take_while(is_same);
+    beginning.count() + end.count()
+}
