@@ -24,7 +24,7 @@ use super::{
     part::{Part, Permission},
     target::TargetState,
 };
-use crate::ports::HpaView;
+use crate::ports::{HpaView, KedaPause};
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]
@@ -177,11 +177,14 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
 // === impl Part ===
 
 impl Part {
-    /// Whether the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it.
+    /// Whether the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it, and KEDA has not
+    /// paused it.
     pub(super) fn may_act(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
-        self.conflicts.older.is_none() && (is_alone || self.may_adopt(observation))
+        self.conflicts.older.is_none()
+            && !matches!(observation.keda_pause, KedaPause::On { .. })
+            && (is_alone || self.may_adopt(observation))
     }
 
     /// Whether it is carried out: not in Preview, and not while another autoscaler scales the target.

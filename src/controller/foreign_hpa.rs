@@ -2,7 +2,7 @@
 //! through a trigger of KEDA.
 //!
 //! Pure. KEDA makes an HPA from each `ScaledObject` and owns it, and the names of its metrics are those of the triggers,
-//! so nothing needs to be read of KEDA's own API.
+//! so KEDA's own API is read for a pause only (`KedaPause`).
 
 use foretide_domain::{api_group, hpa::MetricSpec};
 use serde_json::Value;

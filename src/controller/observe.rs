@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::{ClusterError, MetricQuery, ScaleView, Workloads},
+    ports::{ClusterError, KedaPause, MetricQuery, ScaleView, Workloads},
 };
 
 /// What was seen of one workload.
@@ -43,6 +43,8 @@ pub(super) struct TargetObservation {
     pub(super) scale: ScaleView,
     /// The HPAs that concern the target.
     pub(super) hpas: RelatedHpas,
+    /// Whether KEDA has paused its scaling of the target.
+    pub(super) keda_pause: KedaPause,
     /// Pods and readings.
     pub(super) observation: Observation,
     /// One per metric, when predictions are on.
@@ -125,8 +127,11 @@ impl<C: Workloads> ClusterReads<C> {
             uid: &part.owner.uid,
             workload,
         };
+        let hpas = part.related(&self.hpas(namespace));
         Ok(TargetObservation {
-            hpas: part.related(&self.hpas(namespace)),
+            hpas,
+            // After the HPAs: one that KEDA has deleted since is seen as a pause.
+            keda_pause: cluster.keda_pause(&workload.target).await,
             forecasts: series.readings(&pods, &scale, self.now),
             observation: Observation {
                 scale: scale.scale,

@@ -428,6 +428,7 @@ mod tests {
         "Preview",
         "ReadByHPA",
         "ScaledByKEDA",
+        "PausedByKEDA",
         "ForecastReady",
         "ValidMetricFound",
         "WindowActive",

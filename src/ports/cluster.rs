@@ -39,6 +39,8 @@ pub trait Workloads: Send + Sync + 'static {
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
     fn every_hpa(&self) -> Vec<Arc<HpaView>>;
+    /// Whether KEDA has paused its scaling of a target: as of the last watch event, or as of now where KEDA has no HPA on it.
+    fn keda_pause(&self, target: &ScaleTarget) -> impl Future<Output = KedaPause> + Send;
     /// The pods that a label selector (in its text form) selects, sorted by name.
     ///
     /// # Errors
@@ -204,6 +206,24 @@ pub struct ObjectKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// Whether KEDA has paused its scaling of a target. It has no HPA on the target then, and its webhook refuses to resume
+/// while the target has another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum KedaPause {
+    /// No `ScaledObject` of the target is paused.
+    #[default]
+    Off,
+    /// One is.
+    On {
+        /// Its name.
+        scaled_object: String,
+        /// The annotation that pauses it.
+        annotation: &'static str,
+    },
+    /// The `ScaledObject`s may not be read.
+    Unseen,
 }
 
 /// The scale of a target, and what is needed to change it safely.

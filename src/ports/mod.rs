@@ -20,8 +20,8 @@ pub use access::{
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
-    Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, MetricQuery,
-    ObjectKey, ScaleView, StaleCopy, Workloads,
+    Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
+    MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,

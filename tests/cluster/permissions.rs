@@ -477,7 +477,9 @@ async fn every_permission_granted_by_deploy_is_used_and_none_is_missing() {
         .map(|(_, _, resource)| resource.as_str())
         .collect();
     assert_eq!(resources, ["configmaps", "widgets/scale"].into());
-    let unused: Vec<_> = of_controller.difference(&used_by_it).collect();
-    assert!(unused.is_empty(), "{unused:?}");
+    let unused = of_controller.difference(&used_by_it);
+    // KEDA is not installed here: its objects are listed, and there is no such kind.
+    let mut unused = unused.filter(|(_, _, resource)| resource != "scaledobjects");
+    assert_eq!(unused.next(), None);
     metrics_access::metrics_are_for_accounts_with_the_role_and_tokens_of_the_audience(&world).await;
 }

@@ -17,8 +17,8 @@ use foretide::{
     clock::Clock,
     controller::Setup,
     ports::{
-        Cluster, ClusterError, ControllerRef, EventNote, HpaView, ListedAutoscalers, Member,
-        MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
+        Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
+        Member, MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
     },
 };
 use foretide_crds::{
@@ -54,6 +54,8 @@ pub(crate) struct State {
     /// Federated autoscalers that fail to parse, which lists leave out.
     pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
+    /// Whether KEDA has paused every target.
+    pub(crate) keda_pause: KedaPause,
     pub(crate) replicas: BTreeMap<String, u32>,
     /// Complete objects, for workloads that are read or placed as such.
     pub(crate) objects: BTreeMap<String, Value>,
@@ -503,6 +505,10 @@ impl Workloads for FakeCluster {
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
         self.state().hpas.values().cloned().map(Arc::new).collect()
+    }
+
+    async fn keda_pause(&self, _: &ScaleTarget) -> KedaPause {
+        self.state().keda_pause.clone()
     }
 
     fn pods(&self, _: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {

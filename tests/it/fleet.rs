@@ -9,6 +9,7 @@ use foretide::{
     clock::Clock,
     controller::{FleetController, Setup, Shared},
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
+    ports::KedaPause,
     telemetry::Telemetry,
 };
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
@@ -425,6 +426,33 @@ async fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other
         let reason = row.reason.unwrap();
         assert!(reason.starts_with(why), "{reason}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_keda_has_paused_in_a_member_is_not_scaled_there() {
+    let mut world = World::new(&[("m1", 2), ("m2", 2)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    world.sync(15).await;
+    assert_eq!(world.member("m2").state().hpas.len(), 1);
+    world.member("m2").state().keda_pause = KedaPause::On {
+        scaled_object: "web".to_owned(),
+        annotation: "autoscaling.keda.sh/paused-replicas",
+    };
+    world.member("m2").state().replicas.insert("web".into(), 1);
+    world.sync(30).await;
+    world.restart();
+    for second in [45, 60] {
+        world.sync(second).await;
+        let reason = world.cluster("m2").reason.unwrap();
+        let expected =
+            "Foreign: KEDA has paused it by ScaledObject web; its replicas are not changed";
+        assert!(reason.starts_with(expected), "{reason}");
+        assert_eq!(world.member("m2").state().hpas.len(), 0);
+        assert_eq!(world.member("m2").state().replicas["web"], 1);
+    }
+    assert_eq!(world.condition("ReplicaConflict").1, "NoConflict");
+    assert_eq!(world.member("m1").state().hpas.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

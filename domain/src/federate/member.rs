@@ -38,6 +38,8 @@ pub struct Member {
     pub foreign_writer: Option<String>,
     /// An autoscaler of another owner that scales the same workload, if there is one (R4).
     pub foreign_hpa: Option<String>,
+    /// The `ScaledObject` by which KEDA has paused the workload, if one has (R4).
+    pub paused_by: Option<String>,
     /// Whether the hub places the workload and the one that exists is not from the hub: it is neither drained nor
     /// deleted.
     pub foreign_workload: bool,
@@ -46,9 +48,9 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether another autoscaler or another field manager controls its replicas (R4).
+    /// Whether another autoscaler or another field manager controls its replicas, or a pause holds them (R4).
     pub(super) fn is_scaled_by_others(&self) -> bool {
-        self.foreign_writer.is_some() || self.foreign_hpa.is_some()
+        self.foreign_writer.is_some() || self.foreign_hpa.is_some() || self.paused_by.is_some()
     }
 }
 

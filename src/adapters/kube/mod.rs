@@ -27,6 +27,7 @@ mod own_scales;
 mod pod_list;
 mod pods;
 mod role;
+mod scaled_objects;
 mod store;
 mod watch;
 mod workloads;
@@ -59,7 +60,10 @@ pub(super) use self::{
     store::{Entry, Store, Stored},
     watch::{WatchTimeouts, Watched},
 };
-use self::{objects::StoredWorkload, own_scales::OwnScales, pods::StoredPod, role::scopes};
+use self::{
+    objects::StoredWorkload, own_scales::OwnScales, pods::StoredPod, role::scopes,
+    scaled_objects::StoredScaledObject,
+};
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
     api_server::{Calls, Discovery, Limits, Resource},
@@ -98,6 +102,8 @@ struct Stores {
     hpas: Arc<Store<HpaView>>,
     pods: Arc<Store<StoredPod>>,
     workloads: [Arc<Store<StoredWorkload>>; 3],
+    /// Empty where KEDA is not installed, or may not be read.
+    scaled_objects: Arc<Store<StoredScaledObject>>,
 }
 
 // === impl KubeCluster ===
@@ -126,7 +132,9 @@ impl<R: Role> KubeCluster<R> {
     /// would no longer be updated.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
-        for store in self.watched() {
+        let mut all = self.watched();
+        all.push(self.stores.scaled_objects.clone());
+        for store in all {
             store.watch(&self.connection, self.timeouts, &mut tasks);
         }
         if let Some(Err(error)) = tasks.join_next().await {
@@ -146,10 +154,13 @@ impl<R: Role> KubeCluster<R> {
         self.calls.clock_skew().as_secs()
     }
 
-    /// The state of every watch, one report per kind.
+    /// The state of every watch, one report per kind. A cluster without KEDA lacks nothing.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
-        self.watched().iter().map(|store| store.report()).collect()
+        let watched = self.watched();
+        let of_keda = self.stores.scaled_objects.report();
+        let needed = watched.iter().map(|store| store.report());
+        needed.chain(of_keda.synced.then_some(of_keda)).collect()
     }
 
     fn watched(&self) -> Vec<Arc<dyn Watched>> {
@@ -200,9 +211,11 @@ impl Stores {
                 workloads(Resource::STATEFUL_SET),
                 workloads(Resource::REPLICA_SET),
             ],
+            scaled_objects: Arc::new(Store::new(Resource::SCALED_OBJECT, &scopes)),
         }
     }
 
+    /// Those that a sync needs.
     fn watched(&self) -> Vec<Arc<dyn Watched>> {
         let mut all: Vec<Arc<dyn Watched>> = vec![self.hpas.clone(), self.pods.clone()];
         for store in &self.workloads {
@@ -212,6 +225,6 @@ impl Stores {
     }
 
     fn is_synced(&self) -> bool {
-        self.watched().iter().all(|store| store.is_synced())
+        self.watched().iter().all(|store| store.is_synced()) && self.scaled_objects.is_answered()
     }
 }

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU16, AtomicU64, Ordering},
     },
 };
 
@@ -105,6 +105,8 @@ pub(in crate::adapters) struct Store<V> {
 pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
+    /// The status 403 or 404 if the server has answered that since it delivered last, else 0.
+    refused: AtomicU16,
     failing: Mutex<Option<CallError>>,
 }
 
@@ -288,6 +290,16 @@ impl<V: Stored> Store<V> {
 
     pub(in crate::adapters) fn is_synced(&self) -> bool {
         self.read().synced.len() == self.scopes.len()
+    }
+
+    /// Whether it is known if there are any: they are listed, may not be read, or the kind is not served.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_synced() || self.counts.refused.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether they may not be read.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.counts.refused.load(Ordering::Relaxed) == 403
     }
 
     pub(in crate::adapters) fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
@@ -508,10 +520,15 @@ impl Counts {
 
     pub(super) fn failed(&self, error: &CallError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
+        if error.is_forbidden_or_not_found() {
+            let status = if error.is_status(403) { 403 } else { 404 };
+            self.refused.store(status, Ordering::Relaxed);
+        }
         *self.failing() = Some(error.clone());
     }
 
     pub(super) fn recovered(&self) {
+        self.refused.store(0, Ordering::Relaxed);
         *self.failing() = None;
     }
 

@@ -11,10 +11,12 @@ use foretide_domain::{
 };
 use serde_json::Value;
 
-use super::{KubeCluster, Role, pods::StoredPod, store::Stored, writes};
+use super::{
+    KubeCluster, Role, pods::StoredPod, scaled_objects::StoredScaledObject, store::Stored, writes,
+};
 use crate::{
     adapters::api_server::{ObjectPath, Resource},
-    ports::{ClusterError, HpaView, MetricQuery, ScaleView, StaleCopy, Workloads},
+    ports::{ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, StaleCopy, Workloads},
 };
 
 impl<R: Role> Workloads for KubeCluster<R> {
@@ -39,6 +41,27 @@ impl<R: Role> Workloads for KubeCluster<R> {
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
         self.stores.hpas.all()
+    }
+
+    async fn keda_pause(&self, target: &ScaleTarget) -> KedaPause {
+        let (namespace, copies) = (&target.namespace, &self.stores.scaled_objects);
+        if copies.is_forbidden() {
+            return KedaPause::Unseen;
+        }
+        let scaled_objects = copies.in_namespace(namespace);
+        let Some(copy) = scaled_objects.iter().find(|it| it.scales(target)) else {
+            return KedaPause::Off;
+        };
+        let hpas = self.hpas(namespace);
+        let mut controllers = hpas.iter().filter_map(|hpa| hpa.controller.as_ref());
+        if copy.pause != KedaPause::Off || controllers.any(|by| by.uid == copy.uid) {
+            return copy.pause.clone();
+        }
+        // The copy may be older than that of the HPAs, of which a pause removes one.
+        let object = Resource::SCALED_OBJECT.object(namespace, &copy.name);
+        let read = self.calls.get(object).await.ok();
+        let now = read.and_then(|object| StoredScaledObject::decode(object).ok());
+        now.map_or(KedaPause::Off, |now| now.pause)
     }
 
     fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {

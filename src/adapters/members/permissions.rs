@@ -30,7 +30,7 @@ pub struct AccessReview {
     pub purpose: &'static str,
 }
 
-const PERMISSIONS: [Permission; 9] = [
+const PERMISSIONS: [Permission; 10] = [
     Permission {
         group: "",
         resources: &["pods"],
@@ -82,6 +82,12 @@ const PERMISSIONS: [Permission; 9] = [
         resources: &["*"],
         verbs: &["list"],
         purpose: "external metrics that are the member's own",
+    },
+    Permission {
+        group: "keda.sh",
+        resources: &["scaledobjects"],
+        verbs: &["get", "list", "watch"],
+        purpose: "seeing that KEDA has paused a workload; without them, a pause is not seen",
     },
     // The last one is for placing workloads only.
     Permission {

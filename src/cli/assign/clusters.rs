@@ -263,6 +263,7 @@ impl Cluster {
             foreign_writer: self.replicas_written_by.clone(),
             is_capacity_soft: false,
             foreign_hpa: None,
+            paused_by: None,
             problem: None,
             foreign_workload: false,
         })

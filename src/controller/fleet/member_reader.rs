@@ -13,8 +13,9 @@ use super::{
     observe::{FleetObservation, MemberObservation, ObservedMember, Present},
     state::{FleetState, MemberRecord, ShapedMin},
 };
-use crate::controller::{
-    child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas,
+use crate::{
+    controller::{child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas},
+    ports::KedaPause,
 };
 
 /// Reads members for the rules.
@@ -68,9 +69,10 @@ impl MemberReader<'_> {
                     health: view.health,
                     ..self.present(present, record.shaped)
                 };
-                // Where a foreign HPA scales, its writes are expected.
+                // Where a foreign HPA scales, or KEDA pauses, their writes are expected.
                 let writer = present.replica_writer.as_ref();
-                let unexpected = writer.filter(|_| member.foreign_hpa.is_none());
+                let is_expected = member.foreign_hpa.is_some() || member.paused_by.is_some();
+                let unexpected = writer.filter(|_| !is_expected);
                 foreign_write = unexpected.cloned();
                 member
             }
@@ -114,6 +116,7 @@ impl MemberReader<'_> {
         let TargetObservation {
             scale,
             hpas,
+            keda_pause,
             observation,
             ..
         } = &present.observed;
@@ -140,6 +143,10 @@ impl MemberReader<'_> {
             foreign_workload: present.foreign,
             observed: Some(self.now),
             foreign_hpa: foreign_hpa.map(|hpa| hpa.name.clone()),
+            paused_by: match keda_pause {
+                KedaPause::On { scaled_object, .. } if !is_previewed => Some(scaled_object.clone()),
+                _ => None,
+            },
             ..Member::default()
         }
     }

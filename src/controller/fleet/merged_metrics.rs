@@ -22,7 +22,7 @@ use crate::{
         related_hpas::RelatedHpas,
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::ScaleView,
+    ports::{KedaPause, ScaleView},
 };
 
 /// The members of a fleet that count, to be merged.
@@ -69,6 +69,7 @@ impl Members<'_> {
         };
         TargetObservation {
             hpas: RelatedHpas::default(),
+            keda_pause: KedaPause::default(),
             forecasts: self.forecasts(forecasts, &pods, &scale, now),
             observation: Observation {
                 scale: scale.scale,
@@ -372,6 +373,7 @@ mod tests {
                     expected_pods: Replicas::ZERO,
                 },
                 hpas: RelatedHpas::default(),
+                keda_pause: KedaPause::default(),
                 observation: Observation {
                     scale: scale(cpu.len()),
                     unseen: Replicas::ZERO,

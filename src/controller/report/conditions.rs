@@ -24,7 +24,7 @@ use crate::{
         decide::Decided,
         foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
     },
-    ports::{ClusterError, HpaView},
+    ports::{ClusterError, HpaView, KedaPause},
 };
 
 /// The reason of a spec that cannot be acted on.
@@ -41,6 +41,13 @@ const EXTERNAL_WRITER: &str = "ExternalWriter";
 
 /// The reason of a target that KEDA scales by what the object publishes.
 const SCALED_BY_KEDA: &str = "ScaledByKEDA";
+
+/// The reason of a target whose scaling KEDA has paused.
+const PAUSED_BY_KEDA: &str = "PausedByKEDA";
+
+/// What is added to the message of an object whose target KEDA scales, where a pause of it cannot be seen.
+const PAUSE_UNSEEN: &str = "; a pause by KEDA cannot be seen: grant the controller get, list and watch of \
+                            scaledobjects.keda.sh";
 
 /// The reason of a previewed target that a user's HPA scales by what the object publishes.
 const READ_BY_HPA: &str = "ReadByHPA";
@@ -85,7 +92,27 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
         conditions.retain(|condition| condition.type_ != ready.type_);
         conditions.insert(0, ready);
     }
+    let ready = conditions
+        .iter_mut()
+        .find(|own| own.type_ == ConditionKind::Ready.as_str());
+    if let Some(ready) = ready.filter(|_| may_miss_a_pause(&applied.decided)) {
+        ready.message.push_str(PAUSE_UNSEEN);
+    }
     conditions
+}
+
+/// Whether KEDA scales the target of an object or has scaled it, and a pause cannot be seen.
+fn may_miss_a_pause(decided: &Decided) -> bool {
+    let observation = &decided.observation;
+    let hpa = observation.hpas.foreign.as_deref();
+    // A pause removes KEDA's HPA, and a restart forgets that it was there.
+    let status = decided.part.autoscaler.status();
+    let mut known = status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    observation.keda_pause == KedaPause::Unseen
+        && (hpa.and_then(scaled_object).is_some()
+            || known.any(|known| known.message.ends_with(PAUSE_UNSEEN)))
 }
 
 /// Why the object is not ready, if so: the reason, and what to do.
@@ -143,13 +170,26 @@ fn foreign_message(autoscaler: &str, foreign: &HpaView) -> String {
     }
 }
 
-/// That an HPA of another owner scales the target by what this object publishes, if it does.
+/// That an HPA of another owner scales the target by what this object publishes, or that KEDA has paused it, if so.
 fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
         part, observation, ..
     } = &applied.decided;
     let ready =
         |reason, message: &str| condition(ConditionKind::Ready.as_str(), "True", reason, message);
+    if let KedaPause::On {
+        scaled_object: name,
+        annotation,
+    } = &observation.keda_pause
+        && part.autoscaler.acts()
+    {
+        let namespace = part.autoscaler.namespace();
+        let message = format!(
+            "not acting: KEDA has paused the target: ScaledObject {name} has the annotation {annotation}; to resume, run \
+             kubectl annotate scaledobject {name} -n {namespace} {annotation}-"
+        );
+        return Some(ready(PAUSED_BY_KEDA, &message));
+    }
     let decision = &applied.decided.decision;
     let decided = decision.message();
     if let Some(trigger) = part.keda_trigger(observation) {

@@ -1,7 +1,10 @@
 //! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
 
-use foretide::api::published::{
-    KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
+use foretide::{
+    api::published::{
+        KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
+    },
+    ports::KedaPause,
 };
 use serde_json::json;
 
@@ -199,4 +202,108 @@ async fn a_scaled_object_of_another_target_keeps_no_status_up_to_date() {
     }
     let stale = floor(until + 1);
     assert!(matches!(stale, Err(Unpublished::Stale { .. })), "{stale:?}");
+}
+
+/// KEDA pauses: it deletes its HPA.
+fn pause(fake: &FakeCluster) {
+    let mut state = fake.state();
+    state.hpas.remove("keda-hpa-web");
+    state.keda_pause = KedaPause::On {
+        scaled_object: "web".to_owned(),
+        annotation: "autoscaling.keda.sh/paused",
+    };
+}
+
+impl World {
+    /// What one sync writes besides statuses and events.
+    async fn acts(&mut self, second: i64) -> Vec<String> {
+        let mut acts = self.sync(second).await;
+        acts.retain(|write| !write.starts_with("status") && !write.starts_with("event"));
+        acts
+    }
+
+    fn restart(&mut self) {
+        self.controller = Self::controller(&self.fake, &self.clock, &Arc::default());
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_keda_has_paused_is_left_alone_until_keda_scales_it_again() {
+    for (metrics, spec) in [
+        (CPU, "mode: Delegated"),
+        (CPU, "mode: Direct"),
+        (CPU, "mode: Metric"),
+        ("metrics: []", "mode: Delegated"),
+        (CPU, "scaleStrategy: Preview, specificReplicas: 6"),
+    ] {
+        let mut world = world_of(metrics, spec);
+        keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+        world.sync(0).await;
+        pause(&world.fake);
+        assert_eq!(world.acts(15).await, [""; 0], "{spec}");
+        world.restart();
+        for second in [30, 45] {
+            assert_eq!(world.acts(second).await, [""; 0], "{spec} at {second}");
+        }
+        if !spec.contains("Preview") {
+            let paused = ("True".to_owned(), "PausedByKEDA".to_owned());
+            assert_eq!(world.fake.ready("web"), paused, "{spec}");
+            assert_eq!(
+                message(&world.fake),
+                "not acting: KEDA has paused the target: ScaledObject web has the annotation autoscaling.keda.sh/paused; to \
+                 resume, run kubectl annotate scaledobject web -n shop autoscaling.keda.sh/paused-"
+            );
+        }
+        world.fake.state().keda_pause = KedaPause::Off;
+        keda_hpa(&world.fake, &["s0-foretide-floor-web"]);
+        assert_eq!(world.acts(60).await, [""; 0], "{spec}");
+        assert_eq!(world.fake.ready("web").1, "ScaledByKEDA", "{spec}");
+        // The ScaledObject is deleted, and nothing pauses.
+        world.fake.state().hpas.remove("keda-hpa-web");
+        assert_ne!(world.acts(75).await, [""; 0], "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_is_in_the_way_of_a_pause_is_removed() {
+    let mut world = world("prediction: {}");
+    world.sync(0).await;
+    pause(&world.fake);
+    assert_eq!(world.acts(15).await, ["delete hpa ehpa-web"]);
+    assert_eq!(world.sync(30).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn where_a_pause_cannot_be_seen_the_objects_that_keda_scales_say_so() {
+    let mut world = world("prediction: {}");
+    let fake = world.fake.clone();
+    let says = || {
+        message(&fake).ends_with(
+            "; a pause by KEDA cannot be seen: grant the controller get, list and watch of scaledobjects.keda.sh",
+        )
+    };
+    fake.state().keda_pause = KedaPause::Unseen;
+    world.sync(0).await;
+    assert!(!says(), "KEDA has nothing to do with it");
+    for (second, trigger) in [(15, "s0-cpu-something"), (30, "s0-foretide-floor-web")] {
+        keda_hpa(&fake, &[trigger]);
+        world.sync(second).await;
+        assert!(says(), "{trigger}");
+    }
+    // Paused, or gone: nobody knows. A restart does not forget that KEDA scaled the target.
+    fake.state().hpas.remove("keda-hpa-web");
+    world.sync(45).await;
+    world.restart();
+    for (second, pause, expected) in [(60, KedaPause::Unseen, true), (75, KedaPause::Off, false)] {
+        fake.state().keda_pause = pause;
+        // Another count, so that the status is written.
+        fake.state()
+            .replicas
+            .insert("web".to_owned(), 9 - u32::from(expected));
+        world.sync(second).await;
+        assert_eq!(
+            (fake.ready("web").1.as_str(), says()),
+            ("Decided", expected)
+        );
+    }
 }

@@ -337,8 +337,14 @@ fn foreign_controller(state: &MemberState<'_>) -> String {
     let Member {
         foreign_hpa,
         foreign_writer,
+        paused_by,
         ..
     } = state.member;
+    if let Some(paused_by) = paused_by {
+        return format!(
+            "KEDA has paused it by ScaledObject {paused_by}; its replicas are not changed"
+        );
+    }
     match (foreign_hpa, foreign_writer) {
         (Some(foreign_hpa), _) => {
             format!(

@@ -20,7 +20,7 @@ use super::super::{
 };
 use crate::{
     adapters::api_server::{
-        Connection, Limits, WriteGate,
+        CallError, Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent, simulated},
     },
     api::{
@@ -29,7 +29,7 @@ use crate::{
     },
     clock::Clock,
     leadership::{Leadership, Token},
-    ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
+    ports::{Cluster, ClusterError, EventNote, KedaPause, ScaleView, Workloads},
 };
 
 fn gated(client: Client, gate: WriteGate) -> KubeCluster {
@@ -614,4 +614,81 @@ async fn autoscalers_of_both_kinds_that_cannot_be_decoded_are_listed_by_uid() {
     let listed = Cluster::autoscalers(&cluster);
     assert!(listed.objects.is_empty());
     assert_eq!(listed.unreadable, ["one", "two"].map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn a_pause_is_seen_also_where_the_copy_is_late_and_a_cluster_without_keda_has_none() {
+    const PAUSED: &str = "autoscaling.keda.sh/paused";
+    let scaled_object = |annotations: Value| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "so", "uid": "u-so", "annotations": annotations},
+            "spec": {"scaleTargetRef": {"name": "web"}},
+        })
+    };
+    let (paused, active) = (
+        scaled_object(json!({(PAUSED): "true"})),
+        scaled_object(json!({})),
+    );
+    let on = || KedaPause::On {
+        scaled_object: "so".to_owned(),
+        annotation: PAUSED,
+    };
+    let hpa = |owner: &str| {
+        let owner = json!({
+            "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "so", "uid": owner, "controller": true,
+        });
+        json!({
+            "metadata": {"namespace": "shop", "name": "keda-hpa-so", "uid": "u-hpa", "ownerReferences": [owner]},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        })
+    };
+    for (copy, owner, read, expected, reads) in [
+        (&paused, "nobody", Some(&active), on(), 0),
+        (&active, "u-so", Some(&paused), KedaPause::Off, 0),
+        // The copy of the HPAs is newer.
+        (&active, "nobody", Some(&paused), on(), 1),
+        (&active, "nobody", None, KedaPause::Off, 1),
+    ] {
+        let read = read.cloned();
+        let (server, cluster) = server(move |_, _| match &read {
+            Some(object) => Reply::Ok(object.clone()),
+            None => Reply::Fail(403, "no"),
+        });
+        let stores = &cluster.stores;
+        stores
+            .scaled_objects
+            .replace(None, Vec::from_iter(Entry::decode(copy.clone())));
+        stores
+            .hpas
+            .replace(None, Vec::from_iter(Entry::decode(hpa(owner))));
+        let other = cluster.keda_pause(&target("apps/v1", "StatefulSet")).await;
+        assert_eq!(other, KedaPause::Off, "a Deployment is KEDA's default");
+        let found = cluster.keda_pause(&target("apps/v1", "Deployment")).await;
+        assert_eq!((found, server.lines().len()), (expected, reads));
+    }
+}
+
+#[tokio::test]
+async fn scaled_objects_are_waited_for_unless_they_are_refused() {
+    for (code, expected) in [
+        (404, Some(KedaPause::Off)),
+        (403, Some(KedaPause::Unseen)),
+        (503, None),
+    ] {
+        let (_server, cluster) = server(|_, _| Reply::Hang);
+        let copies = &cluster.stores.scaled_objects;
+        // An outage does not change what is known.
+        for code in [code, 500] {
+            copies.counts.failed(&CallError::Status {
+                code,
+                message: "no".to_owned(),
+                retry_after: None,
+            });
+        }
+        let pause = cluster.keda_pause(&target("apps/v1", "Deployment")).await;
+        assert_eq!(copies.is_answered().then_some(pause), expected, "{code}");
+        copies.replace(None, Vec::new());
+        copies.counts.recovered();
+        assert!(copies.is_answered() && !copies.is_forbidden(), "{code}");
+    }
 }
