@@ -5,6 +5,11 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
+/// What to do about another writer of replicas, in the order in which the count never falls.
+pub const ANOTHER_WRITER: &str = "let it leave spec.replicas alone before you remove that from its manifest: kubectl apply \
+    set-last-applied without it; Argo CD ignoreDifferences with RespectIgnoreDifferences=true; Flux, Helm and Karmada in \
+    docs/operations.md#another-writer-of-replicas";
+
 /// A count and its noun, such as `1 replica` and `2 replicas`; the plural of the noun ends with an s.
 ///
 /// ```

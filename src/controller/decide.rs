@@ -140,14 +140,16 @@ impl TargetState {
 /// The action of a decision, or what is permitted of it.
 fn permitted(action: Action, part: &Part, state: &TargetState, now: Timestamp) -> Action {
     let hold = |reason| Action::Hold { reason };
+    let bounds = part.workload.bounds;
     match (part.permission, action) {
         (Permission::Nothing, _) => hold(HoldReason::AtDesired),
         (Permission::Child, Action::Scale { .. }) => {
-            let ReplicaBounds { min, max } = part.workload.bounds;
+            let ReplicaBounds { min, max } = bounds;
             Action::Child { min, max }
         }
-        (Permission::AllUnlessContested, Action::Scale { .. })
-            if !state.foreign_writes.may_write(now) =>
+        (Permission::AllUnlessContested, Action::Scale { from, .. })
+            // Below the minimum each sync writes, whoever lowers the count.
+            if !(Replicas::ZERO < from && from < bounds.min) && !state.foreign_writes.may_write(now) =>
         {
             hold(HoldReason::ExternalWriter)
         }

@@ -3,9 +3,9 @@
 //! In a member, the managers of fields say who wrote; [`RecentWrites`] counts them. In mode Direct, a change is a count
 //! that differs from the one that our last sync left, and who made it is not known, because the managers of a workload's
 //! fields are not read. A single change sets the new current count, as with an HPA; a conflict is reported, and we write
-//! at most once per minute while it lasts.
+//! at most once per minute while it lasts, unless the count is below the minimum.
 
-use foretide_domain::{Replicas, remembered::Remembered};
+use foretide_domain::{Replicas, remembered::Remembered, words::ANOTHER_WRITER};
 use jiff::{SignedDuration, Timestamp};
 
 /// Foreign writes within [`KEPT`] that make a conflict.
@@ -94,9 +94,9 @@ impl ForeignWrites {
     pub(super) fn message(&self) -> Option<String> {
         let last = self.changes.conflict()?;
         Some(format!(
-            "another writer keeps changing the replicas of the target ({} times in 10 minutes, last to {last}); remove \
-             spec.replicas from the applied manifest, or remove the other autoscaler; until then Foretide writes the \
-             replicas at most once per minute",
+            "another writer keeps changing the replicas of the target ({} times in 10 minutes, last to {last}); \
+             {ANOTHER_WRITER}; until then Foretide writes the replicas at most once per minute, unless they are fewer \
+             than minReplicas",
             self.changes.0.len()
         ))
     }

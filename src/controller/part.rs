@@ -60,7 +60,8 @@ impl<O, S> WorkItem<O, S> {
 pub(super) enum Permission {
     /// All of it.
     All,
-    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it.
+    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it, unless that is
+    /// below the minimum.
     AllUnlessContested,
     /// The bounds of the child. Whether a target at zero is scaled up is decided elsewhere.
     Child,

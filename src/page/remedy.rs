@@ -1,7 +1,7 @@
 //! What to do about a reason, and a line to copy: the one table that the page and `foretide explain` read.
 
 use foretide_crds::{CronSpec, ProposalSource};
-use foretide_domain::Replicas;
+use foretide_domain::{Replicas, words::ANOTHER_WRITER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
@@ -245,7 +245,7 @@ const TABLE: &[(&[&str], &str, Line)] = &[
     ),
     (
         &["ExternalWriter", "ForeignWriter", "Foreign"],
-        "stop the other writer: configure Argo CD or Flux to ignore spec.replicas, or Karmada to retain it",
+        ANOTHER_WRITER,
         Line::IgnoreReplicas,
     ),
     (
@@ -377,7 +377,8 @@ impl Line {
                 on("patch", &format!("{object} --type=merge -p {patch}"))
             }
             Self::IgnoreReplicas => Some(format!(
-                "# in the Application of Argo CD\nspec:\n  ignoreDifferences:\n  - group: {}\n    kind: {}\n    jsonPointers: [/spec/replicas]",
+                "# in the Application of Argo CD\nspec:\n  ignoreDifferences:\n  - group: {}\n    kind: {}\n    jsonPointers: [/spec/replicas]\n  \
+                 syncPolicy:\n    syncOptions: [RespectIgnoreDifferences=true]",
                 foretide_domain::api_group(
                     spec.scale_target_ref
                         .api_version

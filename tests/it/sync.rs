@@ -417,6 +417,34 @@ async fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_foug
 }
 
 #[tokio::test]
+async fn a_count_below_the_minimum_is_written_at_every_sync_whoever_lowers_it() {
+    let fake = FakeCluster::default();
+    fake.put(
+        "web",
+        4,
+        &format!("mode: Direct, minReplicas: 3, maxReplicas: 10, {CPU}"),
+    );
+    fake.state().millicores = 400;
+    let mut world = World::new(fake);
+    for (second, lowered) in (0..600).step_by(15).zip([1, 2, 0].into_iter().cycle()) {
+        world.fake.state().replicas.insert("web".into(), lowered);
+        world.sync(second).await;
+        let count = world.fake.state().replicas["web"];
+        // A user's pause is left alone.
+        let expected = if lowered == 0 { 0..1 } else { 3..11 };
+        assert!(expected.contains(&count), "{count} at {second}");
+    }
+    let conditions = world.fake.status("web").conditions.unwrap();
+    let ready = conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+    assert_eq!(ready.reason, "ExternalWriter");
+    assert!(
+        ready.message.contains("set-last-applied"),
+        "{}",
+        ready.message
+    );
+}
+
+#[tokio::test]
 async fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hpa() {
     let fake = FakeCluster::default();
     fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));

@@ -519,6 +519,7 @@ impl Cluster {
     pub(crate) fn heal(&mut self) {
         self.network().plan().end();
         self.network().end_all();
+        self.laws.healed(self.data_center.now());
         for host in self.replicas.keys().cloned().collect::<Vec<_>>() {
             self.reach(&host, Way::Open(Duration::ZERO));
             self.resume(&host);
@@ -930,6 +931,13 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
 pub(crate) fn cpu() -> Value {
     let target = json!({"type": "Utilization", "averageUtilization": 50});
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+}
+
+/// An external metric of [`PER_POD`] as the only one.
+pub(crate) fn external(metric: &str) -> Value {
+    json!({"metrics": [{"type": "External", "external": {
+        "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "100m"},
+    }}]})
 }
 
 pub(crate) fn settings() -> Settings {

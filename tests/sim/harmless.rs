@@ -14,7 +14,7 @@ use simkube::{
 };
 
 use crate::{
-    cluster::{Cluster, DENIED, MAX, SHOP, START, TENANT, cpu},
+    cluster::{Cluster, DENIED, MAX, SHOP, START, TENANT, cpu, external},
     laws::{fits, needed},
     schedule::Dice,
     seeds::{self, Scenario},
@@ -269,13 +269,6 @@ impl Kind {
             effect,
         })
     }
-}
-
-/// An external metric as the only one.
-fn external(metric: &str) -> Value {
-    json!({"metrics": [{"type": "External", "external": {
-        "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "100m"},
-    }}]})
 }
 
 fn window() -> Value {

@@ -13,6 +13,7 @@
 //! | step | a count is at most doubled from what it is then, or 4, or what a window or `minReplicas` asks for |
 //! | patience | what was refused with a time to wait is not asked again before (see [`crate::cluster`]) |
 //! | blind | while a metric has no value, a count changes by floors and bounds only |
+//! | minimum | once nothing fails any more, no count but zero stays below `minReplicas` for longer than a sync |
 //! | rights | nothing is asked for that the roles of `deploy/` forbid |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use simkube::{Entry, SimKube};
 
-use crate::cluster::{Load, PER_POD};
+use crate::cluster::{Load, PER_POD, PERIOD};
 
 /// After which time without news a process scales no more: a minute, and what is under way.
 const STALE: SignedDuration = SignedDuration::from_secs(80);
@@ -33,6 +34,8 @@ pub(crate) const RELISTED: SignedDuration = SignedDuration::from_secs(60);
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
 /// And how long its holder may write: a request takes up to five seconds.
 const WRITES: SignedDuration = SignedDuration::from_secs(10);
+/// How long a count may be below its minimum: a period, and what is under way.
+const RAISED: SignedDuration = SignedDuration::from_secs(PERIOD.as_secs().cast_signed() + 2);
 /// How long the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 /// For how long the HPA algorithm leaves new pods out of a count. At a ratio of 0.75 it asks for 6 of 12 pods, of which 4
@@ -63,6 +66,9 @@ pub(crate) struct Laws {
     backed_up: Timestamp,
     risen_in_backup: BTreeMap<String, Timestamp>,
     restored: Timestamp,
+    /// Since when nothing fails any more and everything has been listed again, and since when a count is below its minimum.
+    calm: Timestamp,
+    below: BTreeMap<String, Timestamp>,
     /// The Deployments that a user has scaled since the last look.
     by_hand: BTreeSet<String>,
     /// Who has written an object last, in which term of the lease.
@@ -109,6 +115,8 @@ impl Laws {
             backed_up: Timestamp::MIN,
             risen_in_backup: BTreeMap::new(),
             restored: Timestamp::MIN,
+            calm: Timestamp::MAX,
+            below: BTreeMap::new(),
             by_hand: BTreeSet::new(),
             writers: BTreeMap::new(),
             term: Writer::default(),
@@ -303,6 +311,11 @@ impl Laws {
         };
     }
 
+    /// From now on nothing fails.
+    pub(crate) fn healed(&mut self, now: Timestamp) {
+        self.calm = now + RELISTED;
+    }
+
     fn is_blind(&self, app: &str, now: Timestamp) -> bool {
         let since = [app, ""].map(|name| self.blind.get(name));
         let mut since = since.into_iter().flatten();
@@ -364,6 +377,7 @@ impl Laws {
                 continue;
             };
             self.note_allowed(name, &autoscaler["spec"], now);
+            self.check_minimum(name, count, &autoscaler["spec"], now)?;
             if count > before {
                 self.risen.insert(name.to_owned(), now);
             }
@@ -372,6 +386,28 @@ impl Laws {
                 self.check_change(name, (before, count), &autoscaler["spec"], now)
                     .map_err(|law| format!("{law}: {change}"))?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_minimum(
+        &mut self,
+        name: &str,
+        count: u64,
+        spec: &Value,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let allowed = self.allowed(name, spec, now).into_iter();
+        let least = allowed
+            .map(|one| if one.acts { one.least } else { 0 })
+            .min();
+        if count == 0 || Some(count) >= least {
+            self.below.remove(name);
+            return Ok(());
+        }
+        let since = *self.below.entry(name.to_owned()).or_insert(now);
+        if now.duration_since(since.max(self.calm)) > RAISED {
+            return Err(format!("minimum: {name} has {count} since {since}"));
         }
         Ok(())
     }
@@ -435,7 +471,9 @@ impl Laws {
         let most = acting.iter().map(|one| one.most).min();
         let is_unforced = Some(count) > highest && Some(before) <= most;
         // Others may act by what they know.
-        if spec["mode"] == "Direct" && self.is_blind(name, now) && is_unforced {
+        let is_measured_outside = spec["metrics"][0]["type"] == "External";
+        let is_blind = !is_measured_outside && self.is_blind(name, now);
+        if spec["mode"] == "Direct" && is_blind && is_unforced {
             return Err("blind".to_owned());
         }
         if count > before {

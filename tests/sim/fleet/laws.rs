@@ -12,6 +12,7 @@
 //! | marks | an HPA in a member shows from which hub it is |
 //! | connected | a member whose Secret is missing is read over the connection that there is |
 //! | no dip | the pods that are ready never become fewer than the load of the last minute needs |
+//! | minimum | once nothing fails any more, the fleet runs fewer than `minReplicas` for no longer than a sync |
 //! | prompt | an edit of a fleet is taken up at once, whoever is silent or slow |
 //! | retained | after a deletion with `Retain` no HPA is deleted |
 //! | left | when a fleet is gone, no HPA is managed in a member that answers |

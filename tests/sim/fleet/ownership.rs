@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use simkube::faults::Plan;
 
 use super::world::{FLEETS, with_preferences};
-use crate::cluster::{Cluster, SHOP};
+use crate::cluster::{Cluster, PERIOD, SHOP};
 
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
 const BY_HAND: &str = "shop-by-hand";
@@ -42,6 +42,46 @@ fn foreign(cluster: &Cluster) -> Value {
 
 fn with_hpas(cluster: &Cluster) -> Vec<String> {
     cluster.bounds().into_keys().collect()
+}
+
+#[test]
+fn a_writer_in_a_member_keeps_its_count_below_the_minimum_for_no_longer_than_a_sync() {
+    for mode in ["Direct", "Delegated"] {
+        let mut cluster = Cluster::fleet(1, Plan::default(), &[("member1", 10), ("member2", 10)]);
+        cluster.deploy_everywhere(3);
+        cluster.evenly(600);
+        cluster.ask_for("StaticWeighted", (6, 12), &json!({"mode": mode}));
+        cluster.start("pod-0");
+        cluster.runs(60, "three each", &[("member1", 3), ("member2", 3)]);
+        let path =
+            format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}/scale?fieldManager=argocd");
+        let mut raised = 0;
+        for second in 0..180 {
+            if second - raised > 2 {
+                let scale = json!({"spec": {"replicas": 1}});
+                cluster
+                    .site("member1")
+                    .ask("kubectl", "PATCH", &path, &scale);
+            }
+            cluster.run_for(1);
+            if cluster.counts("member1").unwrap().0 >= 3 {
+                raised = second;
+            }
+            assert!(
+                second - raised <= PERIOD.as_secs() + 4,
+                "{mode}: since {raised}"
+            );
+        }
+        let conflict = cluster.condition("ReplicaConflict");
+        assert_eq!(
+            conflict,
+            if mode == "Direct" {
+                "True/ForeignWriter"
+            } else {
+                "False/NoConflict"
+            }
+        );
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::{
     world::{self, Ledger, plain, token, with_preferences},
 };
 use crate::{
-    cluster::{Cluster, HUB, PER_POD, SHOP},
+    cluster::{Cluster, HUB, PER_POD, PERIOD, SHOP},
     schedule::{self, Dice, Schedule},
     seeds::{self, Scenario},
 };
@@ -141,6 +141,8 @@ struct FleetScenario {
     /// When the workload is created in the members.
     deployed: u64,
     second: u64,
+    /// Since which second it runs fewer than `minReplicas`.
+    low: Option<u64>,
     /// Since which second a member is disturbed.
     disturbed: BTreeMap<String, u64>,
     /// Since which second a member is no longer disturbed.
@@ -479,6 +481,7 @@ impl Scenario for FleetScenario {
             is_wanted: true,
             deployed,
             second: 0,
+            low: None,
             disturbed: BTreeMap::new(),
             answers: BTreeMap::new(),
             connected: BTreeMap::new(),
@@ -635,7 +638,8 @@ impl Scenario for FleetScenario {
             has_failed: self.has_failed,
             connected: &connected,
         };
-        self.laws.check(&known)
+        self.laws.check(&known)?;
+        self.check_minimum()
     }
 
     /// What was due is done soon after the last fault.
@@ -713,6 +717,37 @@ impl Scenario for FleetScenario {
 }
 
 impl FleetScenario {
+    /// Soon after the last fault, the fleet runs `minReplicas`; later it never runs fewer for longer than a sync.
+    fn check_minimum(&mut self) -> Result<(), String> {
+        let fleet = self
+            .cluster
+            .server
+            .objects(world::FLEETS)
+            .into_iter()
+            .next();
+        let acting = fleet.filter(|fleet| {
+            let is_kept = fleet["metadata"]["deletionTimestamp"].is_null();
+            is_kept && fleet["spec"]["scaleStrategy"] != "Preview" && !self.is_unlisted
+        });
+        let least = acting.and_then(|fleet| fleet["spec"]["minReplicas"].as_u64());
+        let counts = MEMBERS
+            .iter()
+            .filter_map(|(name, _)| self.cluster.counts(name));
+        let all: u64 = counts.map(|(wanted, _)| wanted).sum();
+        if Some(all) >= least {
+            self.low = None;
+            return Ok(());
+        }
+        let since = (*self.low.get_or_insert(self.second)).max(Self::ALIVE);
+        if self.second > since + PERIOD.as_secs() + 2 {
+            return Err(format!(
+                "minimum: {all} replicas since {since}\n{}",
+                self.cluster.show()
+            ));
+        }
+        Ok(())
+    }
+
     /// How many pods the members can run of those that the fleet asks for; a budget that is static stays where it is.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];

@@ -630,6 +630,30 @@ fn a_foreign_writer_is_named_and_its_member_is_not_written() {
 }
 
 #[test]
+fn a_member_that_a_foreign_writer_keeps_below_its_minimum_is_raised_to_it_in_direct() {
+    for (mode, runs, written) in [
+        (Mode::Direct, 1, Some(n(3))),
+        (Mode::Direct, 3, None),
+        (Mode::Direct, 0, None),
+        (Mode::Delegated, 1, None),
+    ] {
+        let mut hub = pair();
+        hub.policy.mode = mode;
+        hub.policy.bounds.min = n(6);
+        hub.policy.generation = 2;
+        hub.total.desired = Some(n(6));
+        hub.step();
+        let min = hub.ledger.members["a"].min;
+        assert_eq!(min, n(3));
+        hub.member("a").foreign_writer = Some("argocd".to_owned());
+        hub.pods("a", runs, 0);
+        let decision = hub.step();
+        let a = decision.member("a").expect("a");
+        assert_eq!((a.replicas, a.min), (written, min), "{mode:?} {runs}");
+    }
+}
+
+#[test]
 fn floors_follow_capacities_and_move_budget_to_members_with_room() {
     let mut hub = Hub::new(
         policy(AssignmentKind::DynamicWeighted, 2, 24),

@@ -114,6 +114,10 @@ fn outcome(
 ) -> Outcome {
     let none = ReplicaBounds::default();
     match state.role {
+        MemberRole::Foreign if is_below_minimum(state, mode) => Outcome {
+            replicas: Some(state.min()),
+            ..Outcome::of(Action::Update, counts(state.min(), state.max()))
+        },
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
             Outcome::of(
                 Action::Hold,
@@ -130,6 +134,12 @@ fn outcome(
         MemberRole::Active if state.max() == 0 => ended(state, source, before),
         MemberRole::Active => running(state, source, mode, before),
     }
+}
+
+/// Returns true if another writer keeps a member below its minimum where no HPA raises it: in Direct.
+fn is_below_minimum(state: &MemberState<'_>, mode: Mode) -> bool {
+    let below = 0 < state.replicas && state.replicas < state.min();
+    mode == Mode::Direct && state.member.foreign_hpa.is_none() && below
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are
@@ -352,7 +362,9 @@ fn foreign_controller(state: &MemberState<'_>) -> String {
             )
         }
         (None, Some(manager)) => {
-            format!("{manager} keeps writing its replicas; they are not changed")
+            format!(
+                "{manager} keeps writing its replicas; they are not changed, except below its minimum"
+            )
         }
         (None, None) => String::new(),
     }

@@ -6,7 +6,7 @@ use crate::federate::{
     AssignmentKind, Condition, ConditionKind, Health, Reason, Remark, assign::thresholds,
 };
 use crate::observation::Status;
-use crate::words::counted;
+use crate::words::{ANOTHER_WRITER, counted};
 
 use super::fleet::RuleContext;
 use super::member::{MemberState, sum};
@@ -197,7 +197,7 @@ fn conflict(fleet: &RuleContext<'_>) -> Condition {
     let conflict = fleet.members.iter().find_map(|state| {
         let manager = state.member.foreign_writer.as_ref()?;
         Some(format!(
-            "{manager} keeps writing the replicas in {}",
+            "{manager} keeps writing the replicas in {}; {ANOTHER_WRITER}",
             state.name()
         ))
     });
