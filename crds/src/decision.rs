@@ -299,6 +299,11 @@ pub struct HistoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub events: Option<Vec<ScaleEventStatus>>,
+
+    /// `true` if zero replicas are the work of an autoscaler, which wakes the workload. Otherwise a user has scaled it to
+    /// zero, which pauses it. Saved before the workload is scaled to zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_to_zero: Option<bool>,
 }
 
 /// One past recommendation.

@@ -119,7 +119,8 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
         .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters; apiVersion at most 317), such as kind: Deployment, name: web"))]
     pub scale_target_ref: CrossVersionObjectReference,
 
-    /// Fewest replicas. 0 allows scaling to zero; a FederatedHPA keeps one. Default 1.
+    /// Fewest replicas. 0 allows scaling to zero, with a metric of type Object or External or a cron to scale up again; a
+    /// FederatedHPA keeps one. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 1))]
     #[x_kube(validation = Rule::new("self >= 0")
@@ -141,8 +142,9 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// which continues to scale when the controller is down; its minReplicas is what forecasts and crons ask for.
     /// `Direct`: the controller writes the scale itself. `Metric`: through a HorizontalPodAutoscaler that reads
     /// forecasts and crons as External metrics from `foretide adapter`, and applies its tolerance to them; not in a
-    /// FederatedHPA. Default `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used: with
-    /// `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no metrics.
+    /// FederatedHPA. Default `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used on every version of
+    /// Kubernetes: with `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no
+    /// metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 

@@ -88,8 +88,8 @@ pub enum SpecPart {
 impl Workload {
     /// The mode that applies: Direct where a child autoscaler cannot express the spec.
     ///
-    /// That is with `minReplicas: 0`, which the API server rejects in an HPA, and without metrics, where it
-    /// would default to cpu at 80 %. In Metric mode crons are a metric too.
+    /// That is with `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or External
+    /// metric, and without metrics, where it would default to cpu at 80 %. In Metric mode crons are a metric too.
     ///
     /// ```
     /// use foretide_domain::workload::{Mode, Strategy, Workload};

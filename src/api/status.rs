@@ -197,6 +197,11 @@ pub(crate) fn is_healthy(kind: &str, status: &str) -> bool {
     status == healthy.as_str()
 }
 
+/// Returns true if something is wrong by a condition. To limit the count is what bounds and policies are for.
+pub(crate) fn is_unhealthy(known: &Condition) -> bool {
+    known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
+}
+
 /// The conditions with their transition times: that of the condition `before` while its status is the same, else `now`.
 pub(crate) fn with_transition_times(
     mut conditions: Vec<Condition>,

@@ -73,6 +73,10 @@ impl DecideContext<'_> {
         if part.permission == Permission::AllUnlessContested {
             state.observe_writers(&part, &observation, now);
         }
+        let current = observation.scale.scale.spec;
+        if current == Replicas::ZERO {
+            state.history.log.scaled_to_zero |= observation.hpas.any_scaled_to_zero();
+        }
         let acting = observation.hpas.acting().map(|hpa| &**hpa);
         let seen = autoscale::Inputs {
             observation: observation.observation.clone(),
@@ -84,6 +88,10 @@ impl DecideContext<'_> {
             autoscale::decide(&workload, &seen, &state.history, settings, now);
         let action = permitted(decision.action, &part, state, now);
         state.history = history;
+        if current > Replicas::ZERO {
+            // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
+            state.history.log.scaled_to_zero = decision.action.scales_to_zero();
+        }
         // A child whose minimum another writer set cannot be compared: it decides within other bounds.
         let untouched =
             acting.filter(|hpa| child_hpa::as_child(hpa) == as_left(hpa, state.child_min));

@@ -2,8 +2,13 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_domain::{cron::Zone, workload::Workload};
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
+use foretide_domain::{
+    Replicas,
+    autoscale::action::{Action, HoldReason},
+    cron::Zone,
+    workload::Workload,
+};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -163,7 +168,16 @@ impl<C: Cluster> Kind for Effective<C> {
             permission: Permission::AllUnlessContested,
             ..item.part(&item.spec)
         };
-        let decided = context.decide(&mut state.target, part, observation, None);
+        if observation.scale.scale.spec == Replicas::ZERO {
+            // Also if a server went on from a backup: what this process knows is then of another past.
+            state.target.history.log.scaled_to_zero |= has_zero(item.autoscaler.status());
+        }
+        let mut decided = context.decide(&mut state.target, part, observation, None);
+        // A controller that ends after the write of the scale leaves a status that says whose zero it is.
+        if decided.decision.action.scales_to_zero() && !state.report.has_stored_zero() {
+            let reason = HoldReason::ZeroNotStored;
+            decided.decision.action = Action::Hold { reason };
+        }
         let mut findings = Findings::default();
         findings.add(item.autoscaler.uid(), &mut state.lead_times, &decided);
         (decided, findings)
@@ -220,6 +234,12 @@ impl<C: Cluster> Kind for Effective<C> {
     fn publish_sync(&self, seconds: f64) {
         self.shared.telemetry.synced(seconds);
     }
+}
+
+/// Returns true if a status says that zero replicas are the work of an autoscaler.
+fn has_zero(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> bool {
+    let history = status.and_then(|status| status.history.as_ref());
+    history.is_some_and(|history| history.scaled_to_zero == Some(true))
 }
 
 /// Those that are not being deleted.

@@ -138,6 +138,19 @@ impl RelatedHpas {
         }
     }
 
+    /// Returns true if one of them says that it scaled to zero by itself, so that it would scale up again (Kubernetes 1.37
+    /// and newer).
+    #[must_use]
+    pub fn any_scaled_to_zero(&self) -> bool {
+        let says = |hpa: &Arc<HpaView>| {
+            let conditions = hpa.status.get("conditions").and_then(Value::as_array);
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|one| one["type"] == "ScaledToZero" && one["status"] == "True")
+        };
+        let all = [&self.created, &self.adopted, &self.foreign];
+        all.into_iter().flatten().any(says)
+    }
+
     /// The HPA that acts for us.
     #[must_use]
     pub fn acting(&self) -> Option<&Arc<HpaView>> {

@@ -1,10 +1,10 @@
 //! Last step of a sync: status, conditions, events, metrics and one log record, all rendered from the decision and from
 //! what was applied.
 //!
-//! Status and events are written on change only: counts, winner, limit, reasons, conditions and window state count as
-//! change; values, times and ages are written along with one, and more often where others read them. They are written by
-//! [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what was applied, and
-//! its own failure is only logged.
+//! Status and events are written on change only: counts, winner, limit, reasons, conditions with their causes and window
+//! state count as change; values, times and ages are written along with one, and more often where others read them. They
+//! are written by [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what
+//! was applied, and its own failure is only logged.
 
 mod changes;
 mod conditions;
@@ -37,7 +37,7 @@ use super::{apply::Applied, decide::Decided, target::TargetState};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
-        status::{condition, is_healthy, ledger_status},
+        status::{condition, is_unhealthy, ledger_status},
         validation::Invalid,
     },
     forecaster::forecasts::Forecasts,
@@ -152,6 +152,11 @@ impl ReportState {
         self.written.ledger()
     }
 
+    /// Returns true if the status that was written last says that zero replicas are the work of an autoscaler.
+    pub(super) fn has_stored_zero(&self) -> bool {
+        self.written.has_zero()
+    }
+
     /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
     /// event.
     fn first_of(&mut self, warning: Warning) -> Option<EventNote> {
@@ -218,7 +223,7 @@ impl Reporter<'_> {
             events,
             status: state
                 .written
-                .unless_equal(status, applied.decided.publishes()),
+                .unless_equal(status, applied.decided.publishes(), self.now),
         }
     }
 
@@ -232,12 +237,9 @@ impl Reporter<'_> {
         });
     }
 
-    /// Publishes the conditions that are unhealthy. A bound or a policy that limits the count is none of them: that is what
-    /// it is for.
+    /// Publishes the conditions that are unhealthy.
     fn publish_conditions(&self, object: &ObjectLabels, conditions: &[Condition]) {
-        let unhealthy = conditions.iter().filter(|known| {
-            known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
-        });
+        let unhealthy = conditions.iter().filter(|known| is_unhealthy(known));
         let types = unhealthy.map(|known| (&*known.type_, &*known.reason));
         self.telemetry.set_unhealthy(object, types);
     }
@@ -294,7 +296,7 @@ impl Reporter<'_> {
         self.record(autoscaler, &status, None);
         let status = state
             .written
-            .unless_equal(status, state.written.publishes());
+            .unless_equal(status, state.written.publishes(), self.now);
         // All of them have the same cause.
         let first = troubles.first();
         let events = first.and_then(|&(condition, reason, ref note)| {

@@ -49,8 +49,8 @@ pub(super) enum StoredHistory {
     /// Nothing was ever decided: there is nothing to lose.
     #[default]
     None,
-    /// Something was decided, and its history was not kept.
-    Lost,
+    /// Something was decided, and its history was not kept, apart from who scaled to zero.
+    Lost { scaled_to_zero: bool },
     /// This much was kept.
     Kept {
         history: HistoryStatus,
@@ -71,7 +71,9 @@ impl StoredHistory {
         let decided = status.and_then(|status| Some((status.decision.as_ref()?, &status.history)));
         match decided {
             None => Self::None,
-            Some((_, None)) => Self::Lost,
+            Some((_, None)) => Self::Lost {
+                scaled_to_zero: false,
+            },
             Some((decision, Some(history))) => Self::Kept {
                 history: history.clone(),
                 winner: decision.winner,
@@ -142,7 +144,10 @@ impl TargetState {
                 let lost = || History::lost(now, behavior, settings);
                 match std::mem::take(&mut self.stored) {
                     StoredHistory::None => {}
-                    StoredHistory::Lost => self.history = lost(),
+                    StoredHistory::Lost { scaled_to_zero } => {
+                        self.history = lost();
+                        self.history.log.scaled_to_zero = scaled_to_zero;
+                    }
                     StoredHistory::Kept {
                         history,
                         winner,
@@ -230,6 +235,7 @@ pub(super) fn kept(history: &History) -> HistoryStatus {
     HistoryStatus {
         recommendations: Some(observed.chain(floors).collect()),
         events: Some(events.collect()),
+        scaled_to_zero: history.log.scaled_to_zero.then_some(true),
     }
 }
 
@@ -283,7 +289,7 @@ fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
             recommendations: (!recommendations.is_empty()).then_some(recommendations),
             scale_up: events(ups),
             scale_down: events(downs),
-            ..lost.log
+            scaled_to_zero: status.scaled_to_zero.unwrap_or_default(),
         },
         floors: floors.collect(),
         ..lost

@@ -21,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::fake_cluster::{FakeCluster, run_to, setup, targets};
 
+mod asleep;
 mod changes;
 mod clock;
 mod forecasts;

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use simkube::{Entry, faults::Plan, network::Way};
 
 use crate::{
-    cluster::{Cluster, SHOP},
+    cluster::{Cluster, SHOP, external},
     laws::fits,
 };
 
 const HOST: &str = "pod-0";
-const APPS: [&str; 5] = ["web", "api", "shown", "switched", "adopter"];
+const APPS: [&str; 6] = ["web", "api", "shown", "switched", "adopter", "queue"];
 const EHPAS: &str = "effectivehorizontalpodautoscalers";
 const END: u64 = 240;
 /// Nothing is written after it.
@@ -23,7 +23,7 @@ const SETTLED: u64 = 210;
 /// The objects at the end, without times and measured values, and how often each HPA was created and deleted.
 type Outcome = BTreeMap<String, Value>;
 
-/// What users and loads do: loads rise and fall, a preview begins to act and ends, a mode changes and changes back, and an
+/// What users and loads do: loads rise and fall, a queue is emptied and filled again, a preview begins to act and ends, a mode changes and changes back, and an
 /// autoscaler that had adopted an HPA is deleted.
 fn happens(cluster: &Cluster, second: u64) {
     let edit = |app: &str, field: &str, value: &str| cluster.edit(app, &json!({field: value}));
@@ -43,6 +43,8 @@ fn happens(cluster: &Cluster, second: u64) {
             .into_iter()
             .for_each(|app| cluster.needs(app, 3)),
         105 => edit("shown", "scaleStrategy", "Preview"),
+        10 => cluster.needs("queue", 0),
+        110 => cluster.needs("queue", 3),
         120 => edit("switched", "mode", "Delegated"),
         _ => {}
     }
@@ -58,7 +60,12 @@ fn run(point: Option<(u64, usize)>) -> (Outcome, Vec<Write>) {
     cluster.elects = false;
     for app in APPS {
         let mode = if app == "api" { "Direct" } else { "Delegated" };
-        cluster.autoscaler(app, 4, mode, &json!({}));
+        let mut rest = json!({});
+        if app == "queue" {
+            rest = external(app);
+            rest["minReplicas"] = json!(0);
+        }
+        cluster.autoscaler(app, 4, mode, &rest);
         cluster.needs(app, 4);
     }
     cluster.edit("shown", &json!({"scaleStrategy": "Preview"}));
@@ -162,6 +169,7 @@ fn a_process_that_ends_at_any_of_its_writes_is_followed_by_one_that_reaches_the_
         "delete horizontalpodautoscalers.autoscaling shop/ehpa-shown",
         "delete horizontalpodautoscalers.autoscaling shop/ehpa-switched",
         "patch deployments.apps/scale shop/api",
+        "patch deployments.apps/scale shop/queue",
     ] {
         assert!(
             writes.iter().any(|(_, write)| write == shown),

@@ -43,6 +43,16 @@ pub enum Action {
     },
 }
 
+// === impl Action ===
+
+impl Action {
+    /// Returns true if it sets the count to zero.
+    #[must_use]
+    pub fn scales_to_zero(self) -> bool {
+        matches!(self, Self::Scale { to, .. } | Self::Pin { to } if to == Replicas::ZERO)
+    }
+}
+
 words! {
     /// Why nothing is written.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +67,8 @@ words! {
         InvalidBounds,
         /// Mode Direct: another writer keeps changing the count, and ours was written less than a minute ago.
         ExternalWriter,
+        /// Mode Direct: it is not stored yet that zero will be ours.
+        ZeroNotStored,
     }
 }
 

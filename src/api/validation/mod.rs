@@ -115,8 +115,22 @@ pub fn workload(
 ) -> Result<Workload, Invalid> {
     let mut violations = Vec::new();
     let workload = read(&ehpa.metadata, &ehpa.spec, local, &mut violations);
+    refuse_sleep_for_ever(&workload, &mut violations);
     refuse_if_any(violations)?;
     Ok(workload)
+}
+
+/// Refuses a minimum of zero from which nothing raises the count again, as the API server does in an HPA. A forecast of
+/// what pods use does not: its history ends with the pods. In a fleet 0 counts as 1.
+fn refuse_sleep_for_ever(workload: &Workload, violations: &mut Vec<Violation>) {
+    let wakes = |window: &Window| window.target_replicas() > 0;
+    let is_woken =
+        workload.hpa(workload.bounds).reads_beyond_pods() || workload.windows.iter().any(wakes);
+    if workload.bounds.min == Replicas::ZERO && !is_woken {
+        let expected = "1 or more, because nothing brings the workload back from zero: its metrics have no value without \
+                        pods; or add a metric of type Object or External, or a cron";
+        violations.push(Violation::new("spec.minReplicas", "0", expected));
+    }
 }
 
 fn refuse_if_any(violations: Vec<Violation>) -> Result<(), Invalid> {
@@ -306,4 +320,68 @@ fn prediction(
         window,
         algorithm: name,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_minimum_of_zero_is_refused_where_nothing_raises_the_count_again() {
+        let metric = |kind: &str, of: Value| json!({"type": kind, (kind.to_lowercase()): of});
+        let value = json!({"type": "Value", "value": "1"});
+        let average = json!({"type": "AverageValue", "averageValue": "1"});
+        let cpu = metric("Resource", json!({"name": "cpu", "target": average}));
+        let pods = metric(
+            "Pods",
+            json!({"metric": {"name": "qps"}, "target": average}),
+        );
+        let external = metric(
+            "External",
+            json!({"metric": {"name": "q"}, "target": average}),
+        );
+        let service = json!({"kind": "Service", "name": "web"});
+        let object = metric(
+            "Object",
+            json!({"describedObject": service, "metric": {"name": "q"}, "target": value}),
+        );
+        let cron = |zone: &str, target: u32| {
+            let day = ("0 8 * * *", "0 18 * * *");
+            json!([{"name": "day", "start": day.0, "end": day.1, "timezone": zone, "targetReplicas": target}])
+        };
+        for (wakes, spec) in [
+            (false, json!({})),
+            (false, json!({"metrics": [cpu]})),
+            (false, json!({"metrics": [cpu, pods], "mode": "Direct"})),
+            // Its history ends with the pods.
+            (false, json!({"metrics": [cpu], "prediction": {}})),
+            (false, json!({"metrics": [cpu], "scaleStrategy": "Preview"})),
+            (false, json!({"crons": cron("UTC", 0)})),
+            (false, json!({"crons": cron("Atlantis", 3)})),
+            (true, json!({"crons": cron("UTC", 3)})),
+            (true, json!({"metrics": [cpu], "crons": cron("UTC", 3)})),
+            (true, json!({"metrics": [cpu, external]})),
+            (true, json!({"metrics": [object]})),
+        ] {
+            for min in [0, 1] {
+                let mut spec = spec.clone();
+                spec["scaleTargetRef"] = json!({"kind": "Deployment", "name": "web"});
+                spec["maxReplicas"] = json!(9);
+                spec["minReplicas"] = json!(min);
+                let ehpa = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
+                let ehpa = serde_json::from_value(ehpa).unwrap();
+                let refused = workload(&ehpa, &Zone::utc())
+                    .err()
+                    .map(|invalid| invalid.to_string());
+                let expected = (min == 0 && !wakes).then(|| {
+                    "spec.minReplicas is 0, expected 1 or more, because nothing brings the workload back from zero: its \
+                     metrics have no value without pods; or add a metric of type Object or External, or a cron"
+                        .to_owned()
+                });
+                assert_eq!(refused, expected, "{spec}");
+            }
+        }
+    }
 }

@@ -49,6 +49,10 @@ pub(super) fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
         .map(|(name, query)| (name.clone(), query.clone()))
         .collect();
     match controller(hpa) {
+        None if spec["minReplicas"] == 0 => notes.push(
+            "with minReplicas 0 it runs in mode Direct, which adopts no HPA: delete the HPA when you set scaleStrategy: Auto"
+                .to_owned(),
+        ),
         None => {
             annotations.insert(ADOPT.to_owned(), "true".into());
         }

@@ -97,13 +97,17 @@ impl FleetState {
         let ledger = ledger.and_then(stored_ledger);
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
+            let known = ledger.as_ref();
+            let entry = known.and_then(|ledger| ledger.members.get(&cluster.name));
             let record = MemberRecord {
                 last: Some(as_stored(cluster)),
                 restored: true,
                 last_move: LastMove::restored(cluster),
                 target: TargetState {
-                    // The status of a fleet has no histories of its members.
-                    stored: StoredHistory::Lost,
+                    // The status of a fleet has no histories of its members, but who is asleep.
+                    stored: StoredHistory::Lost {
+                        scaled_to_zero: entry.is_some_and(|entry| entry.slept.is_some()),
+                    },
                     ..TargetState::default()
                 },
                 ..MemberRecord::default()
@@ -111,8 +115,8 @@ impl FleetState {
             (cluster.name.clone(), record)
         });
         Self {
-            ledger: ledger.unwrap_or_default(),
             members: members.collect(),
+            ledger: ledger.unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -206,5 +210,33 @@ fn as_stored(cluster: &ClusterStatus) -> Member {
         hpa: bounds.map(|(min, max)| ReplicaBounds::new(min, max)),
         observed: cluster.observed.as_ref().map(|at| at.0),
         ..Member::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_member_that_was_put_to_sleep_is_asleep_after_a_restart_and_others_are_not() {
+        let object = json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+                "federatedHPAAssignment": {"federatedHPAAssignmentType": "Aggregated"},
+            },
+            "status": {"clusters": [{"name": "asleep"}, {"name": "paused"}]},
+        });
+        let fdhpa = serde_json::from_value(object).unwrap();
+        let ledger =
+            r#"{"generation":1,"members":{"asleep":{"max":4,"slept":6},"paused":{"max":5}}}"#;
+        let fleet = FleetState::restored(&fdhpa, Some(ledger));
+        for (name, is_asleep) in [("asleep", true), ("paused", false)] {
+            let stored = &fleet.members[name].target.stored;
+            let found = matches!(stored, StoredHistory::Lost { scaled_to_zero } if *scaled_to_zero == is_asleep);
+            assert!(found, "{name}: {stored:?}");
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         child_hpa::is_of_present_spec,
         decide::Decided,
         foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
+        part::Part,
     },
     ports::{ClusterError, HpaView, KedaPause},
 };
@@ -148,20 +149,24 @@ pub(super) fn trouble(
     let is_conflict = part.autoscaler.acts() && !adopted;
     let is_served = part.keda_trigger(&applied.decided.observation).is_some();
     (is_conflict && !is_served).then(|| {
-        let message = foreign_message(part.autoscaler.name(), foreign);
+        let message = foreign_message(part, foreign);
         (TARGET_CONFLICT, message)
     })
 }
 
 /// What to do about an HPA of another owner on the same target.
-fn foreign_message(autoscaler: &str, foreign: &HpaView) -> String {
+fn foreign_message(part: &Part, foreign: &HpaView) -> String {
     let name = &foreign.name;
     match scaled_object(foreign) {
         Some(scaled_object) => format!(
             "not acting: ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
              add the trigger {} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of \
              this object, or delete one of the two",
-            trigger_to_add(autoscaler)
+            trigger_to_add(part.autoscaler.name())
+        ),
+        None if !part.workload.has_child() => format!(
+            "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, because mode \
+             Direct takes none over"
         ),
         None => format!(
             "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate \

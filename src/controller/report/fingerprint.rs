@@ -1,9 +1,12 @@
-//! The part of a status whose change is worth a write: not measured values, nor times, nor sentences.
+//! The part of a status whose change is worth a write: not measured values, nor times, nor sentences, except the cause of
+//! a condition that is not healthy: its message without numbers.
 //!
 //! The status of an object that publishes its forecasts is read by the metric adapter and the KEDA scaler. There the
 //! first three significant digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
 
-use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource};
+use foretide_crds::{
+    ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, ProposalSource,
+};
 use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,6 +15,7 @@ use crate::api::{
     autoscaler::{FleetStatus, Status},
     member_reason::MemberReason,
     published::HEARTBEAT,
+    status::is_unhealthy,
 };
 
 /// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics hold:
@@ -27,6 +31,8 @@ const PLAIN: [Reason; 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct StatusFingerprint {
     gist: Gist,
+    /// The causes of the conditions that are not healthy.
+    causes: Vec<String>,
     /// Whether others read the forecasts of the object.
     publishes: bool,
     /// When the decision was made.
@@ -50,6 +56,7 @@ impl StatusFingerprint {
         let decision = status.common.decision.as_ref();
         Self {
             gist: Gist::of(status, publishes),
+            causes: causes(status),
             publishes,
             decided: decision.and_then(|decision| Some(decision.time.as_ref()?.0)),
         }
@@ -63,6 +70,17 @@ impl StatusFingerprint {
             .zip(last.decided)
             .is_some_and(|(decided, last)| decided.duration_since(last).abs() >= HEARTBEAT);
         self.publishes && is_due || self.gist != last.gist
+    }
+
+    /// Returns true if a condition that is not healthy has another cause than in `last`.
+    pub(super) fn has_other_causes_than(&self, last: &Self) -> bool {
+        self.causes != last.causes
+    }
+
+    /// Returns true if it says that zero replicas are the work of an autoscaler.
+    pub(super) fn has_zero(&self) -> bool {
+        let history = self.gist.common.history.as_ref();
+        history.is_some_and(|history| history.scaled_to_zero == Some(true))
     }
 
     /// Whether two statuses differ in nothing whose change is worth a write.
@@ -96,8 +114,12 @@ impl StatusFingerprint {
 impl Gist {
     fn of(status: &Status, publishes: bool) -> Self {
         let mut common = status.common.clone();
-        // It changes with every sync.
-        common.history = None;
+        // The rest of it changes with every sync.
+        let zero = common.history.and_then(|history| history.scaled_to_zero);
+        common.history = zero.map(|zero| HistoryStatus {
+            scaled_to_zero: Some(zero),
+            ..HistoryStatus::default()
+        });
         // A change comes with another count.
         common.changes = None;
         common.last_scale_time = None;
@@ -134,6 +156,28 @@ impl Gist {
             },
         }
     }
+}
+
+/// The messages of the conditions that are not healthy, without what changes while the cause is the same.
+fn causes(status: &Status) -> Vec<String> {
+    let conditions = status.common.conditions.iter().flatten();
+    let unhealthy = conditions.filter(|known| is_unhealthy(known));
+    unhealthy.map(|known| cause(&known.message)).collect()
+}
+
+/// A message without its numbers, each with the unit or noun after it; but an HTTP status is a cause.
+fn cause(message: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut is_noun = false;
+    for word in message.split_whitespace() {
+        let is_number = word.contains(|sign: char| sign.is_ascii_digit());
+        let is_status = words.last().is_some_and(|last| last.ends_with("status"));
+        if is_status || !(is_number || is_noun) {
+            words.push(word);
+        }
+        is_noun = is_number && !is_status;
+    }
+    words.join(" ")
 }
 
 /// A number to three significant digits.

@@ -11,7 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusFingerprint, conditions};
 use crate::{
-    api::autoscaler::{Autoscaler, Status},
+    api::{
+        autoscaler::{Autoscaler, Status},
+        published::HEARTBEAT,
+    },
     ports::{Cluster, ClusterError},
 };
 
@@ -20,6 +23,9 @@ use crate::{
 const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How often this time doubles at most: to an hour.
 const MOST_DOUBLINGS: u32 = 6;
+/// How long another cause of a condition waits after one that was a reason to write: two that take turns, such as a
+/// timeout and the wait after it, are no more writes than a heartbeat.
+const CAUSES_EVERY: SignedDuration = HEARTBEAT;
 /// How often a status is written again that is stored afterwards as it was before. Then the API server keeps no more of
 /// it, because the definition of the kind is of an older version.
 const MOST_FUTILE: u32 = 2;
@@ -38,6 +44,8 @@ struct Written {
 #[derive(Debug)]
 struct LastStatus {
     fingerprint: StatusFingerprint,
+    /// When another cause was last the reason to write.
+    caused: Option<Timestamp>,
     /// How many ledgers were stored by themselves.
     ledgers: u64,
     /// Since when the stored status differs from it, as far as the watch shows.
@@ -56,6 +64,8 @@ struct LastStatus {
 pub(super) struct NewStatus {
     status: Status,
     fingerprint: StatusFingerprint,
+    /// When it was made.
+    at: Timestamp,
     /// How many ledgers had been stored by themselves when it was made.
     ledgers: u64,
     written: WrittenStatus,
@@ -78,6 +88,7 @@ impl WrittenStatus {
         Self(Arc::new(Written {
             last: Mutex::new(LastStatus {
                 fingerprint: StatusFingerprint::of(&autoscaler.stored_status(), publishes),
+                caused: None,
                 ledgers: 0,
                 differs_since: None,
                 is_lost: false,
@@ -111,14 +122,20 @@ impl WrittenStatus {
         }
     }
 
-    /// A status that is to be written; none if it equals the last one, and that is stored. `publishes` says whether others
-    /// read its forecasts.
-    pub(super) fn unless_equal(&self, status: Status, publishes: bool) -> Option<NewStatus> {
+    /// A status that is to be written `at` a time; none if it equals the last one, and that is stored. `publishes` says
+    /// whether others read its forecasts.
+    pub(super) fn unless_equal(
+        &self,
+        status: Status,
+        publishes: bool,
+        at: Timestamp,
+    ) -> Option<NewStatus> {
         let fingerprint = StatusFingerprint::of(&status, publishes);
         let last = self.last();
-        last.is_followed_by(&fingerprint).then(|| NewStatus {
+        last.is_followed_by(&fingerprint, at).then(|| NewStatus {
             status,
             fingerprint,
+            at,
             ledgers: last.ledgers,
             written: self.clone(),
         })
@@ -138,6 +155,11 @@ impl WrittenStatus {
         self.last().fingerprint.ledger().map(str::to_owned)
     }
 
+    /// Returns true if it says that zero replicas are the work of an autoscaler.
+    pub(super) fn has_zero(&self) -> bool {
+        self.last().fingerprint.has_zero()
+    }
+
     /// Whether others read the forecasts of the object, as far as the last status shows.
     pub(super) fn publishes(&self) -> bool {
         self.last().fingerprint.publishes()
@@ -151,9 +173,13 @@ impl WrittenStatus {
 // === impl LastStatus ===
 
 impl LastStatus {
-    /// Whether a status with this fingerprint is worth a write after it.
-    fn is_followed_by(&self, fingerprint: &StatusFingerprint) -> bool {
-        self.is_lost || fingerprint.is_news_after(&self.fingerprint)
+    /// Whether a status with this fingerprint is worth a write after it, `at` a time.
+    fn is_followed_by(&self, fingerprint: &StatusFingerprint, at: Timestamp) -> bool {
+        let is_early = |caused: Timestamp| at.duration_since(caused).abs() < CAUSES_EVERY;
+        self.is_lost
+            || fingerprint.is_news_after(&self.fingerprint)
+            || fingerprint.has_other_causes_than(&self.fingerprint)
+                && !self.caused.is_some_and(is_early)
     }
 
     /// From now on the watch may show the stored status as it was before.
@@ -180,6 +206,7 @@ impl NewStatus {
         let Self {
             status,
             fingerprint,
+            at,
             ledgers,
             written,
         } = self;
@@ -187,13 +214,16 @@ impl NewStatus {
         // The lock of `last` is not held during the write: syncs of the object read it.
         {
             let last = written.last();
-            if !last.is_followed_by(&fingerprint) || last.ledgers != ledgers {
+            if !last.is_followed_by(&fingerprint, at) || last.ledgers != ledgers {
                 return None;
             }
         }
         let outcome = send(status).await;
         if outcome.is_ok() {
             let mut last = written.last();
+            if !fingerprint.is_news_after(&last.fingerprint) {
+                last.caused = Some(at);
+            }
             last.fingerprint = fingerprint;
             last.was_written();
         }
@@ -234,6 +264,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::status::condition;
 
     const START: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -243,11 +274,25 @@ mod tests {
         status
     }
 
+    /// The target cannot be read, for a cause.
+    fn failed(cause: &str) -> Status {
+        let mut status = status(4);
+        let failed = condition("Ready", "False", "FailedGetScale", cause);
+        status.common.conditions = Some(vec![failed]);
+        status
+    }
+
     /// What was written last of an object without a status.
     fn written() -> WrittenStatus {
+        stored(&Status::default())
+    }
+
+    /// The same of an object with this status, after a restart.
+    fn stored(status: &Status) -> WrittenStatus {
         let object = json!({
             "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
             "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+            "status": status.common,
         });
         let ehpa = serde_json::from_value(object).unwrap();
         WrittenStatus::of_stored(&Autoscaler::Effective(Arc::new(ehpa)))
@@ -262,16 +307,54 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_condition_follows_its_cause_also_after_a_restart_and_no_numbers() {
+        let causes = [
+            "deployments.apps web is forbidden; asked 3 times in 40 s",
+            "deployments.apps web not found; asked 3 times in 40 s",
+            "the API server answers with status 500; asked 3 times in 40 s",
+            "the API server answers with status 503; asked 3 times in 40 s",
+        ];
+        for cause in causes {
+            let last = written();
+            assert!(write(last.unless_equal(failed(cause), false, START).unwrap()).await);
+            for last in [last, stored(&failed(cause))] {
+                let later = cause.replace("3 times in 40 s", "1 time in 2 min");
+                assert!(last.unless_equal(failed(&later), false, at(15)).is_none());
+                for other in causes.iter().filter(|other| **other != cause) {
+                    assert!(last.unless_equal(failed(other), false, at(15)).is_some());
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn causes_that_take_turns_are_written_once_in_five_minutes() {
+        let last = written();
+        let mut times = Vec::new();
+        for second in (0..1_200).step_by(15) {
+            let cause = ["timed out", "next attempt in 12 s"][usize::from(second % 30 == 0)];
+            if let Some(new) = last.unless_equal(failed(cause), false, at(second)) {
+                assert!(write(new).await);
+                times.push(second);
+            }
+        }
+        assert_eq!(times, [0, 15, 330, 645, 960]);
+    }
+
+    #[tokio::test]
     async fn a_watch_that_shows_a_write_late_is_no_reason_to_write_again() {
         let last = written();
-        assert!(write(last.unless_equal(status(4), false).unwrap()).await);
+        assert!(write(last.unless_equal(status(4), false, START).unwrap()).await);
         for second in 0..60 {
             last.compare(&Status::default(), at(second));
-            assert!(last.unless_equal(status(4), false).is_none(), "{second}");
+            assert!(
+                last.unless_equal(status(4), false, START).is_none(),
+                "{second}"
+            );
         }
         last.compare(&status(4), at(60));
         last.compare(&Status::default(), at(61));
-        assert!(last.unless_equal(status(4), false).is_none());
+        assert!(last.unless_equal(status(4), false, START).is_none());
     }
 
     #[tokio::test]
@@ -282,12 +365,12 @@ mod tests {
             status.common.observed_generation = Some(7);
             status
         };
-        assert!(write(last.unless_equal(whole(), false).unwrap()).await);
+        assert!(write(last.unless_equal(whole(), false, START).unwrap()).await);
         let mut repairs = 0;
         for minute in 0..600 {
             // An older definition has no field for the generation.
             last.compare(&status(4), at(60 * minute));
-            if let Some(repair) = last.unless_equal(whole(), false) {
+            if let Some(repair) = last.unless_equal(whole(), false, START) {
                 assert!(write(repair).await);
                 repairs += 1;
             }
@@ -296,17 +379,17 @@ mod tests {
         // Another writer changes what is kept.
         last.compare(&status(9), at(60 * 600));
         last.compare(&status(9), at(60 * 700));
-        assert!(last.unless_equal(whole(), false).is_some());
+        assert!(last.unless_equal(whole(), false, START).is_some());
     }
 
     #[tokio::test]
     async fn what_waits_to_be_written_again_is_dropped_after_another_write() {
         let last = written();
-        assert!(write(last.unless_equal(status(4), false).unwrap()).await);
+        assert!(write(last.unless_equal(status(4), false, START).unwrap()).await);
         for second in [0, 60] {
             last.compare(&Status::default(), at(second));
         }
-        let [first, second] = [(); 2].map(|()| last.unless_equal(status(4), false).unwrap());
+        let [first, second] = [(); 2].map(|()| last.unless_equal(status(4), false, START).unwrap());
         assert!(write(first).await);
         assert!(!write(second).await);
     }

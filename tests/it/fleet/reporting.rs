@@ -88,23 +88,28 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     world.sync(45).await;
     let row = format!("Unknown: {refusal}; its share and bounds stay unchanged");
     assert_eq!(reason_of(&world, "m2"), row);
-    // Another problem is reported; another wording of the same problem is not.
+    // Another problem is reported; another cause of the same problem once in five minutes.
     let since = "no answer since 2026-01-01T00:00:00Z";
     fake.state().problem = Some(format!("{since}: connection reset"));
     fake.state().rejects_credentials = false;
     world.sync(60).await;
     assert!(reason_of(&world, "m2").starts_with(&format!("Unknown: {since}: connection reset; ")));
-    fake.state().problem = Some(format!("{since}: connection refused"));
-    assert_eq!(world.sync(75).await, Vec::<String>::new());
+    for (second, cause, writes) in [
+        (75, "refused", vec!["hub: status web"]),
+        (90, "reset", vec![]),
+    ] {
+        fake.state().problem = Some(format!("{since}: connection {cause}"));
+        assert_eq!(world.sync(second).await, writes);
+    }
     fake.state().unusable = true;
     fake.state().problem = Some("data.kubeconfig is not base64".to_owned());
-    world.sync(90).await;
+    world.sync(105).await;
     let row = "Unknown: the Secret of the member cannot be used: data.kubeconfig is not base64; its share and bounds stay unchanged";
     assert_eq!(reason_of(&world, "m2"), row);
     fake.state().unusable = false;
     fake.state().problem = None;
     world.health("m2", Health::Ready);
-    world.sync(105).await;
+    world.sync(120).await;
     assert!(
         !reason_of(&world, "m2").contains("Credentials"),
         "{}",
