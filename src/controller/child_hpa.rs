@@ -627,7 +627,7 @@ pub(super) mod tests {
     fn in_mode_metric_the_child_reads_what_is_published_after_the_metrics_of_the_spec() {
         let memory = json!({"type": "Resource", "resource": {
             "name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"},
-        }, "later": 1});
+        }});
         let crons =
             json!([{"name": "day", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
         let forecast = |name: &str| published(Source::Forecast, name, 0.1);

@@ -166,7 +166,7 @@ fn comparison(
         let live = sum / f64::from(count);
         Some(Comparison {
             live,
-            queried: queried,
+            queried,
             samples: 0,
         })
     });

@@ -650,6 +650,14 @@ fn a_member_that_a_foreign_writer_keeps_below_its_minimum_is_raised_to_it_in_dir
         let decision = hub.step();
         let a = decision.member("a").expect("a");
         assert_eq!((a.replicas, a.min), (written, min), "{mode:?} {runs}");
+        // A pause of KEDA may keep it there.
+        hub.member("a").paused_by = Some("so".to_owned());
+        let decision = hub.step();
+        assert_eq!(
+            decision.member("a").expect("a").replicas,
+            None,
+            "{mode:?} {runs}"
+        );
     }
 }
 

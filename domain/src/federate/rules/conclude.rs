@@ -114,10 +114,14 @@ fn outcome(
 ) -> Outcome {
     let none = ReplicaBounds::default();
     match state.role {
-        MemberRole::Foreign if is_below_minimum(state, mode) => Outcome {
-            replicas: Some(state.min()),
-            ..Outcome::of(Action::Update, counts(state.min(), state.max()))
-        },
+        MemberRole::Foreign if is_below_minimum(state, mode) => {
+            // A ledger may have been edited.
+            let min = state.min().min(state.max());
+            Outcome {
+                replicas: Some(min),
+                ..Outcome::of(Action::Update, counts(min, state.max()))
+            }
+        }
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
             Outcome::of(
                 Action::Hold,
@@ -136,10 +140,12 @@ fn outcome(
     }
 }
 
-/// Returns true if another writer keeps a member below its minimum where no HPA raises it: in Direct.
+/// Returns true if another writer keeps a member below its minimum where no HPA raises it: in Direct. A pause may.
 fn is_below_minimum(state: &MemberState<'_>, mode: Mode) -> bool {
-    let below = 0 < state.replicas && state.replicas < state.min();
-    mode == Mode::Direct && state.member.foreign_hpa.is_none() && below
+    let member = state.member;
+    let is_written = member.foreign_hpa.is_none() && member.paused_by.is_none();
+    let below = 0 < state.replicas && state.replicas < state.min().min(state.max());
+    mode == Mode::Direct && is_written && below
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are
