@@ -617,7 +617,7 @@ async fn autoscalers_of_both_kinds_that_cannot_be_decoded_are_listed_by_uid() {
 }
 
 #[tokio::test]
-async fn a_pause_is_seen_also_where_the_copy_is_late_and_a_cluster_without_keda_has_none() {
+async fn a_pause_is_seen_also_where_the_copy_is_late() {
     const PAUSED: &str = "autoscaling.keda.sh/paused";
     let scaled_object = |annotations: Value| {
         json!({
