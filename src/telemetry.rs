@@ -145,8 +145,6 @@ pub struct Telemetry {
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
     objects: Family<KindLabels, Gauge>,
-    comparisons: Counter,
-    disagreements: Counter,
     refusals: Family<ReasonLabels, Counter>,
     rejections: Family<ReasonLabels, Counter>,
     skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
@@ -201,8 +199,6 @@ impl Default for Telemetry {
             writes: Family::default(),
             sync_seconds: durations(),
             objects: Family::default(),
-            comparisons: Counter::default(),
-            disagreements: Counter::default(),
             refusals: Family::default(),
             rejections: Family::default(),
             skill: Family::default(),
@@ -253,16 +249,6 @@ impl Telemetry {
             "objects",
             "Autoscalers that the controller knows, by kind",
             self.objects.clone(),
-        );
-        registry.register(
-            "hpa_comparisons",
-            "Comparisons of the observed lane with the decision of the child HPA from the same inputs",
-            self.comparisons.clone(),
-        );
-        registry.register(
-            "hpa_disagreements",
-            "Comparisons in which the observed lane does not explain the decision of the child HPA",
-            self.disagreements.clone(),
         );
         registry.register(
             "watch_errors",
@@ -425,20 +411,6 @@ impl Telemetry {
         self.objects
             .get_or_create(&KindLabels { kind })
             .set(objects);
-    }
-
-    /// Counts one comparison of our observed lane with a child's answer.
-    pub fn compared(&self, agreed: bool) {
-        self.comparisons.inc();
-        if !agreed {
-            self.disagreements.inc();
-        }
-    }
-
-    /// Comparisons and disagreements so far.
-    #[must_use]
-    pub fn comparisons(&self) -> (u64, u64) {
-        (self.comparisons.get(), self.disagreements.get())
     }
 
     /// Counts one refused forecast.
@@ -686,7 +658,6 @@ mod tests {
             text.contains(r#"foretide_writes_total{kind="scale",result="ok"} 0"#),
             "{text}"
         );
-        assert!(text.contains("foretide_hpa_comparisons_total 0"), "{text}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
 //!
 //! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may
-//! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]), and compares
-//! the child's answers with what was expected of it. It changes nothing but the target's state.
+//! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]). It changes
+//! nothing but the target's state.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use foretide_domain::{
 use jiff::Timestamp;
 
 use super::{
-    child_hpa, conformance,
+    child_hpa,
     foreign_writes::ForeignWrites,
     observe::TargetObservation,
     part::{Part, Permission},
@@ -46,8 +46,6 @@ pub(super) struct Decided {
     pub(super) decision: Decision,
     /// Whether a child writes the scale, by strategy, mode and permission.
     pub(super) delegates: bool,
-    /// Whether the child decided what was expected of it, if that could be compared.
-    pub(super) agreed: Option<bool>,
     /// The message of a conflict with another writer of the replicas that we write, if there is one.
     pub(super) replica_conflict: Option<String>,
     /// The child as it was left, if that is known.
@@ -77,11 +75,13 @@ impl DecideContext<'_> {
         if current == Replicas::ZERO {
             state.history.log.scaled_to_zero |= observation.hpas.any_scaled_to_zero();
         }
-        let acting = observation.hpas.acting().map(|hpa| &**hpa);
         let seen = autoscale::Inputs {
             observation: observation.observation.clone(),
             forecasts: observation.forecasts.clone(),
-            child: acting.map(|hpa| as_left(hpa, state.child_min)),
+            child: observation
+                .hpas
+                .acting()
+                .map(|hpa| as_left(hpa, state.child_min)),
             share: floor_share,
         };
         let (decision, history) =
@@ -92,21 +92,12 @@ impl DecideContext<'_> {
             // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
             state.history.log.scaled_to_zero = decision.action.scales_to_zero();
         }
-        // A child whose minimum another writer set cannot be compared: it decides within other bounds.
-        let untouched =
-            acting.filter(|hpa| child_hpa::as_child(hpa) == as_left(hpa, state.child_min));
-        let values = conformance::values(&decision);
-        let pods = &observation.observation.pods;
-        let sync = conformance::Sync::of(&decision, values.as_deref(), pods, &state.history.log);
-        let rules = conformance::Rules { behavior, settings };
-        let agreed = state.conformance.watch(&sync, untouched, rules);
         if workload.mode_in_force() == Mode::Metric {
             let child = part.child.with_published(&workload, &decision.published);
             part.child = Arc::new(child);
         }
         Decided {
             delegates: workload.has_child() && part.permission != Permission::Nothing,
-            agreed,
             child_left: state.child.clone(),
             replica_conflict: state.foreign_writes.message(),
             part,

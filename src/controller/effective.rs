@@ -195,9 +195,7 @@ impl<C: Cluster> Kind for Effective<C> {
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool {
         match &applied.outcome {
             Ok(effect) => {
-                state
-                    .target
-                    .child_left(effect.child.as_ref(), !effect.changes.is_empty());
+                state.target.child_left(effect.child.as_ref());
                 if let Some(to) = effect.scaled {
                     // Changes of our own count as scale events.
                     let behavior = applied.decided.part.workload.behavior.as_ref();

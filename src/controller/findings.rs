@@ -1,4 +1,4 @@
-//! What deciding one object found out for others than the object: the forecaster's tables, and the count of comparisons.
+//! What deciding one object found out for others than the object: the forecaster's tables.
 //!
 //! A decision changes nothing but the state of its object; what it finds is recorded by the sync.
 
@@ -14,8 +14,6 @@ pub(super) struct Findings {
     demand: Vec<DemandReport>,
     /// The members whose demand adds up to that of a fleet.
     shares: Option<Vec<FleetMember>>,
-    /// Whether children decided what was expected of them, of those that could be compared.
-    comparisons: Vec<bool>,
 }
 
 // === impl Findings ===
@@ -33,7 +31,6 @@ impl Findings {
     pub(super) fn add(&mut self, uid: &str, lead_times: &mut LeadTimes, decided: &Decided) {
         self.demand
             .extend(DemandReport::of(uid, lead_times, decided));
-        self.comparisons.extend(decided.agreed);
     }
 
     /// Records everything; `uid` is that of the object.
@@ -43,9 +40,6 @@ impl Findings {
         }
         for report in self.demand {
             report.record(shared.forecasts.demand_history());
-        }
-        for agreed in self.comparisons {
-            shared.telemetry.compared(agreed);
         }
     }
 }

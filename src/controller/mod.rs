@@ -15,7 +15,6 @@
 mod apply;
 pub mod child_hpa;
 mod conflicts;
-mod conformance;
 mod decide;
 mod demand_sample;
 mod effective;

@@ -19,7 +19,7 @@ use foretide_domain::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{child_hpa::as_child, conformance::Conformance, foreign_writes::ForeignWrites};
+use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
 use crate::{api::status::stored_source, ports::HpaView};
 
 /// The state of one workload in one cluster.
@@ -37,8 +37,6 @@ pub(super) struct TargetState {
     pub(super) child_min: Option<Replicas>,
     /// The child as it was written last.
     pub(super) child: Option<Arc<HpaView>>,
-    /// What the child is expected to answer.
-    pub(super) conformance: Conformance,
     /// The foreign writes of the replicas that we write.
     pub(super) foreign_writes: ForeignWrites,
 }
@@ -95,19 +93,12 @@ impl TargetState {
         }
         self.foreign_writes.shift(step);
         self.last_scale = self.last_scale.map(|at| shifted(at, step));
-        // The child's clock may have been stepped too, or not: what was expected of it cannot be compared.
-        self.conformance = Conformance::default();
     }
 
-    /// Remembers how the child was left, and whether it was `changed`. A changed one may have read and logged what we
-    /// did not: its results are not compared until it has settled again.
-    pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>, changed: bool) {
+    /// Remembers how the child was left.
+    pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>) {
         self.child_min = child.map(|hpa| as_child(hpa).min);
         self.child = child.cloned();
-        if changed {
-            // What was expected of the child before the change cannot be compared any more.
-            self.conformance = Conformance::default();
-        }
     }
 
     /// Remembers a change of the scale that we applied.

@@ -148,11 +148,12 @@ mod tests {
             rendered: Mutex::default(),
         };
         let first = metrics.text();
-        metrics.telemetry.compared(true);
+        metrics.telemetry.refused("NoHistory");
         clock.set(start + SignedDuration::from_millis(999));
         assert_eq!(metrics.text(), first);
         clock.set(start + SignedDuration::from_secs(1));
         let text = String::from_utf8(metrics.text().to_vec()).unwrap();
-        assert!(text.contains("foretide_hpa_comparisons_total 1"), "{text}");
+        let counted = r#"foretide_forecast_refusals_total{reason="NoHistory"} 1"#;
+        assert!(text.contains(counted), "{text}");
     }
 }

@@ -65,9 +65,7 @@ impl MemberApplied {
             record.start = placement.start;
         }
         if self.plan.decided.is_some() {
-            record
-                .target
-                .child_left(effect.child.as_ref(), !effect.changes.is_empty());
+            record.target.child_left(effect.child.as_ref());
             let decided = self.plan.min;
             let written = record.target.child_min;
             record.shaped = written.map(|written| ShapedMin { written, decided });
