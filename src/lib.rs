@@ -26,6 +26,7 @@ mod html;
 pub mod http;
 pub mod leadership;
 pub mod machine;
+pub mod memory;
 mod open_files;
 pub mod page;
 pub mod ports;

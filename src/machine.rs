@@ -1,4 +1,5 @@
-//! What a process takes from the machine that it runs on: time, connections, randomness, and threads that may block.
+//! What a process takes from the machine that it runs on: time, connections, randomness, memory, and threads that may
+//! block.
 //!
 //! `main` makes one [`Machine`] and passes it on. Nothing else reads a clock, connects to an API server,
 //! draws a random number or leaves the threads of tokio, so a simulation that gives its hosts a [`Machine::simulated`]
@@ -28,7 +29,7 @@ use tokio::{
 };
 use tower::{BoxError, Service};
 
-use crate::clock::Clock;
+use crate::{clock::Clock, memory::Memory};
 
 /// How long a connection may be silent before the system asks whether its other end still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -37,6 +38,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub struct Machine {
     clock: Clock,
+    /// Absent without a limit.
+    memory: Option<Memory>,
     /// Absent for the system.
     simulation: Option<Arc<Simulation>>,
 }
@@ -82,6 +85,7 @@ impl Machine {
     pub fn system() -> Self {
         Self {
             clock: Clock::system(),
+            memory: Memory::of_process(),
             simulation: None,
         }
     }
@@ -91,6 +95,7 @@ impl Machine {
     pub fn simulated(name: &str, clock: Clock, network: impl Dial, seed: u64) -> Self {
         Self {
             clock,
+            memory: None,
             simulation: Some(Arc::new(Simulation {
                 name: name.to_owned(),
                 dial: Box::new(network),
@@ -103,6 +108,17 @@ impl Machine {
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
+    }
+
+    /// The same machine with other memory, whose limit a test sets.
+    #[must_use]
+    pub fn with_memory(self, memory: Option<Memory>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// Its memory, if that has a limit.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.memory
     }
 
     /// Its clock.

@@ -147,6 +147,7 @@ pub struct Telemetry {
     objects: Family<KindLabels, Gauge>,
     refusals: Family<ReasonLabels, Counter>,
     rejections: Family<ReasonLabels, Counter>,
+    left_out: Gauge,
     skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     coverage: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     quantile: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
@@ -201,6 +202,7 @@ impl Default for Telemetry {
             objects: Family::default(),
             refusals: Family::default(),
             rejections: Family::default(),
+            left_out: Gauge::default(),
             skill: Family::default(),
             coverage: Family::default(),
             quantile: Family::default(),
@@ -284,6 +286,11 @@ impl Telemetry {
             "forecast_rejected",
             "Invalid samples of histories that were dropped, by reason",
             self.rejections.clone(),
+        );
+        registry.register(
+            "forecasts_left_out",
+            "Series without a forecast because the memory limit does not hold those of all",
+            self.left_out.clone(),
         );
         registry.register(
             "forecast_skill",
@@ -420,6 +427,11 @@ impl Telemetry {
                 reason: reason.to_owned(),
             })
             .inc();
+    }
+
+    /// Publishes how many series go without a forecast because the memory limit does not hold those of all.
+    pub fn set_forecasts_left_out(&self, series: usize) {
+        self.left_out.set(i64::try_from(series).unwrap_or(i64::MAX));
     }
 
     /// Counts one sample that was left out.

@@ -241,6 +241,8 @@ words! {
         // No forecast.
         /// No forecast has been computed yet.
         Pending,
+        /// The memory limit of the controller does not hold the forecasts of all series.
+        MemoryLimit,
         /// The history has fewer samples than a forecast needs.
         InsufficientHistory,
         /// The last sample is too old.

@@ -8,6 +8,7 @@
 //!                 syncs <- forecasts (the table) <----------------------------+
 //!                             `-> publish (TimeSeriesPrediction objects)
 //! budget: what each series measured -> one price per namespace -> refresh
+//! memory: the bytes of each series -> which go without a forecast
 //! ```
 //!
 //! A pass every few seconds starts the refreshes that are due, records those that have finished, and has them published.
@@ -20,6 +21,7 @@ pub mod demand_history;
 pub mod forecasts;
 pub mod history;
 mod ingest;
+mod memory;
 mod minutes;
 mod publish;
 mod refresh;
@@ -47,6 +49,7 @@ use self::{
     budget::{Budgets, Measured},
     forecasts::Forecasts,
     history::query_text,
+    memory::{Claim, MemoryBudget},
     publish::{Publisher, Queue},
     refresh::SeriesRefresh,
     refresher::{RefreshError, RefreshResult, unread_reason},
@@ -113,6 +116,7 @@ pub struct Forecaster<C, H, Q> {
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: BTreeMap<SeriesKey, SeriesRefresh>,
     budgets: Budgets,
+    memory: MemoryBudget,
     publisher: Publisher<C>,
     /// The clocks at the last pass.
     clocks: ClockReading,
@@ -139,6 +143,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             workers: Arc::new(workers),
             clocks: setup.machine.clock().reading(),
             budgets: Budgets::new(setup.cost_limits.clone()),
+            memory: MemoryBudget::new(setup.machine.memory()),
             setup,
             forecasts,
             sources: BTreeMap::new(),
@@ -252,13 +257,17 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// Updates the refresh of every series that the sources need, and drops everything of other series.
     fn update_series(&mut self, sources: &[Arc<ForecastSource>], now: Monotonic) {
-        let mut needed = HashSet::new();
+        let forecasts = Arc::clone(&self.forecasts);
+        let mut all = Vec::new();
         for source in sources {
-            for series in source.series(&self.forecasts) {
-                needed.insert(series.key.clone());
-                self.update_one(source, &series, now);
-            }
+            let own = source.series(&forecasts).into_iter();
+            all.extend(own.map(|series| (&**source, series)));
         }
+        self.update_memory(&all, now);
+        for (source, series) in &all {
+            self.update_one(source, series, now);
+        }
+        let needed: HashSet<_> = all.into_iter().map(|(_, series)| series.key).collect();
         self.refreshes.retain(|key, _| needed.contains(key));
         self.inputs.retain(|key, _| needed.contains(key));
         self.first_seen.retain(|key, _| needed.contains(key));
@@ -270,8 +279,31 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.workers.history.retain(|key| read.contains(key));
     }
 
+    /// Decides which series go without a forecast, because the memory limit does not hold those of all.
+    fn update_memory(&mut self, all: &[(&ForecastSource, SourceSeries<'_>)], now: Monotonic) {
+        let mut claims = Vec::new();
+        for (source, series) in all {
+            let refresh = self.refreshes.get(&series.key);
+            claims.push(Claim {
+                namespace: source.namespace(),
+                created: source.created(),
+                key: &series.key,
+                bytes: refresh.and_then(SeriesRefresh::bytes),
+            });
+        }
+        self.memory.update(&claims, now);
+        let left_out = self.memory.left_out();
+        self.setup.telemetry.set_forecasts_left_out(left_out);
+    }
+
     fn update_one(&mut self, source: &ForecastSource, series: &SourceSeries<'_>, now: Monotonic) {
         let key = series.key.clone();
+        if let Some(refused) = self.memory.refusal(&key) {
+            self.refreshes.remove(&key);
+            self.inputs.remove(&key);
+            self.forecasts.withdraw(key, refused);
+            return;
+        }
         let first_seen = *self.first_seen.entry(key.clone()).or_insert(now);
         let facts = self.forecasts.demand_history().workload_facts(&key);
         // A forecast for the default lead time would be replaced seconds later.
@@ -427,7 +459,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         refresh.schedule_next(&result.outcome, self.setup.machine.clock().monotonic());
         let lead_time = refresh.lead_time();
         if let Some(refresher) = result.refresher {
-            refresh.set_idle(refresher);
+            let bytes = refresher.bytes(&self.workers.history);
+            // What could not be read takes no memory yet.
+            let is_read = !matches!(result.outcome, Err(RefreshError::Unread(_)));
+            refresh.set_idle(refresher, Some(bytes).filter(|_| is_read));
         } else {
             // The next pass builds a new one.
             self.refreshes.remove(&key);

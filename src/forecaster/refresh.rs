@@ -36,6 +36,8 @@ pub(super) struct SeriesRefresh {
     price: Option<f64>,
     /// What its forecaster measured up to the last refresh.
     trade_offs: Option<TradeOffs>,
+    /// The memory that its forecaster and its history took after the last refresh that read it.
+    bytes: Option<usize>,
     state: RefreshState,
 }
 
@@ -77,6 +79,7 @@ impl SeriesRefresh {
             refresh_period,
             price: None,
             trade_offs: None,
+            bytes: None,
             state: RefreshState::Idle(Box::new(refresher)),
         })
     }
@@ -167,8 +170,14 @@ impl SeriesRefresh {
         matches!(&self.state, RefreshState::Running(running) if running.0.id() == task)
     }
 
-    /// Ends a refresh: its refresher is back.
-    pub(super) fn set_idle(&mut self, refresher: Box<Refresher>) {
+    /// The bytes that the series takes, once they are measured.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.bytes
+    }
+
+    /// Ends a refresh: its refresher is back, and what the series takes is measured anew if it was read.
+    pub(super) fn set_idle(&mut self, refresher: Box<Refresher>, bytes: Option<usize>) {
+        self.bytes = bytes.or(self.bytes);
         let trade_offs = refresher.trade_offs();
         self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);

@@ -21,7 +21,7 @@ use foretide_domain::{
     proposal::Reason,
     workload::Workload,
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
@@ -123,6 +123,10 @@ impl ForecastSource {
 
     pub(super) fn namespace(&self) -> &str {
         self.autoscaler.namespace()
+    }
+
+    pub(super) fn created(&self) -> Option<Timestamp> {
+        self.autoscaler.created()
     }
 
     pub(super) fn generation(&self) -> Option<i64> {

@@ -106,6 +106,11 @@ const TABLE: &[(&[&str], &str, Line)] = &[
         Line::Logs,
     ),
     (
+        &["MemoryLimit"],
+        "raise the memory limit of the controller (resources of the chart) as docs/operations.md says, Memory",
+        Line::None,
+    ),
+    (
         &["InsufficientHistory", "WarmingUp"],
         "wait for more history: `auto` needs two hours, `dsp` two days; until then Foretide scales without a forecast",
         Line::None,

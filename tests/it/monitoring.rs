@@ -143,6 +143,7 @@ fn telemetry() -> Telemetry {
     telemetry.set_shares(&object, &mut BTreeSet::new(), shares);
     telemetry.refused("NoData");
     telemetry.rejected("Negative");
+    telemetry.set_forecasts_left_out(1);
     publish_server(&telemetry);
     telemetry.set_budgets([BudgetGauges {
         namespace: "shop",

@@ -4,6 +4,7 @@ use foretide::{
     api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     machine::Machine,
+    memory::Memory,
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
@@ -14,6 +15,7 @@ use super::*;
 
 mod budgets;
 mod fleets;
+mod memory;
 mod minutes;
 mod tenants;
 
@@ -155,20 +157,25 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
-        Self::with(prediction, ByName::default(), CostLimits::default())
+        Self::with(prediction, ByName::default(), CostLimits::default(), None)
     }
 
     /// As [`new`](Self::new), with these queries.
     fn with_queries(prediction: &str, queries: ByName) -> Self {
-        Self::with(prediction, queries, CostLimits::default())
+        Self::with(prediction, queries, CostLimits::default(), None)
     }
 
     /// As [`new`](Self::new), with limits on what forecasts cost.
     fn with_limits(prediction: &str, cost_limits: CostLimits) -> Self {
-        Self::with(prediction, ByName::default(), cost_limits)
+        Self::with(prediction, ByName::default(), cost_limits, None)
     }
 
-    fn with(prediction: &str, queries: ByName, cost_limits: CostLimits) -> Self {
+    fn with(
+        prediction: &str,
+        queries: ByName,
+        cost_limits: CostLimits,
+        memory: Option<Memory>,
+    ) -> Self {
         let fake = FakeCluster::default();
         fake.put(
             "web",
@@ -190,7 +197,9 @@ impl ForecastWorld {
             Some(source),
             Arc::clone(&forecasts),
             ForecasterSetup {
-                machine: Machine::system().with_clock(world.clock.clone()),
+                machine: Machine::system()
+                    .with_clock(world.clock.clone())
+                    .with_memory(memory),
                 local_zone: Zone::utc(),
                 targets: targets(),
                 cost_limits,

@@ -1,0 +1,316 @@
+//! The budget of memory: which series go without a forecast, because the limit of the process does not hold those of all.
+//!
+//! ```text
+//! limit:  | everything else | forecasts                        | a tenth |
+//!           measured          the newest of the namespace that   kept free
+//!                             holds most go first
+//! ```
+//!
+//! So a namespace that holds less than its equal share of the budget loses no forecast to another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    time::Duration,
+};
+
+use foretide_domain::{forecast::Refused, proposal::Reason};
+use jiff::Timestamp;
+
+use super::series_key::SeriesKey;
+use crate::{clock::Monotonic, memory::Memory};
+
+/// Bytes that a series is taken for until it is measured: a learned `auto` and its history, measured at 248 KiB.
+const EXPECTED: usize = 256 << 10;
+/// The part of the budget, in percent, into which a series must fit to get its forecast back, so that it does not come
+/// and go at the edge.
+const RETURNS_WITHIN: usize = 95;
+/// How often the log says that series go without a forecast.
+const LOG_PERIOD: Duration = Duration::from_mins(1);
+
+/// A series that asks for a forecast.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim<'a> {
+    pub(super) namespace: &'a str,
+    /// When its autoscaler was created.
+    pub(super) created: Option<Timestamp>,
+    pub(super) key: &'a SeriesKey,
+    /// The bytes that it takes, once they are measured.
+    pub(super) bytes: Option<usize>,
+}
+
+/// The series without a forecast, and what that follows from.
+#[derive(Debug)]
+pub(super) struct MemoryBudget {
+    memory: Option<Memory>,
+    /// The series that go without a forecast, with the bytes that each is taken for.
+    left_out: BTreeMap<SeriesKey, usize>,
+    usage: Usage,
+    logged_at: Option<Monotonic>,
+}
+
+/// The memory of the process at the last pass, in bytes.
+#[derive(Debug, Default)]
+struct Usage {
+    resident: usize,
+    /// The most that forecasts have taken since the process last gave memory back: what a forecast leaves is kept for the
+    /// next one.
+    forecasts: usize,
+}
+
+// === impl MemoryBudget ===
+
+impl MemoryBudget {
+    /// Of this memory; without a limit every series has a forecast.
+    pub(super) fn new(memory: Option<Memory>) -> Self {
+        Self {
+            memory,
+            left_out: BTreeMap::new(),
+            usage: Usage::default(),
+            logged_at: None,
+        }
+    }
+
+    /// Decides anew which series go without a forecast.
+    pub(super) fn update(&mut self, claims: &[Claim<'_>], now: Monotonic) {
+        let Some(memory) = self.memory else {
+            return;
+        };
+        let measured = claims.iter().filter_map(|claim| claim.bytes).sum();
+        let rest = self.usage.rest(memory.resident(), measured);
+        let budget = (memory.limit() / 10 * 9).saturating_sub(rest);
+        let claims: Vec<_> = claims.iter().map(|claim| self.sized(*claim)).collect();
+        let mut left_out = beyond(&claims, budget);
+        let stays = beyond(&claims, budget / 100 * RETURNS_WITHIN);
+        left_out.extend(
+            stays
+                .into_iter()
+                .filter(|(key, _)| self.left_out.contains_key(*key)),
+        );
+        self.left_out = left_out
+            .into_iter()
+            .map(|(key, bytes)| (key.clone(), bytes))
+            .collect();
+        self.log(memory, claims.len(), now);
+    }
+
+    /// Why a series goes without a forecast, if it does.
+    pub(super) fn refusal(&self, key: &SeriesKey) -> Option<Refused> {
+        let limit = self.memory?.limit() >> 20;
+        self.left_out.get(key)?;
+        // Without the number of others, which would write every status whenever it changes.
+        let message = format!(
+            "the memory limit of the controller, {limit} MiB, does not hold the forecasts of all series: the newest ones \
+             of the namespace that holds most go without; raise the limit"
+        );
+        Some(Refused::new(Reason::MemoryLimit, message))
+    }
+
+    /// How many series go without a forecast.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out.len()
+    }
+
+    /// A claim with the bytes that it is taken for.
+    fn sized<'a>(&self, claim: Claim<'a>) -> (Claim<'a>, usize) {
+        let known = claim
+            .bytes
+            .or_else(|| self.left_out.get(claim.key).copied());
+        (claim, known.unwrap_or(EXPECTED))
+    }
+
+    fn log(&mut self, memory: Memory, all: usize, now: Monotonic) {
+        let was_logged = self.logged_at.is_some_and(|at| now.since(at) < LOG_PERIOD);
+        if self.left_out.is_empty() || was_logged {
+            return;
+        }
+        self.logged_at = Some(now);
+        tracing::warn!(
+            series = self.left_out.len(),
+            of = all,
+            limit_mib = memory.limit() >> 20,
+            "the memory limit does not hold the forecasts of all series; raise it (docs/operations.md, Memory)"
+        );
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// What everything but forecasts takes now, given what is resident and what forecasts take.
+    fn rest(&mut self, resident: usize, forecasts: usize) -> usize {
+        let given_back = self.resident.saturating_sub(resident);
+        let kept = self.forecasts.saturating_sub(given_back);
+        self.resident = resident;
+        self.forecasts = kept.max(forecasts);
+        resident.saturating_sub(self.forecasts)
+    }
+}
+
+/// The series that do not fit into a budget of bytes, with the bytes of each: while all together take more, the newest of
+/// the namespace that then holds most.
+fn beyond<'a>(claims: &[(Claim<'a>, usize)], budget: usize) -> BTreeMap<&'a SeriesKey, usize> {
+    let mut total = 0;
+    let mut namespaces = BTreeMap::<&str, BTreeSet<_>>::new();
+    for (claim, bytes) in claims {
+        total += bytes;
+        let by_age = (claim.created, claim.key, *bytes);
+        namespaces
+            .entry(claim.namespace)
+            .or_default()
+            .insert(by_age);
+    }
+    let mut largest: BinaryHeap<(usize, &str)> = namespaces
+        .iter()
+        .map(|(namespace, series)| (series.iter().map(|(_, _, bytes)| bytes).sum(), *namespace))
+        .collect();
+    let mut beyond = BTreeMap::new();
+    while total > budget
+        && let Some((held, namespace)) = largest.pop()
+    {
+        if let Some((_, key, bytes)) = namespaces.get_mut(namespace).and_then(BTreeSet::pop_last) {
+            beyond.insert(key, bytes);
+            total -= bytes;
+            largest.push((held - bytes, namespace));
+        }
+    }
+    beyond
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    fn key(uid: usize) -> SeriesKey {
+        SeriesKey {
+            uid: format!("{uid:04}"),
+            metric: "resource.cpu".into(),
+        }
+    }
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
+    }
+
+    /// The number of each series that goes without a forecast at this second, given the bytes of all, in KiB.
+    fn left_out(budget: &mut MemoryBudget, bytes: &[Option<usize>], at: u64) -> Vec<usize> {
+        let keys: Vec<_> = (0..bytes.len()).map(key).collect();
+        let claims = keys
+            .iter()
+            .zip(bytes)
+            .zip(0..)
+            .map(|((key, bytes), at)| Claim {
+                namespace: "shop",
+                created: Some(second(-at)),
+                key,
+                bytes: bytes.map(|kib| kib * KIB),
+            });
+        let claims: Vec<_> = claims.collect();
+        budget.update(&claims, Monotonic::after_origin(Duration::from_secs(at)));
+        let refused = |uid: &usize| budget.refusal(&key(*uid)).is_some();
+        let refused: Vec<_> = (0..bytes.len()).filter(refused).collect();
+        assert_eq!(refused.len(), budget.left_out());
+        refused
+    }
+
+    #[test]
+    fn a_series_at_the_edge_of_the_budget_does_not_come_and_go() {
+        // A tenth is kept free: 900 KiB.
+        let mut budget = MemoryBudget::new(Some(Memory::unused(1000 * KIB)));
+        // Two are not measured, and taken for 256 KiB each. The newest is the one with the lowest number.
+        let all = [None, None, Some(300), Some(300)];
+        assert_eq!(left_out(&mut budget, &all, 0), [0]);
+        let measured = [None, Some(40), Some(300), Some(300)];
+        assert_eq!(left_out(&mut budget, &measured, 5), [0], "896 KiB");
+        let less = [None, Some(40), Some(300), Some(258)];
+        assert_eq!(left_out(&mut budget, &less, 10), [0; 0], "854 KiB");
+        let more = [Some(260), Some(40), Some(300), Some(299)];
+        assert_eq!(left_out(&mut budget, &more, 15), [0; 0], "899 KiB");
+        let beyond = [Some(262), Some(40), Some(300), Some(299)];
+        assert_eq!(left_out(&mut budget, &beyond, 20), [0], "901 KiB");
+        // What it took is known, though it takes nothing now.
+        let after = [None, Some(40), Some(300), Some(258)];
+        assert_eq!(left_out(&mut budget, &after, 25), [0], "860 KiB");
+        let unlimited = &mut MemoryBudget::new(None);
+        assert_eq!(left_out(unlimited, &beyond, 0), [0; 0]);
+    }
+
+    #[test]
+    fn memory_that_a_forecast_left_is_not_taken_for_that_of_the_rest() {
+        let mut usage = Usage::default();
+        for (resident, forecasts, rest) in [
+            (100, 0, 100),
+            (400, 290, 110),
+            // Forecasts are dropped, and the allocator keeps their memory, for the next ones or for anything else.
+            (400, 200, 110),
+            (400, 280, 110),
+            (420, 280, 130),
+            // The process gives some back.
+            (300, 200, 100),
+            (300, 240, 60),
+            (350, 240, 110),
+            (0, 240, 0),
+        ] {
+            assert_eq!(
+                usage.rest(resident, forecasts),
+                rest,
+                "{resident} {forecasts}"
+            );
+        }
+    }
+
+    prop_compose! {
+        fn series()(
+            all in prop::collection::vec((0_usize..4, 0_i64..5, 1_usize..400), 0..40),
+        ) -> Vec<(String, Timestamp, SeriesKey, usize)> {
+            let numbered = all.into_iter().enumerate();
+            let one = numbered.map(|(uid, (namespace, created, bytes))| {
+                (format!("n{namespace}"), second(created), key(uid), bytes)
+            });
+            one.collect()
+        }
+    }
+
+    proptest! {
+        /// What is kept fits; of each namespace it is the oldest; and no namespace lost a series while another held more,
+        /// so none lost one while it held less than its equal share.
+        #[test]
+        fn the_newest_of_the_namespace_that_holds_most_go_first(all in series(), budget in 0_usize..8000) {
+            let mut claims: Vec<_> = all.iter().map(|(namespace, created, key, bytes)| {
+                let (namespace, created) = (namespace.as_str(), Some(*created));
+                (Claim { namespace, created, key, bytes: None }, *bytes)
+            }).collect();
+            let lost = beyond(&claims, budget);
+            let is_kept = |claim: &Claim<'_>| !lost.contains_key(claim.key);
+            let sum = |namespace: &str| -> usize {
+                let own = claims.iter().filter(|(claim, _)| claim.namespace == namespace && is_kept(claim));
+                own.map(|(_, bytes)| bytes).sum()
+            };
+            let names: BTreeSet<&str> = claims.iter().map(|(claim, _)| claim.namespace).collect();
+            let kept: usize = names.iter().map(|name| sum(name)).sum();
+            prop_assert!(kept <= budget);
+            for (claim, bytes) in &claims {
+                if is_kept(claim) {
+                    continue;
+                }
+                let before = sum(claim.namespace) + bytes;
+                prop_assert!(kept + bytes > budget || lost.len() > 1);
+                let oldest_lost = claims.iter().filter(|(other, _)| other.namespace == claim.namespace && !is_kept(other));
+                let oldest = oldest_lost.map(|(other, _)| (other.created, other.key)).min();
+                if oldest == Some((claim.created, claim.key)) {
+                    prop_assert!(names.iter().all(|name| sum(name) <= before), "{lost:?}");
+                    prop_assert!(before * names.len() > budget, "{lost:?}");
+                }
+                let newer_kept = claims.iter().any(|(other, _)| other.namespace == claim.namespace
+                    && is_kept(other) && (other.created, other.key) > (claim.created, claim.key));
+                prop_assert!(!newer_kept);
+            }
+            claims.reverse();
+            prop_assert_eq!(beyond(&claims, budget), lost);
+        }
+    }
+}

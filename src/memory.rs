@@ -1,0 +1,136 @@
+//! The memory of this process: the limit of its cgroups, beyond which it is killed, and how much of it is in use.
+//!
+//! ```text
+//! /proc/self/cgroup   read are, for the cgroup and each above it
+//! 0::/pod/container   /sys/fs/cgroup/pod/container/memory.max ...
+//! 4:memory:/pod       /sys/fs/cgroup/memory/pod/memory.limit_in_bytes ...
+//! ```
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Limits from here on are none: version 1 of cgroups has the largest number of whole pages.
+const UNLIMITED: usize = 1 << 60;
+
+/// The memory of a process that has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    limit: usize,
+    is_own: bool,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Memory of this many bytes, of which nothing is in use.
+    #[must_use]
+    pub const fn unused(limit: usize) -> Self {
+        let is_own = false;
+        Self { limit, is_own }
+    }
+
+    /// The memory of this process, if it has a limit.
+    pub(crate) fn of_process() -> Option<Self> {
+        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let limit = lowest_limit(&cgroups, |file| fs::read_to_string(file).ok())?;
+        let is_own = true;
+        Some(Self { limit, is_own })
+    }
+
+    /// The limit, in bytes.
+    pub(crate) const fn limit(self) -> usize {
+        self.limit
+    }
+
+    /// The bytes that are resident now.
+    pub(crate) fn resident(self) -> usize {
+        if !self.is_own {
+            return 0;
+        }
+        let status = fs::read_to_string("/proc/self/status");
+        resident(&status.unwrap_or_default()).unwrap_or(0)
+    }
+}
+
+/// The lowest limit of these cgroups, and of those above them.
+fn lowest_limit(cgroups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let files = cgroups.lines().flat_map(limit_files);
+    let limits = files.filter_map(|file| read(&file)?.trim().parse().ok());
+    limits.filter(|limit| *limit < UNLIMITED).min()
+}
+
+/// The files with the limits of a cgroup, and of those above it.
+fn limit_files(cgroup: &str) -> Vec<PathBuf> {
+    let mut fields = cgroup.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next(), fields.next().unwrap_or_default());
+    let (root, file) = match controllers {
+        Some("") => ("/sys/fs/cgroup", "memory.max"),
+        Some("memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return Vec::new(),
+    };
+    let path = Path::new(path.trim_start_matches('/'));
+    let all = path.ancestors();
+    all.map(|path| Path::new(root).join(path).join(file))
+        .collect()
+}
+
+fn resident(status: &str) -> Option<usize> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: usize = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_the_lowest_of_the_cgroup_and_those_above_it() {
+        let files = [
+            ("/sys/fs/cgroup/memory.max", "max\n"),
+            ("/sys/fs/cgroup/pod/memory.max", "536870912\n"),
+            ("/sys/fs/cgroup/pod/box/memory.max", "1073741824\n"),
+            ("/sys/fs/cgroup/free/memory.max", "max\n"),
+            ("/sys/fs/cgroup/odd/memory.max", "many\n"),
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
+            (
+                "/sys/fs/cgroup/memory/pod/memory.limit_in_bytes",
+                "268435456\n",
+            ),
+        ];
+        let read = |file: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == file);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        for (cgroups, limit) in [
+            ("0::/pod/box\n", Some(512 << 20)),
+            ("0::/pod\n", Some(512 << 20)),
+            ("0::/\n", None),
+            ("0::/free/box\n", None),
+            ("0::/odd\n", None),
+            ("0::/../pod\n", None),
+            // Version 1, in a container whose cgroup has another name outside; both versions.
+            ("7:cpu:/pod\n4:memory:/kubepods/pod\n", None),
+            ("4:memory:/pod\n0::/pod\n", Some(256 << 20)),
+            ("", None),
+            ("nonsense\n::\n", None),
+        ] {
+            assert_eq!(lowest_limit(cgroups, read), limit, "{cgroups}");
+        }
+    }
+
+    #[test]
+    fn what_is_resident_is_read_in_kibibytes() {
+        let status = "Name:\tforetide\nVmHWM:\t  900 kB\nVmRSS:\t  673 kB\n";
+        assert_eq!(resident(status), Some(673 * 1024));
+        assert_eq!(resident("VmRSS:\tmany kB\n"), None);
+        assert_eq!(resident("Name:\tforetide\n"), None);
+    }
+}
