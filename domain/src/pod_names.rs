@@ -17,7 +17,7 @@ const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 ///
 /// # Source
 /// Kubernetes: `n-<hash>-<5>`, `n-<5>`, `n-<ordinal>`. Argo Rollouts 1.10 names as a Deployment, a `CloneSet` of
-/// `OpenKruise` 1.9 as a `ReplicaSet`. The leader of a group of LeaderWorkerSet 0.9 is `n-<ordinal>`, its workers are
+/// `OpenKruise` 1.9 as a `ReplicaSet`. The leader of a group of `LeaderWorkerSet` 0.9 is `n-<ordinal>`, its workers are
 /// `n-<ordinal>-<ordinal>` and belong to the leader's replica.
 ///
 /// ```
@@ -127,7 +127,9 @@ mod tests {
 
     fn learned(pods: &[&str]) -> PodNames {
         let mut names = PodNames::default();
-        pods.iter().for_each(|pod| names.learn(pod));
+        for pod in pods {
+            names.learn(pod);
+        }
         names
     }
 

@@ -331,18 +331,18 @@ fn decision_blocks(
 /// One sentence per forecast, on what it is based, and one per history, on what is asked; a query is not wrapped, so that
 /// it can be copied.
 fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for proposal in decision.proposals.iter().flatten() {
         if let Some(forecast) = &proposal.forecast {
             let mut sentence = grounds(&proposal.name, forecast);
             sentence.push_str(&kept(proposal).unwrap_or_default());
-            text.push_str(&format!("{}\n", wrapped(&sentence, screen.width(), "  ")));
+            lines.push(format!("{}\n", wrapped(&sentence, screen.width(), "  ")));
         }
         if let Some(query) = &proposal.query {
-            text.push_str(&format!("{}: history by {query}\n", proposal.name));
+            lines.push(format!("{}: history by {query}\n", proposal.name));
         }
     }
-    text
+    lines.concat()
 }
 
 /// Between which bounds a forecast keeps its count; none for a count that is new, or not between them.

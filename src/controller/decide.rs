@@ -148,7 +148,7 @@ fn permitted(action: Action, part: &Part, state: &TargetState, now: Timestamp) -
         }
         (Permission::AllUnlessContested, Action::Scale { from, .. })
             // Below the minimum each sync writes, whoever lowers the count.
-            if !(Replicas::ZERO < from && from < bounds.min) && !state.foreign_writes.may_write(now) =>
+            if (from == Replicas::ZERO || from >= bounds.min) && !state.foreign_writes.may_write(now) =>
         {
             hold(HoldReason::ExternalWriter)
         }

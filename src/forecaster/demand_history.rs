@@ -28,6 +28,10 @@ const PER_REPLICA_TOLERANCE: f64 = 0.10;
 
 /// What one sync measured of one metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that do not depend on each other"
+)]
 pub struct DemandSample {
     /// The total demand, if every pod that counts has a reading.
     pub demand: Option<f64>,
@@ -127,7 +131,9 @@ impl DemandHistory {
         self.write(|state| {
             let names = state.pod_names.entry(uid.to_owned()).or_default();
             let names = Arc::make_mut(names);
-            pods.into_iter().for_each(|pod| names.learn(pod));
+            for pod in pods {
+                names.learn(pod);
+            }
         });
     }
 

@@ -515,9 +515,9 @@ pub(crate) const fn needed(milli: u64) -> u64 {
 }
 
 /// Whether a load asks for no other count: its utilization in whole percents is within the tolerance of a tenth.
-pub(crate) const fn fits(count: u64, milli: u64) -> bool {
+pub(crate) fn fits(count: u64, milli: u64) -> bool {
     let percent = 100 * milli / (count * PER_POD * 2).max(1);
-    45 <= percent && percent <= 55
+    (45..=55).contains(&percent)
 }
 
 /// What the windows of a spec or `minReplicas` ask for at most.

@@ -394,9 +394,9 @@ impl<V: Stored> Watch<V> {
         let Resource {
             kind, api_version, ..
         } = self.store.resource;
-        // A cluster without KEDA.
         if error.is_status(404) && self.store.resource == Resource::SCALED_OBJECT {
-            return tracing::debug!(kind, "the cluster does not serve this kind");
+            // A cluster without KEDA.
+            return;
         }
         let message = if error.is_status(404) {
             "the cluster does not serve this kind yet; install the CRDs (`foretide crds`)"

@@ -507,7 +507,9 @@ mod tests {
             (&[], r"^a\.b-.*$"),
         ] {
             let mut names = PodNames::default();
-            pods.iter().for_each(|pod| names.learn(pod));
+            for pod in pods {
+                names.learn(pod);
+            }
             let workload = WorkloadRef {
                 kind: "Odd",
                 name: "a.b",

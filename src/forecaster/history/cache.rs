@@ -116,7 +116,7 @@ impl LiveMatch {
     /// The comparison, if it shows another amount: by more than what one replica carries, which must be known, and by a
     /// factor that noise does not explain.
     pub(in crate::forecaster) fn mismatch(&self, per_replica: Option<f64>) -> Option<Comparison> {
-        let compared = self.compared.filter(|compared| compared.differs())?;
+        let compared = self.compared.filter(Comparison::differs)?;
         ((compared.live - compared.queried).abs() > per_replica?).then_some(compared)
     }
 }

@@ -63,12 +63,12 @@ async fn learned(demand: fn(i64) -> f64, count: usize) -> Vec<(Box<Refresher>, u
         let result = workers.refresh(&key, refresher).await.unwrap();
         result.refresher.unwrap()
     });
-    let refreshers = futures::future::join_all(refreshes).await;
+    let all = futures::future::join_all(refreshes).await;
     let with_bytes = |refresher: Box<Refresher>| {
         let bytes = refresher.bytes(&workers.history);
         (refresher, bytes)
     };
-    refreshers.into_iter().map(with_bytes).collect()
+    all.into_iter().map(with_bytes).collect()
 }
 
 #[tokio::test]

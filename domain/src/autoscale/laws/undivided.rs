@@ -84,16 +84,7 @@ impl World {
         1.0 + self.habits.noise * (2.0 * phase.rem_euclid(1.0) - 1.0)
     }
 
-    fn observe(&self, minute: i64) -> Observation {
-        let now = at(minute * 60);
-        let value = milli(self.value(minute));
-        let running = self
-            .pods
-            .iter()
-            .filter(|(_, started)| self.is_ready(*started, minute));
-        let names: Vec<Arc<str>> = running
-            .map(|(name, _)| format!("web-{name}").into())
-            .collect();
+    fn measured(&self, pods: &[Arc<str>], value: i64, now: Timestamp) -> Measured {
         let usage = |pod: &Arc<str>| {
             let containers = vec![ContainerUsage {
                 name: "app".into(),
@@ -112,10 +103,23 @@ impl World {
             at: now,
             window: MINUTE,
         };
-        let measured = match self.workload.metrics.first() {
-            Some(MetricSpec::Resource { .. }) => Measured::Usage(names.iter().map(usage).collect()),
-            _ => Measured::Samples(names.iter().map(sample).collect()),
-        };
+        match self.workload.metrics.first() {
+            Some(MetricSpec::Resource { .. }) => Measured::Usage(pods.iter().map(usage).collect()),
+            _ => Measured::Samples(pods.iter().map(sample).collect()),
+        }
+    }
+
+    fn observe(&self, minute: i64) -> Observation {
+        let now = at(minute * 60);
+        let value = milli(self.value(minute));
+        let running = self
+            .pods
+            .iter()
+            .filter(|(_, started)| self.is_ready(*started, minute));
+        let names: Vec<Arc<str>> = running
+            .map(|(name, _)| format!("web-{name}").into())
+            .collect();
+        let measured = self.measured(&names, value, now);
         let pod = |(name, started): &(u32, i64)| {
             let status = if self.is_ready(*started, minute) {
                 Status::True
