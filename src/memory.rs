@@ -15,10 +15,10 @@ use std::{
 const UNLIMITED: usize = 1 << 60;
 
 /// The memory of a process that has a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Memory {
     limit: usize,
-    is_own: bool,
+    resident: fn() -> usize,
 }
 
 // === impl Memory ===
@@ -27,16 +27,16 @@ impl Memory {
     /// Memory of this many bytes, of which nothing is in use.
     #[must_use]
     pub const fn unused(limit: usize) -> Self {
-        let is_own = false;
-        Self { limit, is_own }
+        let resident = || 0;
+        Self { limit, resident }
     }
 
     /// The memory of this process, if it has a limit.
     pub(crate) fn of_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let limit = lowest_limit(&cgroups, |file| fs::read_to_string(file).ok())?;
-        let is_own = true;
-        Some(Self { limit, is_own })
+        let resident = resident_in_process;
+        Some(Self { limit, resident })
     }
 
     /// The limit, in bytes.
@@ -46,11 +46,7 @@ impl Memory {
 
     /// The bytes that are resident now.
     pub(crate) fn resident(self) -> usize {
-        if !self.is_own {
-            return 0;
-        }
-        let status = fs::read_to_string("/proc/self/status");
-        resident(&status.unwrap_or_default()).unwrap_or(0)
+        (self.resident)()
     }
 }
 
@@ -71,9 +67,14 @@ fn limit_files(cgroup: &str) -> Vec<PathBuf> {
         _ => return Vec::new(),
     };
     let path = Path::new(path.trim_start_matches('/'));
-    let all = path.ancestors();
-    all.map(|path| Path::new(root).join(path).join(file))
+    path.ancestors()
+        .map(|path| Path::new(root).join(path).join(file))
         .collect()
+}
+
+fn resident_in_process() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident(&status).unwrap_or(0)
 }
 
 fn resident(status: &str) -> Option<usize> {

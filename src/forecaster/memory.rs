@@ -70,7 +70,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Decides anew which series go without a forecast.
+    /// Decides which series go without a forecast.
     pub(super) fn update(&mut self, claims: &[Claim<'_>], now: Monotonic) {
         let Some(memory) = self.memory else {
             return;

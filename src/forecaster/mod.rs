@@ -257,10 +257,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// Updates the refresh of every series that the sources need, and drops everything of other series.
     fn update_series(&mut self, sources: &[Arc<ForecastSource>], now: Monotonic) {
-        let forecasts = Arc::clone(&self.forecasts);
         let mut all = Vec::new();
         for source in sources {
-            let own = source.series(&forecasts).into_iter();
+            let own = source.series(&self.forecasts).into_iter();
             all.extend(own.map(|series| (&**source, series)));
         }
         self.update_memory(&all, now);
@@ -281,17 +280,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// Decides which series go without a forecast, because the memory limit does not hold those of all.
     fn update_memory(&mut self, all: &[(&ForecastSource, SourceSeries<'_>)], now: Monotonic) {
-        let mut claims = Vec::new();
-        for (source, series) in all {
-            let refresh = self.refreshes.get(&series.key);
-            claims.push(Claim {
-                namespace: source.namespace(),
-                created: source.created(),
-                key: &series.key,
-                bytes: refresh.and_then(SeriesRefresh::bytes),
-            });
-        }
-        self.memory.update(&claims, now);
+        let refreshes = &self.refreshes;
+        let claims = all.iter().map(|(source, series)| Claim {
+            bytes: refreshes.get(&series.key).and_then(SeriesRefresh::bytes),
+            ..source.claim(&series.key)
+        });
+        self.memory.update(&claims.collect::<Vec<_>>(), now);
         let left_out = self.memory.left_out();
         self.setup.telemetry.set_forecasts_left_out(left_out);
     }

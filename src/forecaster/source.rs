@@ -21,10 +21,13 @@ use foretide_domain::{
     proposal::Reason,
     workload::Workload,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
+use super::{
+    forecasts::Forecasts, history::QueryPart, memory::Claim, series_key::SeriesKey,
+    shares::FleetMember,
+};
 use crate::{
     api::{autoscaler::Autoscaler, ownership::owned_by, validation},
     ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries},
@@ -125,8 +128,14 @@ impl ForecastSource {
         self.autoscaler.namespace()
     }
 
-    pub(super) fn created(&self) -> Option<Timestamp> {
-        self.autoscaler.created()
+    /// What one of its series claims of the memory, before it is measured.
+    pub(super) fn claim<'a>(&'a self, key: &'a SeriesKey) -> Claim<'a> {
+        Claim {
+            namespace: self.namespace(),
+            created: self.autoscaler.created(),
+            key,
+            bytes: None,
+        }
     }
 
     pub(super) fn generation(&self) -> Option<i64> {

@@ -396,10 +396,6 @@ impl CachedSamples {
             self.read_from
                 .map_or(range.from, |from| from.min(range.from)),
         );
-        if let [first, .., last] = &samples[..] {
-            let (from, to) = (first.at.as_second(), last.at.as_second());
-            self.samples.reserve(TimeRange { from, to });
-        }
         for sample in samples {
             let at = sample.at.as_second();
             if (range.from..=range.to).contains(&at) {

@@ -10,7 +10,7 @@ const ABSENT: u64 = 0x7FF8_0000_00AB_5E17;
 /// Values by second.
 ///
 /// # Shape
-/// `values[i]` is that of `first + i * step`; the first and the last one are present.
+/// `values[i]` is that of `first + i * step`; the last one is present.
 #[derive(Debug)]
 pub(super) struct GridSamples {
     step: i64,
@@ -53,18 +53,6 @@ impl GridSamples {
         Some(self.second(last))
     }
 
-    /// Makes room for the samples of a range at once.
-    pub(super) fn reserve(&mut self, range: TimeRange) {
-        let end = if self.values.is_empty() {
-            range.from
-        } else {
-            self.second(self.values.len())
-        };
-        let more = (range.to - end).div_euclid(self.step) + 1;
-        self.values
-            .reserve_exact(usize::try_from(more).unwrap_or(0));
-    }
-
     /// Sets the value of the time of the grid that is at `second`, or last before it.
     pub(super) fn insert(&mut self, second: i64, value: f64) {
         let second = second.div_euclid(self.step) * self.step;
@@ -84,16 +72,12 @@ impl GridSamples {
         }
     }
 
-    /// Drops the samples before a second, and gives their memory back once it is most of all.
+    /// Drops the samples before a second, and gives back their memory but for an eighth of what is left.
     pub(super) fn drop_before(&mut self, second: i64) {
         let gone = self.index(second).min(self.values.len());
-        let is_absent = |value: &&f64| value.to_bits() == ABSENT;
-        let absent = self.values.range(gone..).take_while(is_absent).count();
-        self.first = self.second(gone + absent);
-        self.values.drain(..gone + absent);
-        if self.values.capacity() > 2 * self.values.len() {
-            self.values.shrink_to_fit();
-        }
+        self.first = self.second(gone);
+        self.values.drain(..gone);
+        self.values.shrink_to(self.values.len() * 9 / 8);
     }
 
     /// Bytes kept on the heap.
