@@ -18,6 +18,7 @@ use foretide_crds::{
 };
 use foretide_domain::{
     cron::{Zone, lint},
+    division::Division,
     hpa::Settings,
     workload::{SpecPart, Workload},
 };
@@ -272,6 +273,7 @@ impl<'a> Validator<'a> {
         let mut diagnostics = problems(document, accepted);
         diagnostics.extend(refused(document, &child::violations(accepted.spec())));
         diagnostics.extend(self.lints(document, accepted));
+        diagnostics.extend(undivided(document, accepted.workload()));
         if let Accepted::Fdhpa(fdhpa, fleet) = accepted {
             let each = fleet::diagnostics(fdhpa, fleet).into_iter();
             diagnostics.extend(each.map(|(path, severity, message)| {
@@ -369,6 +371,23 @@ fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         diagnostic(document.find(&path), Severity::Error, message)
     });
     each.collect()
+}
+
+/// Warns of the metrics of which no forecast is made until their totals are seen to divide among pods.
+fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
+    let metrics = workload.metrics.iter().enumerate();
+    let undivided = metrics.filter(|(_, metric)| !Division::presumed(metric).divides());
+    let predicted = undivided.filter(|_| workload.prediction.is_some());
+    let warnings = predicted.map(|(index, metric)| {
+        let field = format!("spec.metrics[{index}]");
+        let message = format!(
+            "{field}: no forecast of {} is made until the controller has seen its total stay the same when pods come and \
+             go; until then only its current value counts, as in an HPA",
+            metric.identifier()
+        );
+        diagnostic(document.find(&field), Severity::Warning, message)
+    });
+    warnings.collect()
 }
 
 /// Path of the cron of a name.

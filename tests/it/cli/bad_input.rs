@@ -56,6 +56,31 @@ fn each_mistake_in_a_file_is_answered_with_line_field_and_what_was_expected() {
 }
 
 #[test]
+fn a_forecast_of_memory_is_warned_of_unless_none_is_asked_for() {
+    let folder = folder("undivided");
+    let metric = |name| {
+        format!(
+            "  - type: Resource\n    resource: {{name: {name}, target: {{type: AverageValue, averageValue: 1Gi}}}}\n"
+        )
+    };
+    let spec = format!(
+        "{HEAD}  maxReplicas: 9\n  metrics:\n{}{}",
+        metric("cpu"),
+        metric("memory")
+    );
+    let warned = "web.yaml:10: warning: spec.metrics[1]: no forecast of resource.memory is made until the controller has seen its \
+                  total stay the same when pods come and go; until then only its current value counts, as in an HPA\n1 \
+                  autoscaler valid, 0 errors, 1 warning\n";
+    for (prediction, expected) in [
+        ("", "1 autoscaler valid, 0 errors, 0 warnings\n"),
+        ("  prediction: {}\n", warned),
+    ] {
+        let found = validated(&folder, format!("{spec}{prediction}").as_bytes(), "");
+        assert_eq!(found, (Exit::Ok, expected.to_owned()));
+    }
+}
+
+#[test]
 fn what_holds_nothing_of_foretide_is_refused_and_what_holds_some_is_not() {
     let folder = folder("nothing-to-validate");
     let empty = run(&format!("validate -f {}", folder.display())).unwrap();
