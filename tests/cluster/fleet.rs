@@ -491,5 +491,10 @@ async fn every_permission_was_used(world: &World) {
     let at_home = used(&of_members[0], &plain);
     let more: BTreeSet<_> = at_home.difference(&plain).collect();
     assert_eq!(more, BTreeSet::new(), "at home");
-    assert_eq!(used(&of_members.concat(), &placing), placing);
+    let used = used(&of_members.concat(), &placing);
+    // KEDA is not installed here: its objects are listed, and there is no such kind.
+    let mut unused = placing
+        .difference(&used)
+        .filter(|(_, _, resource)| resource != "scaledobjects");
+    assert_eq!(unused.next(), None);
 }
