@@ -18,8 +18,8 @@ use crate::rules::{Violation, below, items, property, schema_of};
 /// use serde_json::json;
 ///
 /// let known = KnownFields::of::<HorizontalPodAutoscalerBehavior>();
-/// let unknown = known.unknown("spec.behavior", &json!({"scaleUp": {"tolerence": "0.1"}}));
-/// assert_eq!(unknown[0].field, "spec.behavior.scaleUp.tolerence");
+/// let unknown = known.unknown("spec.behavior", &json!({"scaleUp": {"tolerances": "0.1"}}));
+/// assert_eq!(unknown[0].field, "spec.behavior.scaleUp.tolerances");
 /// assert_eq!(
 ///     unknown[0].message,
 ///     "policies, selectPolicy, stabilizationWindowSeconds, tolerance (did you mean tolerance?)"

@@ -191,7 +191,7 @@ fn an_excluded_member_is_drained_when_others_are_ready(cluster: &mut Cluster) {
     cluster.runs(
         180,
         "fourteen in two members",
-        &[("member1", 5), ("member2", 0), ("member3", 9)],
+        &[("member1", 4), ("member2", 0), ("member3", 10)],
     );
     cluster.edit_fleet(&json!({"clusterAffinity": {"exclude": ["member3"]}}));
     cluster.until_shown(300, "the third is drained", &|cluster| {
