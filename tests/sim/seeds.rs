@@ -251,7 +251,7 @@ impl<S: Scenario> Run<S> {
 
     /// At rest no object is written again and again but the lease. Once each may still follow what happened before, such
     /// as a share that moves by a rule with a period of minutes: its ledger is stored first, and reported when the
-    /// members are written.
+    /// members are written. So may a condition that is not healthy follow its cause (ADR 0059).
     fn check_rest(&self, settled: &[usize]) -> Result<(), String> {
         for (server, asked) in self.scenario.servers().into_iter().zip(settled) {
             let mut written = BTreeSet::new();
@@ -268,8 +268,13 @@ impl<S: Scenario> Run<S> {
                 // Each event is an object of its own.
                 let object = if entry.access.resource.starts_with("events") {
                     format!("{} {}", what["regarding"]["name"], what["reason"])
-                } else if before.is_some_and(|before| moves_shares_only(&before, what)) {
+                } else if before
+                    .as_ref()
+                    .is_some_and(|before| moves_shares_only(before, what))
+                {
                     format!("ledger of {}", entry.object())
+                } else if before.is_some_and(|before| follows_a_cause(&before, what)) {
+                    format!("cause of {}", entry.object())
                 } else {
                     entry.object()
                 };
@@ -296,6 +301,26 @@ impl<S: Scenario> Run<S> {
         }
         hasher.finish()
     }
+}
+
+/// Whether a status says the same of everything, but of a condition that is not healthy gives another cause.
+fn follows_a_cause(before: &Value, now: &Value) -> bool {
+    let conditions = |object: &Value| {
+        object["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let (before, now) = (conditions(before), conditions(now));
+    let is_same = |(one, other): (&Value, &Value)| {
+        ["type", "status", "reason"]
+            .iter()
+            .all(|key| one[*key] == other[*key])
+    };
+    let mut both = before.iter().zip(&now);
+    before.len() == now.len()
+        && both.clone().all(is_same)
+        && both.any(|(one, other)| one["message"] != other["message"])
 }
 
 /// Whether a write of a status has stored shares that moved, and reports nothing else.
