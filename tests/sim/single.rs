@@ -29,6 +29,7 @@ struct Single {
     filled: u64,
     /// Whether the server went on from a backup.
     is_restored: bool,
+    is_stale: bool,
 }
 
 impl Scenario for Single {
@@ -80,6 +81,7 @@ impl Scenario for Single {
             schedule,
             filled: 60 + Dice::new(seed ^ 0x51EE9).below(60),
             is_restored: false,
+            is_stale: false,
         }
     }
 
@@ -97,6 +99,7 @@ impl Scenario for Single {
 
     fn happen(&mut self, disruption: &Disruption) {
         self.is_restored |= disruption.name() == Some("restored");
+        self.is_stale |= disruption.name() == Some("stale");
         disruption.happen(&mut self.cluster);
     }
 
@@ -128,9 +131,10 @@ impl Scenario for Single {
         if paused > 0 {
             return Err(format!("asleep: paused has {paused}"));
         }
-        // A backup of the time in which it slept may be back in the copies of scales before it is in that of its status, and
-        // is then a zero of somebody else.
-        let queue = (!self.is_restored).then_some("queue");
+        // A backup of the time in which it slept may be back in the copies of scales before it is in that of its status; and
+        // a leader that begins with an old copy of the status overwrites the newer one. Both are then a zero of somebody else.
+        let is_told = !self.is_restored && !self.is_stale;
+        let queue = is_told.then_some("queue");
         for app in APPS.map(|(app, _)| app).into_iter().chain(queue) {
             let (count, load) = (
                 self.cluster.replicas(app),
