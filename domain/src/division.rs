@@ -300,11 +300,10 @@ fn settled_pods(observation: &Observation, now: Timestamp) -> Option<f64> {
 
 /// Whether a pod does not serve yet. One that has not become ready for ten minutes is broken.
 fn is_starting(pod: &Pod, now: Timestamp) -> bool {
-    let has_ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
     let is_young = pod
         .created
         .is_some_and(|created| now.duration_since(created) < COMPARABLE);
-    is_young && !has_ended && !pod.deleting && !is_available(pod)
+    is_young && !pod.has_ended() && !pod.deleting && !is_available(pod)
 }
 
 /// Whether more pods run than the scale asks for, as those of a rolling update do. Pods that are being deleted are not

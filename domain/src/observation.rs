@@ -56,6 +56,14 @@ pub struct Pod {
     pub pod_level_requests: Option<Requests>,
 }
 
+impl Pod {
+    /// Returns true if no container of it runs any more, or ever will.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+}
+
 /// `status.phase` of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -16,7 +16,7 @@ use foretide_domain::{
     forecast::{ForecastReading, Refused},
     hpa::MetricSpec,
     observation::{
-        Cause, Measured, NamespaceUsage, Observation, Phase, Pod, Reading, StaleSample, Unavailable,
+        Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
     },
     proposal::Reason,
     workload::Workload,
@@ -243,8 +243,7 @@ fn has_selector(scale: &ScaleView) -> bool {
 /// How many pods a target is expected to have beyond those that the copies list. Without them, a count by the listed ones
 /// would be a scale-down for as long as a watch of pods is silent. Pods that have ended are in no status.
 fn undelivered(scale: &ScaleView, pods: &[Arc<Pod>]) -> Replicas {
-    let has_ended = |pod: &Pod| matches!(pod.phase, Phase::Succeeded | Phase::Failed);
-    let listed = pods.iter().filter(|pod| !has_ended(pod)).count();
+    let listed = pods.iter().filter(|pod| !pod.has_ended()).count();
     let listed = u32::try_from(listed).unwrap_or(u32::MAX);
     scale.expected_pods.saturating_sub(Replicas::new(listed))
 }
@@ -430,7 +429,7 @@ fn no_target(error: &TargetError) -> Refused {
 
 #[cfg(test)]
 mod tests {
-    use foretide_domain::Scale;
+    use foretide_domain::{Scale, observation::Phase};
 
     use super::*;
 

@@ -6,7 +6,7 @@
 use foretide_domain::{
     Replicas, ScaleTarget,
     federate::{Estimate, PodShape},
-    observation::{Phase, Pod},
+    observation::Pod,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -181,7 +181,7 @@ impl Member for KubeMember {
 
 /// Whether a pod counts for its workload: one that has finished or is being deleted is replaced.
 const fn is_kept(pod: &Pod) -> bool {
-    !pod.deleting && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+    !pod.deleting && !pod.has_ended()
 }
 
 /// The field manager that wrote `spec.replicas` last, unless it is one of [`AUTOSCALERS`].

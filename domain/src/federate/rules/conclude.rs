@@ -113,15 +113,13 @@ fn outcome(
     before: Option<ReplicaBounds>,
 ) -> Outcome {
     let none = ReplicaBounds::default();
+    if let Some(min) = raised_to(state, mode) {
+        return Outcome {
+            replicas: Some(min),
+            ..Outcome::of(Action::Update, counts(min, state.max()))
+        };
+    }
     match state.role {
-        MemberRole::Foreign if is_below_minimum(state, mode) => {
-            // A ledger may have been edited.
-            let min = state.min().min(state.max());
-            Outcome {
-                replicas: Some(min),
-                ..Outcome::of(Action::Update, counts(min, state.max()))
-            }
-        }
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
             Outcome::of(
                 Action::Hold,
@@ -140,12 +138,15 @@ fn outcome(
     }
 }
 
-/// Returns true if another writer keeps a member below its minimum where no HPA raises it: in Direct. A pause may.
-fn is_below_minimum(state: &MemberState<'_>, mode: Mode) -> bool {
+/// The minimum of a member that another writer keeps below it, where no HPA raises it: in Direct. A pause may keep it there.
+fn raised_to(state: &MemberState<'_>, mode: Mode) -> Option<u32> {
     let member = state.member;
     let is_written = member.foreign_hpa.is_none() && member.paused_by.is_none();
-    let below = 0 < state.replicas && state.replicas < state.min().min(state.max());
-    mode == Mode::Direct && is_written && below
+    let is_foreign = state.role == MemberRole::Foreign && is_written;
+    // A ledger may have been edited.
+    let min = state.min().min(state.max());
+    let is_below = 0 < state.replicas && state.replicas < min;
+    (mode == Mode::Direct && is_foreign && is_below).then_some(min)
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are

@@ -13,7 +13,7 @@ use std::{
 use foretide_domain::{
     Replicas, Selector,
     federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
-    observation::{Phase, Requests},
+    observation::Requests,
 };
 
 use crate::{
@@ -205,7 +205,7 @@ fn is_bound(pod: &StoredPod) -> bool {
 }
 
 fn has_ended(pod: &StoredPod) -> bool {
-    matches!(pod.pod.phase, Phase::Succeeded | Phase::Failed)
+    pod.pod.has_ended()
 }
 
 fn add_requests(used: &mut BTreeMap<String, i64>, pod: &StoredPod) {
