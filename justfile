@@ -28,7 +28,7 @@ seeds count="500" after="0":
 # every clock change of every zone, a scrape and a day of forecasts of a real Prometheus, the page of the adapter, Helm 3,
 # whether a test notices each safeguard that is removed and each expression of the day that is changed, and the images.
 # Two or three hours.
-nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny mstl image image-arm64
+nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny image image-arm64
     cargo check -p foretide-crds
     cargo check -p foretide-chart
     cargo check -p foretide-replay
@@ -63,10 +63,6 @@ sabotage-check:
 # Changes one expression after the other and checks that a test notices: a twenty-eighth of them each day, or `--all`.
 mutants *areas:
     tests/mutants/run {{ areas }}
-
-# The optional forecaster `mstl`: lints, and its tests.
-mstl:
-    .ci/mstl
 
 # Format, lints and documentation: what a reviewer runs before reading.
 check: format lint doc

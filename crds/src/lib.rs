@@ -69,8 +69,8 @@ pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
 pub use rules::{Rules, Violation};
 pub use shared::{
-    Algorithm, AlgorithmType, Auto, Dsp, Estimators, FftEstimator, Histogram, HoltWinters, Linear,
-    MaxValueEstimator, Mstl, Percentile, SeasonalNaive, Statistic,
+    Algorithm, AlgorithmType, Auto, Dsp, Estimators, FftEstimator, Histogram, MaxValueEstimator,
+    Percentile, SeasonalNaive, Statistic,
 };
 pub use time_series_prediction::{
     ExpressionQuery, Label, MetricQuery, PredictedSample, PredictedSeries, PredictionMetric,

@@ -520,13 +520,12 @@ pub(crate) mod tests {
         ]
     }
 
-    const TEXTS: [&str; 7] = [
+    const TEXTS: [&str; 6] = [
         "spec/crons/0/start",
         "spec/crons/0/end",
         "spec/prediction/predictionAlgorithm/algorithmType",
         "spec/prediction/predictionAlgorithm/auto/sampleInterval",
         "spec/prediction/predictionAlgorithm/dsp/historyLength",
-        "spec/prediction/predictionAlgorithm/holtWinters/season",
         "spec/prediction/predictionAlgorithm/seasonalNaive/period",
     ];
 
@@ -588,7 +587,7 @@ pub(crate) mod tests {
 
     const ALGORITHM: &str = "spec/prediction/predictionAlgorithm";
 
-    const ACCEPTED: [(&str, &str); 31] = [
+    const ACCEPTED: [(&str, &str); 28] = [
         ("spec/minReplicas", "10"),
         ("spec/minReplicas", "0"),
         ("spec/minReplicas", "null"),
@@ -621,10 +620,7 @@ pub(crate) mod tests {
             ALGORITHM,
             r#"{"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}}"#,
         ),
-        (ALGORITHM, r#"{"holtWinters": {"season": "12h"}}"#),
-        (ALGORITHM, r#"{"linear": {"samples": 2}}"#),
         (ALGORITHM, r#"{"auto": {"sampleInterval": "5m"}}"#),
-        (ALGORITHM, r#"{"mstl": {"historyLength": "28d"}}"#),
         ("spec/crons/0/start", "\"@daily\""),
         ("spec/crons/0/start", "\"TZ=Asia/Tokyo 0 9 * * *\""),
         ("spec/crons/0/start", "\"CRON_TZ=Asia/Tokyo @hourly\""),
@@ -747,22 +743,18 @@ pub(crate) mod tests {
     ];
 
     /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
-    const REFUSED_PARAMETERS: [(&str, &str, &str); 15] = [
+    const REFUSED_PARAMETERS: [(&str, &str, &str); 11] = [
         ("dsp/historyLength", "\"1w\"", "such as '14d'"),
         ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
         ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
         ("percentile/historyLength", "\"31d\"", "between 1h and 30d"),
         ("dsp/sampleInterval", "\"60\"", "such as '60s'"),
-        ("linear/sampleInterval", "\"14s\"", "between 15s and 1h"),
         ("seasonalNaive/period", "\"1w\"", "1d or 7d"),
         ("seasonalNaive/cycles", "31", "between 1 and 30"),
-        ("holtWinters/season", "\"16d\"", "between 1h and 15d"),
-        ("linear/samples", "1", "between 2 and 10000"),
         ("auto/sampleInterval", "\"14s\"", "between 15s and 1h"),
         ("auto/sampleInterval", "\"2h\"", "between 15s and 1h"),
         ("auto/sampleInterval", "\"7m\"", "an exact part of a day"),
         ("dsp/sampleInterval", "\"1d\"", "between 15s and 1h"),
-        ("mstl/historyLength", "\"59m\"", "between 1h and 30d"),
     ];
 
     const REFUSED_METADATA: [(&str, &str, &str); 12] = [

@@ -21,12 +21,11 @@ pub(crate) fn leave_description_to_field(schema: &mut Schema) {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Algorithm {
-    /// Name of the algorithm: `auto`, `dsp`, `percentile`, `seasonalNaive`, `holtWinters`, `linear`
-    /// or `mstl`. Default `auto`.
+    /// Name of the algorithm: `auto`, `dsp`, `percentile` or `seasonalNaive`. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self in ['auto', 'dsp', 'percentile', 'seasonalNaive', 'holtWinters', 'linear', 'mstl']")
-        .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive, holtWinters, linear, mstl; leave it out to use auto"))]
+    #[x_kube(validation = Rule::new("self in ['auto', 'dsp', 'percentile', 'seasonalNaive']")
+        .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive; leave it out to use auto"))]
     pub algorithm_type: Option<AlgorithmType>,
 
     /// Whether to add a margin measured on the recent past, so that the forecast reaches the quantile. By default,
@@ -52,18 +51,6 @@ pub struct Algorithm {
     /// Parameters of `seasonalNaive`: the values at the same time one or more periods ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seasonal_naive: Option<SeasonalNaive>,
-
-    /// Parameters of `holtWinters`: additive exponential smoothing with one season.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holt_winters: Option<HoltWinters>,
-
-    /// Parameters of `linear`: a straight line through the last samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub linear: Option<Linear>,
-
-    /// Parameters of `mstl`: several seasons by repeated smoothing. Needs a build with this algorithm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mstl: Option<Mstl>,
 }
 
 /// Name of a forecasting algorithm.
@@ -80,12 +67,6 @@ pub enum AlgorithmType {
     Percentile,
     /// The same time one or more periods ago.
     SeasonalNaive,
-    /// Additive exponential smoothing.
-    HoltWinters,
-    /// Least squares over the last samples.
-    Linear,
-    /// Several seasons by repeated smoothing; needs a build with this algorithm.
-    Mstl,
     /// Any other name, as written.
     #[serde(untagged)]
     Unknown(String),
@@ -307,72 +288,6 @@ pub enum Statistic {
     Max,
 }
 
-/// Parameters of the algorithm `holtWinters`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HoltWinters {
-    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
-    pub sample_interval: Option<String>,
-
-    /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
-    pub history_length: Option<String>,
-
-    /// Period of the load, such as `1d`; 1 h to 15 d. Default `1d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION)
-        .message("season must be whole days such as '1d' or a duration such as '12h'"))]
-    #[x_kube(validation = Rule::new(twins::seconds_between(twins::SEASON))
-        .message("season must be between 1h and 15d, because two seasons of history are needed"))]
-    pub season: Option<String>,
-}
-
-/// Parameters of the algorithm `linear`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Linear {
-    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
-    pub sample_interval: Option<String>,
-
-    /// Number of last samples to fit the line to; 2 to 10000. Default 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("self >= 2 && self <= 10000")
-        .message("samples must be between 2 and 10000; a line needs two points"))]
-    pub samples: Option<i32>,
-}
-
-/// Parameters of the algorithm `mstl`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Mstl {
-    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
-    pub sample_interval: Option<String>,
-
-    /// How much history to learn from, such as `14d`; 1 h to 30 d. Two days are needed for a daily
-    /// pattern, two weeks for a weekly one. Default `14d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
-    #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
-    pub history_length: Option<String>,
-}
-
 // === impl AlgorithmType ===
 
 impl JsonSchema for AlgorithmType {
@@ -400,7 +315,6 @@ mod tests {
             ("auto", AlgorithmType::Auto),
             ("dsp", AlgorithmType::Dsp),
             ("seasonalNaive", AlgorithmType::SeasonalNaive),
-            ("holtWinters", AlgorithmType::HoltWinters),
             ("prophet", AlgorithmType::Unknown("prophet".to_owned())),
         ] {
             let json = serde_json::Value::from(text);

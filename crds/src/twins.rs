@@ -64,8 +64,6 @@ pub(crate) const THRESHOLDS: &str = "!has(self.autoscalingMinThreshold) || !has(
 const SAMPLE_INTERVAL: [u64; 2] = [15, 3_600];
 /// Fewest and most seconds of the history to learn from.
 pub(crate) const HISTORY_LENGTH: [u64; 2] = [3_600, 2_592_000];
-/// Fewest and most seconds of a season.
-pub(crate) const SEASON: [u64; 2] = [3_600, 1_296_000];
 const DAY: u64 = 86_400;
 
 /// Nanoseconds of the units of a duration. `ms` comes before `m`, so that it is found first.
@@ -216,7 +214,7 @@ fn is_in_range(rule: &str, value: &Value) -> Option<bool> {
 /// A rule of [`seconds_between`] or [`is_sample_interval`].
 fn is_duration_in_range(rule: &str, value: &Value) -> Option<bool> {
     let divides_day = rule == is_sample_interval();
-    let mut ranges = [SAMPLE_INTERVAL, HISTORY_LENGTH, SEASON].into_iter();
+    let mut ranges = [SAMPLE_INTERVAL, HISTORY_LENGTH].into_iter();
     let range = ranges.find(|range| divides_day || rule == seconds_between(*range));
     let [least, most] = range?;
     if !has_form(IS_DURATION, value) {

@@ -2,9 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::forecaster::Forecaster;
-#[cfg(feature = "augurs")]
-use crate::mstl;
-use crate::{auto, calibrate, dsp, holt_winters, linear, percentile, seasonal};
+use crate::{auto, calibrate, dsp, percentile, seasonal};
 
 /// The algorithm of a forecaster, with settings that are not yet checked.
 ///
@@ -31,13 +29,6 @@ pub enum Algorithm {
     SeasonalNaive(seasonal::Config),
     /// See [`percentile`].
     Percentile(percentile::Config),
-    /// See [`holt_winters`].
-    HoltWinters(holt_winters::Config),
-    /// See [`linear`].
-    Linear(linear::Config),
-    /// See [`mstl`].
-    #[cfg(feature = "augurs")]
-    Mstl(mstl::Config),
     /// Another algorithm with a measured margin: see [`calibrate`].
     Calibrated(Box<Algorithm>, calibrate::Config),
 }
@@ -51,11 +42,11 @@ impl Algorithm {
     /// [`ConfigError`] naming the first field that is out of range; no value is replaced by a default.
     ///
     /// ```
-    /// use foretide_models::{Algorithm, linear};
+    /// use foretide_models::{Algorithm, seasonal};
     ///
-    /// let config = linear::Config { samples: 1, ..linear::Config::default() };
-    /// let error = Algorithm::Linear(config).build().unwrap_err();
-    /// assert_eq!(error.field, "linear.samples");
+    /// let config = seasonal::Config { cycles: 0, ..seasonal::Config::default() };
+    /// let error = Algorithm::SeasonalNaive(config).build().unwrap_err();
+    /// assert_eq!(error.field, "seasonalNaive.cycles");
     /// ```
     pub fn build(self) -> Result<Box<dyn Forecaster>, ConfigError> {
         Ok(match self {
@@ -63,10 +54,6 @@ impl Algorithm {
             Self::Dsp(config) => Box::new(dsp::Dsp::new(config)?),
             Self::SeasonalNaive(config) => Box::new(seasonal::SeasonalNaive::new(config)?),
             Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),
-            Self::HoltWinters(config) => Box::new(holt_winters::HoltWinters::new(config)?),
-            Self::Linear(config) => Box::new(linear::Linear::new(config)?),
-            #[cfg(feature = "augurs")]
-            Self::Mstl(config) => Box::new(mstl::Mstl::new(config)?),
             Self::Calibrated(inner, config) => {
                 Box::new(calibrate::Calibrated::new(inner.build()?, &config)?)
             }
@@ -93,12 +80,6 @@ mod tests {
                 "percentile",
                 7 * 24 + 1,
             ),
-            (
-                Algorithm::HoltWinters(holt_winters::Config::default()),
-                "holtWinters",
-                7 * 24 + 1,
-            ),
-            (Algorithm::Linear(linear::Config::default()), "linear", 2),
         ];
         for (algorithm, name, hours) in cases {
             let forecaster = algorithm.build().unwrap();

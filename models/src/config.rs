@@ -13,10 +13,10 @@ use crate::series::{MAX_SLOTS, slots};
 /// `field` is the path as the API spells it, starting at the algorithm: `dsp.estimators.fft[1].marginFraction`.
 ///
 /// ```
-/// use foretide_models::linear::{Config, Linear};
+/// use foretide_models::seasonal::{Config, SeasonalNaive};
 ///
-/// let error = Linear::new(Config { samples: 1, ..Config::default() }).unwrap_err();
-/// assert_eq!(error.to_string(), "linear.samples is 1; expected at least 2, and at most a million");
+/// let error = SeasonalNaive::new(Config { cycles: 0, ..Config::default() }).unwrap_err();
+/// assert_eq!(error.to_string(), "seasonalNaive.cycles is 0; expected at least 1, and no more than a million samples in all");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}; expected {expected}")]

@@ -28,17 +28,18 @@ const REFIT_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 /// learned and read only what is new; this changes the cost of a forecast, not the forecast.
 ///
 /// ```
-/// use foretide_models::{Forecaster, Series, linear};
+/// use foretide_models::{Forecaster, Series, seasonal};
 /// use jiff::{SignedDuration, Timestamp};
 ///
 /// let minute = SignedDuration::from_mins(1);
-/// // Demand rises by one every minute.
-/// let history = Series::from_values(Timestamp::UNIX_EPOCH, minute, (1..=60).map(f64::from).collect());
+/// // Demand rises by one every minute of the day.
+/// let days = (0..3 * 1440).map(|i| f64::from(i % 1440)).collect();
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, minute, days);
 ///
-/// let mut forecaster = linear::Linear::new(linear::Config::default())?;
+/// let mut forecaster = seasonal::SeasonalNaive::new(seasonal::Config::default())?;
 /// let forecast = forecaster.forecast(&history, minute * 5)?;
 /// assert_eq!(forecast.start(), history.end());
-/// assert!((forecast.point()[4] - 65.0).abs() < 1e-9);
+/// assert_eq!(forecast.point()[..5], [0.0, 1.0, 2.0, 3.0, 4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -14,10 +14,6 @@ mod forecaster;
 mod gaps;
 mod grid;
 mod harmonic;
-pub mod holt_winters;
-pub mod linear;
-#[cfg(feature = "augurs")]
-pub mod mstl;
 pub mod percentile;
 mod period;
 pub mod seasonal;

@@ -10,8 +10,8 @@ use std::f64::consts::TAU;
 use std::sync::LazyLock;
 
 use foretide_models::{
-    Algorithm, Forecast, ForecastError, Note, Sample, Series, auto, calibrate, dsp, holt_winters,
-    linear, percentile, seasonal,
+    Algorithm, Forecast, ForecastError, Note, Sample, Series, auto, calibrate, dsp, percentile,
+    seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -62,20 +62,6 @@ fn floor() -> Algorithm {
     })
 }
 
-fn holt_winters() -> Algorithm {
-    Algorithm::HoltWinters(holt_winters::Config {
-        sample_interval: STEP,
-        ..holt_winters::Config::default()
-    })
-}
-
-fn line() -> Algorithm {
-    Algorithm::Linear(linear::Config {
-        sample_interval: STEP,
-        ..linear::Config::default()
-    })
-}
-
 fn automatic() -> Algorithm {
     Algorithm::Auto(auto::Config {
         sample_interval: STEP,
@@ -111,13 +97,6 @@ fn bare() -> Vec<Algorithm> {
         naive(3, Median, false),
         naive(3, Max, false),
         floor(),
-        holt_winters(),
-        line(),
-        #[cfg(feature = "augurs")]
-        Algorithm::Mstl(foretide_models::mstl::Config {
-            sample_interval: STEP,
-            ..foretide_models::mstl::Config::default()
-        }),
     ]
 }
 
@@ -126,8 +105,6 @@ fn everyone() -> Vec<Algorithm> {
     everyone.extend([
         automatic(),
         calibrated(naive(2, seasonal::Statistic::Last, true)),
-        calibrated(holt_winters()),
-        calibrated(line()),
         calibrated(default_dsp()),
     ]);
     everyone
@@ -139,15 +116,10 @@ fn ask(algorithm: &Algorithm, history: &Series) -> Result<Forecast, ForecastErro
     forecaster.forecast(history, HORIZON)
 }
 
-/// The part of the path that the properties cover: a straight line reaches the limits of every forecast within hours.
+/// The path of a day.
 fn path(algorithm: &Algorithm, history: &Series) -> Vec<f64> {
-    let far = match algorithm {
-        Algorithm::Linear(_) => 6,
-        Algorithm::Calibrated(inner, _) if matches!(**inner, Algorithm::Linear(_)) => 6,
-        _ => DAY,
-    };
     let forecast = ask(algorithm, history).unwrap();
-    forecast.point()[..far].to_vec()
+    forecast.point()[..DAY].to_vec()
 }
 
 /// The demand to provide for, and the path.
@@ -409,9 +381,7 @@ fn short_outliers_have_no_effect_and_load_has_at_most_that_of_the_ceiling() {
             assert!(all.all(|v| *v <= most), "x{factor} for {run}: {forecast:?}");
             let rejected = |note: &Note| *note == Note::SpikesRejected { slots: run };
             let noted = forecast.notes().iter().any(rejected);
-            // A line looks at the last hours only.
-            let expected = !believed && forecast.method() != "linear";
-            assert_eq!(noted, expected, "x{factor} for {run}: {forecast:?}");
+            assert_eq!(noted, !believed, "x{factor} for {run}: {forecast:?}");
         }
     }
 }
@@ -466,13 +436,13 @@ proptest! {
         let history = series((0..days * DAY).map(f).collect());
         let truth: Vec<f64> = (days * DAY..(days + 1) * DAY).map(f).collect();
         let naive = naive(1, seasonal::Statistic::Last, false);
-        for algorithm in [exact_dsp(), naive.clone(), holt_winters(), calibrated(naive)] {
+        for algorithm in [exact_dsp(), naive.clone(), calibrated(naive)] {
             let made = path(&algorithm, &history);
             prop_assert!(worst(&made, &truth) <= 0.01 * highest(&history), "{algorithm:?}");
         }
     }
 
-    /// The unit does not matter; for linear algorithms, neither does the zero point.
+    /// The unit does not matter; for the values of past days, neither does the zero point.
     #[test]
     fn scaling_the_history_scales_the_forecast(power in -30_i32..30, odd in 0.1..10.0_f64, shift in 0.0..50.0_f64) {
         let values = noisy(5);
@@ -491,19 +461,15 @@ proptest! {
                     Algorithm::Calibrated(..) => 1e-4,
                     // Its errors have three digits: a tenth of a percent.
                     Algorithm::Auto(_) if !is_power => 0.02,
-                    #[cfg(feature = "augurs")]
-                    Algorithm::Mstl(_) => 1e-2,
                     _ => 1e-9,
                 };
                 prop_assert!(worst(&plain, &back) <= tolerance, "{algorithm:?} x {factor}");
             }
         }
-        for algorithm in [naive(3, seasonal::Statistic::Median, false), holt_winters(), line()] {
-            let shifted = path(&algorithm, &series(values.iter().map(|v| v + shift).collect()));
-            let back: Vec<f64> = shifted.iter().map(|v| v - shift).collect();
-            let plain = path(&algorithm, &series(values.clone()));
-            prop_assert!(worst(&plain, &back) <= 1e-9, "{algorithm:?} + {shift}");
-        }
+        let naive = naive(3, seasonal::Statistic::Median, false);
+        let shifted = path(&naive, &series(values.iter().map(|v| v + shift).collect()));
+        let back: Vec<f64> = shifted.iter().map(|v| v - shift).collect();
+        prop_assert!(worst(&path(&naive, &series(values)), &back) <= 1e-9, "{shift}");
     }
 
     /// F4: a delay by one period, or more history by whole periods, does not change the forecast.

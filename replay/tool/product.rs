@@ -2,9 +2,7 @@
 
 use foretide_models::auto::DEFAULT_QUANTILE;
 use foretide_models::auto::{self, Auto, ServiceLevel};
-use foretide_models::{
-    Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, holt_winters, seasonal,
-};
+use foretide_models::{Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, seasonal};
 use foretide_replay::{Answer, BEYOND, Candidate, DAY, Known, Tuning};
 use jiff::{SignedDuration, Timestamp};
 
@@ -49,10 +47,6 @@ impl Product {
             ..seasonal::Config::default()
         };
         let all = [
-            (
-                "holtWinters, calibrated",
-                Algorithm::HoltWinters(holt_winters::Config::default()),
-            ),
             (
                 "seasonalNaive median-7d, calibrated",
                 Algorithm::SeasonalNaive(median),

@@ -42,9 +42,9 @@ const LEADS: (SignedDuration, SignedDuration) =
 ///
 /// ```
 /// use foretide_models::calibrate::{Calibrated, Config};
-/// use foretide_models::linear;
+/// use foretide_models::seasonal::{self, SeasonalNaive};
 ///
-/// let inner = linear::Linear::new(linear::Config::default())?;
+/// let inner = SeasonalNaive::new(seasonal::Config::default())?;
 /// let config = Config { quantile: 0.3, ..Config::default() };
 /// let error = Calibrated::new(Box::new(inner), &config).unwrap_err();
 /// assert_eq!(error.to_string(), "quantile is 0.3; expected between 0.5 and 0.999");
@@ -81,10 +81,10 @@ impl Default for Config {
 /// backcasts and for the current forecast alike, so that the measured errors are those of the forecasts in use.
 ///
 /// ```
-/// use foretide_models::{Forecaster, Series, calibrate, linear};
+/// use foretide_models::{Forecaster, Series, calibrate, seasonal};
 /// use jiff::{SignedDuration, Timestamp};
 ///
-/// let inner = linear::Linear::new(linear::Config::default())?;
+/// let inner = seasonal::SeasonalNaive::new(seasonal::Config::default())?;
 /// let config = calibrate::Config::default();
 /// let mut forecaster = calibrate::Calibrated::new(Box::new(inner), &config)?;
 ///
@@ -367,7 +367,7 @@ fn span(grid: Grid, steps: usize) -> SignedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, holt_winters, linear, seasonal};
+    use crate::{Algorithm, seasonal};
 
     const STEP: SignedDuration = SignedDuration::from_mins(10);
     const DAY: usize = 144;
@@ -380,17 +380,12 @@ mod tests {
         })
     }
 
-    fn holt_winters() -> Algorithm {
-        Algorithm::HoltWinters(holt_winters::Config {
+    fn median() -> Algorithm {
+        Algorithm::SeasonalNaive(seasonal::Config {
             sample_interval: STEP,
-            ..holt_winters::Config::default()
-        })
-    }
-
-    fn linear() -> Algorithm {
-        Algorithm::Linear(linear::Config {
-            sample_interval: STEP,
-            samples: 6,
+            cycles: 3,
+            statistic: seasonal::Statistic::Median,
+            ..seasonal::Config::default()
         })
     }
 
@@ -424,7 +419,7 @@ mod tests {
     #[test]
     fn nine_of_ten_windows_stay_within_the_estimate() {
         let noisy = |i: usize| daily(i) * (0.7 + 0.6 * noise(i));
-        for algorithm in [naive(), holt_winters(), linear()] {
+        for algorithm in [naive(), median()] {
             let mut forecaster = calibrated(algorithm);
             let (mut within, mut windows) = (0, 0);
             for now in 14 * DAY..18 * DAY {
@@ -448,7 +443,7 @@ mod tests {
             let hole = i.is_multiple_of(97);
             if hole { f64::NAN } else { daily(i) + noise(i) }
         };
-        for algorithm in [naive(), holt_winters(), linear()] {
+        for algorithm in [naive(), median()] {
             let mut kept = calibrated(algorithm.clone());
             let length = slots(kept.history_length(), STEP).unwrap();
             for now in (16 * DAY..17 * DAY).step_by(7) {

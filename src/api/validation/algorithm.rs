@@ -18,7 +18,7 @@ const PREDICTION: &str = "spec.prediction";
 /// Path of the field that names the algorithm.
 const BLOCK: &str = "spec.prediction.predictionAlgorithm";
 /// The names of the algorithms.
-const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear or mstl";
+const KNOWN: &str = "auto, dsp, percentile or seasonalNaive";
 /// The range of `leadTimeSeconds`.
 const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
 /// The range of `quantile`.
@@ -123,14 +123,6 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
             parameters::seasonal_naive(&block.seasonal_naive.unwrap_or_default())
                 .map(Algorithm::SeasonalNaive)
         }
-        AlgorithmType::HoltWinters => {
-            parameters::holt_winters(&block.holt_winters.unwrap_or_default())
-                .map(Algorithm::HoltWinters)
-        }
-        AlgorithmType::Linear => {
-            parameters::linear(&block.linear.unwrap_or_default()).map(Algorithm::Linear)
-        }
-        AlgorithmType::Mstl => parameters::mstl(&block.mstl.unwrap_or_default()),
         other => {
             let name = match other {
                 AlgorithmType::Unknown(name) => format!("{name:?}"),
@@ -213,7 +205,7 @@ fn require_calibrated(calibrate: Option<bool>) -> Result<(), Violation> {
 
 #[cfg(test)]
 mod tests {
-    use foretide_models::{dsp, holt_winters, linear, percentile, seasonal};
+    use foretide_models::{dsp, percentile, seasonal};
 
     use super::*;
 
@@ -316,12 +308,7 @@ mod tests {
             Algorithm::Calibrated(Box::new(inner), config)
         };
         let dsp = Algorithm::Dsp(dsp::Config::default());
-        let line = Algorithm::Linear(linear::Config::default());
         let naive = Algorithm::SeasonalNaive(seasonal::Config::default());
-        let half_day = Algorithm::HoltWinters(holt_winters::Config {
-            season: SignedDuration::from_hours(12),
-            ..holt_winters::Config::default()
-        });
         let floor = Algorithm::Percentile(percentile::Config::default());
         for (yaml, expected) in [
             ("predictionAlgorithm: {algorithmType: dsp}", dsp.clone()),
@@ -332,30 +319,14 @@ mod tests {
             ("predictionAlgorithm: {algorithmType: percentile}", floor),
             (
                 "predictionAlgorithm: {algorithmType: seasonalNaive}",
-                calibrated(naive, 0.94),
+                calibrated(naive.clone(), 0.94),
             ),
             (
-                "predictionAlgorithm: {algorithmType: holtWinters, holtWinters: {season: 12h}}",
-                calibrated(half_day, 0.94),
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: linear, calibrate: false}",
-                line,
+                "predictionAlgorithm: {algorithmType: seasonalNaive, calibrate: false}",
+                naive,
             ),
         ] {
             assert_eq!(read(yaml), Ok(expected), "{yaml}");
-        }
-    }
-
-    #[test]
-    fn mstl_needs_the_build_that_has_it() {
-        let asked = read("predictionAlgorithm: {algorithmType: mstl, mstl: {historyLength: 20d}}");
-        if cfg!(feature = "augurs") {
-            assert_eq!(build(asked.unwrap()).unwrap().name(), "mstl");
-        } else {
-            let violation = asked.unwrap_err();
-            assert_eq!(violation.field, format!("{BLOCK}.algorithmType"));
-            assert!(violation.expected.contains("`augurs`"), "{violation}");
         }
     }
 
@@ -379,8 +350,8 @@ mod tests {
                 "predictionAlgorithm.algorithmType",
             ),
             (
-                "predictionAlgorithm: {algorithmType: linear, linear: {samples: -1}}",
-                "predictionAlgorithm.linear.samples",
+                "predictionAlgorithm: {algorithmType: seasonalNaive, seasonalNaive: {cycles: -1}}",
+                "predictionAlgorithm.seasonalNaive.cycles",
             ),
             (
                 "predictionAlgorithm: {algorithmType: dsp, dsp: {estimators: {fft: [{marginFraction: x}]}}}",
@@ -417,7 +388,7 @@ mod tests {
                 "maxUnderProvisionedPercent",
             ),
             (
-                "{maxUnderProvisionedPercent: 1, predictionAlgorithm: {algorithmType: linear}}",
+                "{maxUnderProvisionedPercent: 1, predictionAlgorithm: {algorithmType: dsp}}",
                 "maxUnderProvisionedPercent",
             ),
         ]);
@@ -440,7 +411,7 @@ mod tests {
             "2562047788015215h",
         ] {
             for field in ["sampleInterval", "historyLength"] {
-                for kind in ["dsp", "percentile", "holtWinters"] {
+                for kind in ["dsp", "percentile"] {
                     let yaml = format!(
                         "predictionAlgorithm: {{algorithmType: {kind}, {kind}: {{{field}: {span}}}}}"
                     );

@@ -2,9 +2,7 @@
 //! for, and nothing above the ceiling of the forecast, which is one and a half times the highest sample that is
 //! believed.
 
-use foretide_models::{
-    Algorithm, CEILING_RATIO, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,
-};
+use foretide_models::{Algorithm, CEILING_RATIO, auto, calibrate, dsp, percentile, seasonal};
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
@@ -92,14 +90,6 @@ fn algorithms() -> Vec<Algorithm> {
             sample_interval: STEP,
             ..percentile::Config::default()
         }),
-        Algorithm::HoltWinters(holt_winters::Config {
-            sample_interval: STEP,
-            ..holt_winters::Config::default()
-        }),
-        Algorithm::Linear(linear::Config {
-            sample_interval: STEP,
-            ..linear::Config::default()
-        }),
     ];
     let calibrated = |inner| Algorithm::Calibrated(Box::new(inner), calibrate::Config::default());
     let automatic = Algorithm::Auto(auto::Config {
@@ -161,15 +151,9 @@ impl Dose {
     }
 
     /// The highest sample that a forecast may use: all but runs of at most five samples above 10 000, a hundred times
-    /// the usual demand. Such a run is used if nothing came before it, and by `linear`, which reads only sixty samples,
-    /// so that five of them reach the percentile that counts as usual.
-    fn believed(self, algorithm: &Algorithm) -> f64 {
-        let bare = match algorithm {
-            Algorithm::Calibrated(inner, _) => inner.as_ref(),
-            _ => algorithm,
-        };
-        let looks_back = !matches!(bare, Algorithm::Linear(_));
-        let short = looks_back && self.run <= ABSURD_RUN && self.from > 0;
+    /// the usual demand. Such a run is used if nothing came before it.
+    fn believed(self) -> f64 {
+        let short = self.run <= ABSURD_RUN && self.from > 0;
         let slots = 0..=BEGIN + MINUTES / 10;
         let believable =
             |slot: &i64| !(short && self.holds(*slot) && self.value(*slot) > Some(1e4));
@@ -181,8 +165,8 @@ impl Dose {
     }
 
     /// The most that a forecast from this history may ask for.
-    fn ceiling(self, algorithm: &Algorithm, bounds: ReplicaBounds) -> Replicas {
-        let most = (CEILING_RATIO * self.believed(algorithm)).min(f64::MAX);
+    fn ceiling(self, bounds: ReplicaBounds) -> Replicas {
+        let most = (CEILING_RATIO * self.believed()).min(f64::MAX);
         bounds.clamp(Replicas::for_demand(most / TARGET))
     }
 }
@@ -263,7 +247,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
     let forecaster = MetricForecaster::new(&poisoned, built, STEP, lead_time, begin);
     run.forecasters = vec![forecaster];
     let mut plain = Run::new(&environment, plain(predicting()), Vec::new());
-    let ceiling = dose.ceiling(algorithm, run.workload.bounds);
+    let ceiling = dose.ceiling(run.workload.bounds);
     let (mut asked, mut asked_without, mut predicted) = (0, 0, 0);
     for minute in 0..MINUTES {
         let fork = fork(&mut run);

@@ -3,9 +3,7 @@
 //! The forecasters check their ranges.
 
 use foretide_crds as wire;
-#[cfg(feature = "augurs")]
-use foretide_models::mstl;
-use foretide_models::{Algorithm, auto, dsp, holt_winters, linear, percentile, seasonal};
+use foretide_models::{auto, dsp, percentile, seasonal};
 use jiff::SignedDuration;
 
 use super::BLOCK;
@@ -184,56 +182,6 @@ fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation
         Some(span) if span == seasonal::Season::Week.length() => Ok(seasonal::Season::Week),
         Some(_) => Err(Violation::new(field, text.unwrap_or_default(), "1d or 7d")),
     }
-}
-
-pub(super) fn holt_winters(block: &wire::HoltWinters) -> Result<holt_winters::Config, Violation> {
-    let of = |name: &str, text: &Option<String>| {
-        duration(&format!("{BLOCK}.holtWinters.{name}"), text.as_deref())
-    };
-    let default = holt_winters::Config::default();
-    Ok(holt_winters::Config {
-        sample_interval: of("sampleInterval", &block.sample_interval)?
-            .unwrap_or(default.sample_interval),
-        history_length: of("historyLength", &block.history_length)?
-            .unwrap_or(default.history_length),
-        season: of("season", &block.season)?.unwrap_or(default.season),
-        ..default
-    })
-}
-
-pub(super) fn linear(block: &wire::Linear) -> Result<linear::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.linear.{name}");
-    let default = linear::Config::default();
-    Ok(linear::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        samples: whole(&at("samples"), block.samples)?.unwrap_or(default.samples),
-    })
-}
-
-#[cfg(feature = "augurs")]
-pub(super) fn mstl(block: &wire::Mstl) -> Result<Algorithm, Violation> {
-    let of = |name: &str, text: &Option<String>| {
-        duration(&format!("{BLOCK}.mstl.{name}"), text.as_deref())
-    };
-    let default = mstl::Config::default();
-    Ok(Algorithm::Mstl(mstl::Config {
-        sample_interval: of("sampleInterval", &block.sample_interval)?
-            .unwrap_or(default.sample_interval),
-        history_length: of("historyLength", &block.history_length)?
-            .unwrap_or(default.history_length),
-    }))
-}
-
-#[cfg(not(feature = "augurs"))]
-pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
-    let expected = "another algorithm, because this binary was built without mstl; \
-        build it with the cargo feature `augurs`";
-    Err(Violation::new(
-        format!("{BLOCK}.algorithmType"),
-        "mstl",
-        expected,
-    ))
 }
 
 /// Parses an optional duration.
