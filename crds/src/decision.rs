@@ -54,6 +54,15 @@ pub struct EffectiveHorizontalPodAutoscalerStatus {
     pub changes: Option<Vec<ReplicaChangeStatus>>,
 }
 
+impl EffectiveHorizontalPodAutoscalerStatus {
+    /// Returns true if it says that zero replicas are the work of an autoscaler.
+    #[must_use]
+    pub fn has_own_zero(&self) -> bool {
+        let history = self.history.as_ref();
+        history.is_some_and(|history| history.scaled_to_zero == Some(true))
+    }
+}
+
 /// One change of the number of replicas, and why it was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -88,10 +88,7 @@ impl DecideContext<'_> {
             autoscale::decide(&workload, &seen, &state.history, settings, now);
         let action = permitted(decision.action, &part, state, now);
         state.history = history;
-        if current > Replicas::ZERO {
-            // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
-            state.history.log.scaled_to_zero = decision.action.scales_to_zero();
-        }
+        state.saw_count(current, decision.action.scales_to_zero(), now);
         if workload.mode_in_force() == Mode::Metric {
             let child = part.child.with_published(&workload, &decision.published);
             part.child = Arc::new(child);

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::{
     Replicas,
     autoscale::action::{Action, HoldReason},
@@ -170,7 +170,8 @@ impl<C: Cluster> Kind for Effective<C> {
         };
         if observation.scale.scale.spec == Replicas::ZERO {
             // Also if a server went on from a backup: what this process knows is then of another past.
-            state.target.history.log.scaled_to_zero |= has_zero(item.autoscaler.status());
+            let status = item.autoscaler.status();
+            state.target.history.log.scaled_to_zero |= status.is_some_and(|it| it.has_own_zero());
         }
         let mut decided = context.decide(&mut state.target, part, observation, None);
         // A controller that ends after the write of the scale leaves a status that says whose zero it is.
@@ -232,12 +233,6 @@ impl<C: Cluster> Kind for Effective<C> {
     fn publish_sync(&self, seconds: f64) {
         self.shared.telemetry.synced(seconds);
     }
-}
-
-/// Returns true if a status says that zero replicas are the work of an autoscaler.
-fn has_zero(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> bool {
-    let history = status.and_then(|status| status.history.as_ref());
-    history.is_some_and(|history| history.scaled_to_zero == Some(true))
 }
 
 /// Those that are not being deleted.

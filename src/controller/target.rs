@@ -22,6 +22,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
 use crate::{api::status::stored_source, ports::HpaView};
 
+/// How long a count may come from a copy that is older than what an earlier process has stored: longer than any copy that
+/// is acted on is old.
+const COPIES_LAST: SignedDuration = SignedDuration::from_secs(90);
+
 /// The state of one workload in one cluster.
 #[derive(Debug, Default)]
 pub(super) struct TargetState {
@@ -31,6 +35,8 @@ pub(super) struct TargetState {
     pub(super) history: History,
     /// What a status held of that history before we observed the target.
     pub(super) stored: StoredHistory,
+    /// Since when a zero of an earlier process is not seen: the copy of the scale may be older than the status.
+    pub(super) unseen_zero: Option<Timestamp>,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
     /// The `minReplicas` that was written to the child last, if there is one.
@@ -92,13 +98,27 @@ impl TargetState {
             shift_kept(history, step);
         }
         self.foreign_writes.shift(step);
-        self.last_scale = self.last_scale.map(|at| shifted(at, step));
+        for time in [&mut self.last_scale, &mut self.unseen_zero] {
+            *time = time.map(|at| shifted(at, step));
+        }
     }
 
     /// Remembers how the child was left.
     pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>) {
         self.child_min = child.map(|hpa| as_child(hpa).min);
         self.child = child.cloned();
+    }
+
+    /// Remembers whose zero the count is, or will be once the action of a decision is carried out.
+    pub(super) fn saw_count(&mut self, current: Replicas, scales_to_zero: bool, now: Timestamp) {
+        if current == Replicas::ZERO {
+            self.unseen_zero = None;
+            return;
+        }
+        let may_be_old = |since| now.duration_since(since).abs() < COPIES_LAST;
+        // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
+        self.history.log.scaled_to_zero =
+            scales_to_zero || self.unseen_zero.is_some_and(may_be_old);
     }
 
     /// Remembers a change of the scale that we applied.
@@ -111,6 +131,8 @@ impl TargetState {
     ) {
         self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
         self.last_scale = Some(at);
+        // It was applied to the count that was seen.
+        self.unseen_zero = None;
     }
 
     /// Assigns the history to the target with this UID.
@@ -153,6 +175,7 @@ impl TargetState {
                         }
                     }
                 }
+                self.unseen_zero = self.history.log.scaled_to_zero.then_some(now);
             }
         }
     }

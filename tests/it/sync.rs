@@ -69,6 +69,11 @@ impl World {
         Self::controller_of(fake, clock, shared)
     }
 
+    /// Another process takes over.
+    fn restart(&mut self) {
+        self.controller = Self::controller(&self.fake, &self.clock, &Arc::default());
+    }
+
     fn controller_of(
         fake: &FakeCluster,
         clock: &Clock,
@@ -203,7 +208,7 @@ async fn an_unknown_field_stops_nothing_that_runs() {
         assert_eq!(world.sync(30).await, refused, "{mode}");
         let hpas = world.fake.state().hpas.clone();
         // A restart knows no valid spec, and leaves what there is.
-        world.controller = World::controller(&world.fake, &world.clock, &Arc::default());
+        world.restart();
         let writes = world.sync(60).await;
         assert!(
             writes.iter().all(|write| write == "status web"),
@@ -620,7 +625,7 @@ async fn a_new_leader_writes_no_status_only_to_say_that_it_leads() {
         let decision = ehpa.status.as_mut().and_then(|it| it.decision.as_mut());
         decision.unwrap().leader_epoch = Some(3);
     }
-    world.controller = World::controller(&fake, &world.clock, &Arc::default());
+    world.restart();
     let mut statuses = world.sync(30).await;
     statuses.retain(|write| write.starts_with("status"));
     assert_eq!(statuses, Vec::<String>::new());

@@ -1,22 +1,32 @@
 //! The scenario of one cluster: three apps, two replicas of the product, and loads, windows and disruptions from the seed.
+//!
+//! And three apps besides, whatever the seed. A restart changes nothing that must last: `queue` sleeps and wakes, and
+//! `paused` was scaled to zero by its user. When nothing fails any more, somebody else scales `low` below its minimum again
+//! and again.
+
+use std::ops::Range;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::faults::Plan;
 
 use crate::{
-    cluster::{Cluster, MAX, SHOP},
+    cluster::{Cluster, MAX, SHOP, external},
     laws::{fits, needed},
-    schedule::{Disruption, Schedule},
+    schedule::{Dice, Disruption, Schedule},
     seeds::{self, Scenario},
 };
 
 const APPS: [(&str, &str); 3] = [("web", "Delegated"), ("api", "Direct"), ("batch", "Direct")];
+/// Below its minimum for so many seconds.
+const LOW: Range<u64> = 185..215;
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 
 struct Single {
     cluster: Cluster,
     schedule: Schedule,
+    /// When the queue is filled.
+    filled: u64,
     /// Whether the server went on from a backup.
     is_restored: bool,
 }
@@ -52,6 +62,12 @@ impl Scenario for Single {
             cluster.autoscaler(app, 2, mode, &crons);
             cluster.needs(app, 2);
         }
+        let mut queue = external("queue");
+        queue["minReplicas"] = json!(0);
+        cluster.autoscaler("queue", 1, "Direct", &queue);
+        cluster.autoscaler("paused", 2, "Direct", &json!({}));
+        cluster.autoscaler("low", 3, "Direct", &json!({"minReplicas": 3}));
+        cluster.needs("paused", 2);
         // In all seeds with silent watches (`seed % 4 == 0`) too: pods that were new when they were seen last have no readings.
         if seed % 4 != 2 {
             cluster.world.has_run_for(SignedDuration::from_hours(1));
@@ -62,6 +78,7 @@ impl Scenario for Single {
         Self {
             cluster,
             schedule,
+            filled: 60 + Dice::new(seed ^ 0x51EE9).below(60),
             is_restored: false,
         }
     }
@@ -94,11 +111,27 @@ impl Scenario for Single {
         for (app, edit) in self.schedule.edits_at(second) {
             edit.make(&mut self.cluster, app);
         }
+        if second == 0 {
+            self.cluster.scale_by_hand("paused", 0);
+        }
+        if second == self.filled {
+            self.cluster.needs("queue", 3);
+        }
+        if LOW.contains(&second) {
+            self.cluster.scale_by_hand("low", 1);
+        }
         self.cluster.second()
     }
 
     fn check_alive(&self) -> Result<(), String> {
-        for (app, _) in APPS {
+        let paused = self.cluster.replicas("paused");
+        if paused > 0 {
+            return Err(format!("asleep: paused has {paused}"));
+        }
+        // A backup of the time in which it slept may be back in the copy of its status before it is in that of its scale: then
+        // it is a zero of somebody else.
+        let queue = (!self.is_restored).then_some("queue");
+        for app in APPS.map(|(app, _)| app).into_iter().chain(queue) {
             let (count, load) = (
                 self.cluster.replicas(app),
                 self.cluster.load.at(app, self.cluster.now()),
@@ -117,8 +150,10 @@ impl Scenario for Single {
         for ehpa in server.objects("effectivehorizontalpodautoscalers.autoscaling.crane.io") {
             let status = &ehpa["status"];
             let conditions = status["conditions"].as_array().into_iter().flatten();
-            // A count that goes back to that of a backup was changed by somebody else, and the third change is a conflict.
-            let is_excused = |one: &Value| self.is_restored && one["reason"] == "ExternalWriter";
+            // A count that goes back to that of a backup was changed by somebody else, and the third change is a conflict;
+            // how many of those of `low` a sync sees depends on when it comes.
+            let is_written = self.is_restored || ehpa["metadata"]["name"] == "low";
+            let is_excused = |one: &Value| is_written && one["reason"] == "ExternalWriter";
             let conditions: Vec<_> = conditions
                 .map(|one| {
                     if is_excused(one) {

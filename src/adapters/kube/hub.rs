@@ -125,7 +125,7 @@ impl Cluster for KubeCluster<Hub> {
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
         let object = Resource::PREDICTION.object(namespace, name);
-        writes::write_status(&self.calls, object, uid, status).await
+        writes::write_status(&self.calls, object, uid, None, status).await
     }
 
     async fn delete_prediction(
@@ -156,11 +156,12 @@ impl Cluster for KubeCluster<Hub> {
         }
         match kind {
             OwnerKind::Effective => {
-                writes::write_status(&self.calls, object, uid, &status.common).await
+                let absent = whose_zero(about.status(), &status.common);
+                writes::write_status(&self.calls, object, uid, absent, &status.common).await
             }
             OwnerKind::Federated => {
                 let whole = FederatedHPAStatus::from(status);
-                writes::write_status(&self.calls, object, uid, &whole).await
+                writes::write_status(&self.calls, object, uid, None, &whole).await
             }
         }
     }
@@ -233,7 +234,7 @@ impl Cluster for KubeCluster<Hub> {
             ledger: Some(ledger.to_owned()),
             ..FederatedHPAStatus::default()
         };
-        writes::write_first_status(&self.calls, object, uid, &status).await
+        writes::write_status(&self.calls, object, uid, Some("/status"), &status).await
     }
 
     async fn patch_federated(
@@ -258,5 +259,22 @@ const fn resource(kind: OwnerKind) -> Resource {
     match kind {
         OwnerKind::Effective => Resource::EHPA,
         OwnerKind::Federated => Resource::FEDERATED_HPA,
+    }
+}
+
+/// Where the stored status of a single autoscaler must still have nothing for `new` to replace it; none if any may be
+/// replaced.
+///
+/// An old copy must not hide whose zero the count is: a workload that we scaled to zero would be left there.
+fn whose_zero(
+    seen: Option<&EffectiveHorizontalPodAutoscalerStatus>,
+    new: &EffectiveHorizontalPodAutoscalerStatus,
+) -> Option<&'static str> {
+    match seen {
+        _ if new.has_own_zero() => None,
+        None => Some("/status"),
+        Some(seen) if seen.history.is_none() => Some("/status/history"),
+        Some(seen) if seen.has_own_zero() => None,
+        Some(_) => Some("/status/history/scaledToZero"),
     }
 }

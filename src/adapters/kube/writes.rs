@@ -109,16 +109,19 @@ pub(super) async fn apply(
         .map_err(|error: CallError| error.about(object))
 }
 
-/// Replaces the status of an object, if it still has this UID.
+/// Replaces the status of an object, if it still has this UID and nothing at `absent`, a JSON pointer.
 pub(super) async fn write_status(
     calls: &Calls,
     object: ObjectPath<'_>,
     uid: &str,
+    absent: Option<&str>,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
+    // A missing field equals null.
+    let test = absent.map(|path| json!({"op": "test", "path": path, "value": null}));
     // "add" replaces what is there (RFC 6902, 4.1), and "replace" would fail on an object without a status.
     let change = json!({"op": "add", "path": "/status", "value": status});
-    patch_status(calls, object, uid, vec![change]).await
+    patch_status(calls, object, uid, test.into_iter().chain([change])).await
 }
 
 /// Replaces one field of the status of an object that has a status, if it still has this UID.
@@ -131,27 +134,14 @@ pub(super) async fn write_status_field(
     let StatusField { name, value } = field;
     let path = format!("/status/{name}");
     let change = json!({"op": "add", "path": path, "value": value});
-    patch_status(calls, object, uid, vec![change]).await
-}
-
-/// Gives an object its first status, if it has none and still has this UID.
-pub(super) async fn write_first_status(
-    calls: &Calls,
-    object: ObjectPath<'_>,
-    uid: &str,
-    status: &(impl Serialize + Sync),
-) -> Result<(), ClusterError> {
-    // A missing field equals null.
-    let missing = json!({"op": "test", "path": "/status", "value": null});
-    let change = json!({"op": "add", "path": "/status", "value": status});
-    patch_status(calls, object, uid, vec![missing, change]).await
+    patch_status(calls, object, uid, [change]).await
 }
 
 async fn patch_status(
     calls: &Calls,
     object: ObjectPath<'_>,
     uid: &str,
-    changes: Vec<Value>,
+    changes: impl IntoIterator<Item = Value>,
 ) -> Result<(), ClusterError> {
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
     operations.extend(changes);

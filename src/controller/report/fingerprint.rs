@@ -78,9 +78,8 @@ impl StatusFingerprint {
     }
 
     /// Returns true if it says that zero replicas are the work of an autoscaler.
-    pub(super) fn has_zero(&self) -> bool {
-        let history = self.gist.common.history.as_ref();
-        history.is_some_and(|history| history.scaled_to_zero == Some(true))
+    pub(super) fn has_own_zero(&self) -> bool {
+        self.gist.common.has_own_zero()
     }
 
     /// Whether two statuses differ in nothing whose change is worth a write.

@@ -157,7 +157,7 @@ impl WrittenStatus {
 
     /// Returns true if it says that zero replicas are the work of an autoscaler.
     pub(super) fn has_zero(&self) -> bool {
-        self.last().fingerprint.has_zero()
+        self.last().fingerprint.has_own_zero()
     }
 
     /// Whether others read the forecasts of the object, as far as the last status shows.

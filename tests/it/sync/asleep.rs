@@ -1,8 +1,6 @@
 //! Who scaled a workload to zero outlives the controller: what an autoscaler put to sleep wakes, and what a user scaled
 //! to zero stays paused.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
 use super::World;
@@ -28,15 +26,11 @@ fn count(world: &World) -> u32 {
     world.fake.state().replicas["web"]
 }
 
-fn restart(world: &mut World) {
-    world.controller = World::controller(&world.fake, &world.clock, &Arc::default());
-}
-
 /// Syncs every 15 s until a second, with a restart before each of them or none.
 async fn run(world: &mut World, from: i64, until: i64, restarts: bool) {
     for second in (from..=until).step_by(15) {
         if restarts {
-            restart(world);
+            world.restart();
         }
         world.sync(second).await;
     }
@@ -90,6 +84,19 @@ async fn a_controller_that_ends_right_after_it_scaled_to_zero_leaves_a_workload_
     world.fake.edit("web", |ehpa| ehpa.status = before);
     world.fake.state().external = Some(20_000);
     run(&mut world, ASLEEP + 15, ASLEEP + 30, true).await;
+    assert_eq!(count(&world), 4);
+}
+
+#[tokio::test]
+async fn a_copy_of_the_scale_from_before_the_zero_does_not_make_it_a_pause() {
+    let mut world = world("minReplicas: 0", 0);
+    run(&mut world, 0, ASLEEP, false).await;
+    world.restart();
+    for (second, copy, queue) in [(15, 1, 5), (30, 1, 5), (45, 0, 20)] {
+        scale(&world, copy);
+        world.fake.state().external = Some(queue * 1_000);
+        world.sync(ASLEEP + second).await;
+    }
     assert_eq!(count(&world), 4);
 }
 

@@ -49,7 +49,7 @@ async fn a_successor_keeps_the_changes_and_names_one_that_another_writer_made() 
     world.fake.state().replicas.insert("web".into(), 8);
     world.sync(15).await;
     let before = changes(&world.fake);
-    world.controller = World::controller(&world.fake, &world.clock, &Arc::default());
+    world.restart();
     // Somebody scales while no controller runs.
     world.fake.state().replicas.insert("web".into(), 9);
     let writes = world.sync(30).await;

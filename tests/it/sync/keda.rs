@@ -221,10 +221,6 @@ impl World {
         acts.retain(|write| !write.starts_with("status") && !write.starts_with("event"));
         acts
     }
-
-    fn restart(&mut self) {
-        self.controller = Self::controller(&self.fake, &self.clock, &Arc::default());
-    }
 }
 
 #[tokio::test]

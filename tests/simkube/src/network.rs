@@ -445,8 +445,8 @@ impl Arrived {
         // What is written next at the same path may be something else.
         let is_read = request.method() == Method::GET;
         if is_read && response.headers().contains_key(header::RETRY_AFTER) {
-            let now = self.server.now();
-            let waits = (now, now + RETRY_AFTER);
+            let known = self.server.now() + self.link.latency();
+            let waits = (known, known + RETRY_AFTER);
             lock(&self.network.0.asked_to_wait).insert(self.asker(request), waits);
         }
         response
@@ -586,6 +586,14 @@ impl Link {
                 }
                 Way::Open(_) | Way::Refused => return,
             }
+        }
+    }
+
+    /// The time that data needs on the way as it is.
+    fn latency(&self) -> Duration {
+        match lock(&self.state).way {
+            Way::Open(latency) => latency,
+            Way::Blocked | Way::Refused => Duration::ZERO,
         }
     }
 

@@ -437,6 +437,45 @@ async fn a_status_is_written_to_the_object_that_was_decided_about_and_no_other()
     }
 }
 
+/// An old copy, such as that of a leader that has just started, lacks what was written since.
+#[tokio::test]
+async fn a_status_from_an_old_copy_does_not_hide_whose_zero_it_is() {
+    let (server, cluster) = hub();
+    let [created, ..] = created(&server);
+    let with = |status: Value| {
+        let object =
+            json!({"metadata": created["metadata"], "spec": created["spec"], "status": status});
+        Autoscaler::Effective(Arc::new(serde_json::from_value(object).unwrap()))
+    };
+    let contact = Clock::system().contact();
+    cluster.role.autoscalers.contacted(None, &contact);
+    let asleep = json!({"history": {"scaledToZero": true}});
+    let awake = json!({"history": {}});
+    let write = async |seen: &Value, new: &Value| {
+        let common = serde_json::from_value(new.clone()).unwrap();
+        let status = Status {
+            common,
+            ..Status::default()
+        };
+        cluster
+            .write_status(&with(seen.clone()), status)
+            .await
+            .is_ok()
+    };
+    assert!(write(&Value::Null, &asleep).await);
+    for old in [&Value::Null, &json!({}), &awake] {
+        assert!(!write(old, &awake).await, "{old}");
+        assert_eq!(statuses(&server)[0], asleep);
+    }
+    assert!(
+        write(&awake, &asleep).await,
+        "the mark itself hides nothing"
+    );
+    assert!(write(&asleep, &awake).await, "known to be awake again");
+    assert!(write(&awake, &awake).await);
+    assert_eq!(statuses(&server)[0], awake);
+}
+
 #[tokio::test]
 async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
     let (server, cluster) = hub();
