@@ -40,7 +40,7 @@ use simkube::{
     faults::Plan,
     host::{DataCenter, stop_here},
     network::{Effect, Network, Trouble, Way},
-    world::{Demand, World, prometheus::Prometheus},
+    world::{Demand, World, is_ready, pods, prometheus::Prometheus},
 };
 use tokio::sync::oneshot;
 use tower::Service as _;
@@ -376,6 +376,21 @@ impl Cluster {
     /// From now on an app needs so many pods.
     pub(crate) fn needs(&self, app: &str, pods: u64) {
         self.load.set(app, self.now(), pods * PER_POD);
+    }
+
+    /// Each ready pod of an app uses what it is to use, however many there are.
+    pub(crate) fn uses_per_pod(&self, app: &str) {
+        let pods = pods(&self.server, SHOP, app);
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        self.needs(app, u64::try_from(ready).unwrap());
+    }
+
+    /// Pauses a Deployment in the middle of an update, with so many pods more than its spec asks for.
+    pub(crate) fn pause_update(&self, name: &str, surge: &str) {
+        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
+        let strategy = json!({"rollingUpdate": {"maxSurge": surge}});
+        let change = json!({"spec": {"paused": true, "strategy": strategy}});
+        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &change).0, 200);
     }
 
     /// Starts a replica of the product on a host.

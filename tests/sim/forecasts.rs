@@ -50,6 +50,11 @@ const LIMITED: &str = "limited";
 const SLEEPS: u64 = 6;
 const SLEEP: Duration = Duration::from_hours(1);
 const AWAKE: u64 = 50;
+/// An app whose pods all use the same, of which the second half of the run has more than the spec asks for: an update or a
+/// preview that does not end.
+const UPDATED: &str = "updated";
+const UPDATED_PODS: u32 = 4;
+const UPDATE: u64 = 50;
 /// How many autoscalers of a tenant ask in vain, and how often in all of the trouble.
 const SERIES: usize = 20;
 const ATTEMPTS: usize = 45;
@@ -174,6 +179,11 @@ impl Scenario for Forecasts {
         let mut cluster = Cluster::new(seed, plan);
         cluster.elects = false;
         let prometheus = with_days(&mut cluster, true);
+        let days = START - SignedDuration::from_hours(24 * DAYS);
+        cluster
+            .load
+            .set(UPDATED, days, u64::from(UPDATED_PODS) * PER_POD);
+        cluster.autoscaler(UPDATED, UPDATED_PODS, "Direct", &predicted());
         if kind == Kind::AtLimits {
             load_days(&cluster, LIMITED, true);
             let most = json!({"maxReplicas": 2, "prediction": {"leadTimeSeconds": LEAD_TIME}});
@@ -238,7 +248,18 @@ impl Scenario for Forecasts {
 
     fn second(&mut self, second: u64) -> Result<(), String> {
         self.second = second;
+        if second == UPDATE {
+            let surge = if self.is_calm { "25%" } else { "100%" };
+            self.cluster.pause_update(UPDATED, surge);
+        }
+        self.cluster.uses_per_pod(UPDATED);
         self.cluster.second()?;
+        let count = self.cluster.replicas(UPDATED);
+        if count > u64::from(UPDATED_PODS) {
+            return Err(format!(
+                "bounded: {UPDATED} has {count}, and its load per pod is constant"
+            ));
+        }
         if self.kind == Kind::AtLimits {
             // Nothing is asked of the apps of the shop: their loads go on while the host sleeps.
             if second.is_multiple_of(AWAKE) && (1..=SLEEPS).contains(&(second / AWAKE)) {

@@ -1,4 +1,5 @@
-//! The Deployment controller. Its pods belong to the Deployment itself: there is no `ReplicaSet` between them.
+//! The Deployment controller. Its pods belong to the Deployment itself: there is no `ReplicaSet` between them. A paused
+//! Deployment is in the middle of an update: it has as many pods more as `maxSurge` allows.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ impl World {
         let text = |field: &str| deployment["metadata"][field].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
         let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or_default();
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(wanted + surge(deployment, wanted)).unwrap_or(usize::MAX);
         let mut pods = pods(&self.server, namespace, name);
         for _missing in pods.len()..wanted {
             self.create_pod(deployment, namespace, name);
@@ -76,4 +77,13 @@ impl World {
             self.patch(CONTROLLER, &path, &json!({"status": status}));
         }
     }
+}
+
+/// How many pods a paused Deployment has beside those that are wanted.
+fn surge(deployment: &Value, wanted: u64) -> u64 {
+    let spec = &deployment["spec"];
+    let most = spec["strategy"]["rollingUpdate"]["maxSurge"].as_str();
+    let percent = most.and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
+    let percent = percent.filter(|_| spec["paused"] == true);
+    (wanted * percent.unwrap_or_default()).div_ceil(100)
 }
