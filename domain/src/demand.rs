@@ -283,7 +283,7 @@ fn amount(milli: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{ContainerUsage, Readiness, Requests};
+    use crate::observation::{ContainerUsage, Requests, examples};
 
     fn container(name: &str, cpu: Option<i64>) -> Container {
         let requests = cpu
@@ -298,17 +298,8 @@ mod tests {
 
     fn pod(containers: &[Container]) -> Arc<Pod> {
         Arc::new(Pod {
-            name: "web-1".into(),
-            phase: Phase::Running,
-            deleting: false,
-            created: None,
-            ready: Some(Readiness {
-                status: Status::True,
-                since: Timestamp::UNIX_EPOCH,
-            }),
-            started: Some(Timestamp::UNIX_EPOCH),
             containers: containers.into(),
-            pod_level_requests: None,
+            ..examples::pod("web-1", Timestamp::UNIX_EPOCH, Status::True)
         })
     }
 

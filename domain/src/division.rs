@@ -319,8 +319,7 @@ pub fn has_surplus(observation: &Observation) -> bool {
 mod tests {
     use super::*;
     use crate::hpa::Target;
-    use crate::observation::{Measured, PodSample, Readiness, Status};
-    use crate::{Replicas, Scale};
+    use crate::observation::{Measured, PodSample, Status, examples};
 
     const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const SYNC: SignedDuration = SignedDuration::from_secs(15);
@@ -342,17 +341,8 @@ mod tests {
 
     fn pod(index: u32, deleting: bool) -> Arc<Pod> {
         Arc::new(Pod {
-            name: format!("web-{index}").into(),
-            phase: Phase::Running,
             deleting,
-            created: Some(START - SignedDuration::from_hours(1)),
-            ready: Some(Readiness {
-                status: Status::True,
-                since: START,
-            }),
-            started: Some(START),
-            containers: Arc::new([]),
-            pod_level_requests: None,
+            ..examples::pod(&format!("web-{index}"), START, Status::True)
         })
     }
 
@@ -369,17 +359,12 @@ mod tests {
             at,
             window: SYNC,
         };
-        let scale = Replicas::new(pods);
-        Observation {
-            scale: Scale {
-                spec: scale,
-                status: scale,
-            },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
-            pods: (0..pods).map(|index| pod(index, false)).collect(),
-            readings: vec![Ok(Measured::Samples((0..pods).map(sample).collect()))],
-        }
+        let samples = Measured::Samples((0..pods).map(sample).collect());
+        examples::observation(
+            pods,
+            (0..pods).map(|index| pod(index, false)).collect(),
+            samples,
+        )
     }
 
     /// What is known after these numbers of pods, each for ten minutes; `total` is of the pods and of the minute.

@@ -217,23 +217,18 @@ fn took(pod: &Pod, since: Timestamp) -> Option<SignedDuration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{Phase, Readiness};
+    use crate::observation::{Readiness, examples};
 
     const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
     fn pod(name: usize, seconds: i64) -> Arc<Pod> {
+        let ready = Readiness {
+            status: Status::True,
+            since: NOW + SignedDuration::from_secs(seconds),
+        };
         Arc::new(Pod {
-            name: format!("web-{name:03}").into(),
-            phase: Phase::Running,
-            deleting: false,
-            created: Some(NOW),
-            ready: Some(Readiness {
-                status: Status::True,
-                since: NOW + SignedDuration::from_secs(seconds),
-            }),
-            started: Some(NOW),
-            containers: Arc::new([]),
-            pod_level_requests: None,
+            ready: Some(ready),
+            ..examples::pod(&format!("web-{name:03}"), NOW, Status::True)
         })
     }
 

@@ -302,3 +302,41 @@ words! {
         UnknownType = "UnknownMetricType",
     }
 }
+
+/// Observations for tests.
+#[cfg(test)]
+pub(crate) mod examples {
+    use super::*;
+
+    /// A running pod without containers, created and started at a time, that is ready or not since then.
+    pub(crate) fn pod(name: &str, started: Timestamp, status: Status) -> Pod {
+        Pod {
+            name: name.into(),
+            phase: Phase::Running,
+            deleting: false,
+            created: Some(started),
+            ready: Some(Readiness {
+                status,
+                since: started,
+            }),
+            started: Some(started),
+            containers: Arc::new([]),
+            pod_level_requests: None,
+        }
+    }
+
+    /// Pods of a scale of so many replicas, all of which are seen, and the reading of one metric.
+    pub(crate) fn observation(scale: u32, pods: Vec<Arc<Pod>>, measured: Measured) -> Observation {
+        let scale = Replicas::new(scale);
+        Observation {
+            scale: Scale {
+                spec: scale,
+                status: scale,
+            },
+            unseen: Replicas::ZERO,
+            undelivered: Replicas::ZERO,
+            pods,
+            readings: vec![Ok(measured)],
+        }
+    }
+}

@@ -13,12 +13,10 @@ use crate::demand;
 use crate::division::has_surplus;
 use crate::forecast::{ForecastReading, Predicted, Refused};
 use crate::hpa::{MetricSpec, Settings, Target};
-use crate::observation::{
-    ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness, Status,
-};
+use crate::observation::{ContainerUsage, Measured, PodSample, PodUsage, Status, examples};
 use crate::proposal::{Reason, Source};
 use crate::workload::{Mode, Prediction, Strategy as ScaleStrategy, Workload};
-use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
+use crate::{Observation, ReplicaBounds, Replicas, ScaleTarget};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// The count at which every pod is at its target.
@@ -121,36 +119,19 @@ impl World {
             .collect();
         let measured = self.measured(&names, value, now);
         let pod = |(name, started): &(u32, i64)| {
-            let status = if self.is_ready(*started, minute) {
+            let is_ready = self.is_ready(*started, minute);
+            let status = if is_ready {
                 Status::True
             } else {
                 Status::False
             };
-            Arc::new(Pod {
-                name: format!("web-{name}").into(),
-                phase: Phase::Running,
-                deleting: false,
-                created: Some(at(started * 60)),
-                ready: Some(Readiness {
-                    status,
-                    since: at(started * 60),
-                }),
-                started: Some(at(started * 60)),
-                containers: Arc::new([]),
-                pod_level_requests: None,
-            })
+            Arc::new(examples::pod(
+                &format!("web-{name}"),
+                at(started * 60),
+                status,
+            ))
         };
-        let scale = Replicas::new(self.count);
-        Observation {
-            scale: Scale {
-                spec: scale,
-                status: scale,
-            },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
-            pods: self.pods.iter().map(pod).collect(),
-            readings: vec![Ok(measured)],
-        }
+        examples::observation(self.count, self.pods.iter().map(pod).collect(), measured)
     }
 
     /// The forecast from the minutes so far.

@@ -17,7 +17,7 @@ use crate::hpa::{
 };
 use crate::lead_time::LeadTime;
 use crate::observation::{
-    Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
+    Cause, Container, Measured, Pod, PodSample, Requests, Status, Unavailable, examples,
 };
 use crate::proposal::{ForecastDetails, Reason};
 use crate::workload::{Mode, Prediction, Strategy, Workload};
@@ -230,24 +230,15 @@ impl World {
     /// Sets the count; the newest pods go first.
     pub(super) fn scale_to(&mut self, count: Replicas, now: Timestamp) {
         self.count = count;
-        let ready = Readiness {
-            status: Status::True,
-            since: now,
-        };
         while self.pods.len() < count.get() as usize {
             self.names += 1;
+            let app = Container {
+                name: "app".into(),
+                requests: Requests::default(),
+            };
             self.pods.push(Arc::new(Pod {
-                name: format!("web-{}", self.names).into(),
-                phase: Phase::Running,
-                deleting: false,
-                created: None,
-                ready: Some(ready),
-                started: Some(now),
-                containers: Arc::new([Container {
-                    name: "app".into(),
-                    requests: Requests::default(),
-                }]),
-                pod_level_requests: None,
+                containers: Arc::new([app]),
+                ..examples::pod(&format!("web-{}", self.names), now, Status::True)
             }));
         }
         self.pods.truncate(count.get() as usize);
