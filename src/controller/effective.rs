@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
 use foretide_domain::{
     Replicas,
     autoscale::action::{Action, HoldReason},
@@ -171,7 +171,8 @@ impl<C: Cluster> Kind for Effective<C> {
         if observation.scale.scale.spec == Replicas::ZERO {
             // Also if a server went on from a backup: what this process knows is then of another past.
             let status = item.autoscaler.status();
-            state.target.history.log.scaled_to_zero |= status.is_some_and(|it| it.has_own_zero());
+            let is_own = status.is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
+            state.target.history.log.scaled_to_zero |= is_own;
         }
         let mut decided = context.decide(&mut state.target, part, observation, None);
         // A controller that ends after the write of the scale leaves a status that says whose zero it is.

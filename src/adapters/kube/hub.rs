@@ -156,7 +156,7 @@ impl Cluster for KubeCluster<Hub> {
         }
         match kind {
             OwnerKind::Effective => {
-                let absent = whose_zero(about.status(), &status.common);
+                let absent = whose_zero(about, &status.common);
                 writes::write_status(&self.calls, object, uid, absent, &status.common).await
             }
             OwnerKind::Federated => {
@@ -265,13 +265,15 @@ const fn resource(kind: OwnerKind) -> Resource {
 /// Where the stored status of a single autoscaler must still have nothing for `new` to replace it; none if any may be
 /// replaced.
 ///
-/// An old copy must not hide whose zero the count is: a workload that we scaled to zero would be left there.
+/// An old copy must not hide whose zero the count is: a workload that we scaled to zero would be left there. Only of a
+/// workload that may sleep: the copy lacks what was written a moment ago, and a status that fails waits for a sync.
 fn whose_zero(
-    seen: Option<&EffectiveHorizontalPodAutoscalerStatus>,
+    about: &Autoscaler,
     new: &EffectiveHorizontalPodAutoscalerStatus,
 ) -> Option<&'static str> {
-    match seen {
-        _ if new.has_own_zero() => None,
+    let may_sleep = about.spec().min_replicas == Some(0) || new.current_replicas == Some(0);
+    match about.status() {
+        _ if new.has_own_zero() || !may_sleep => None,
         None => Some("/status"),
         Some(seen) if seen.history.is_none() => Some("/status/history"),
         Some(seen) if seen.has_own_zero() => None,

@@ -443,8 +443,9 @@ async fn a_status_from_an_old_copy_does_not_hide_whose_zero_it_is() {
     let (server, cluster) = hub();
     let [created, ..] = created(&server);
     let with = |status: Value| {
-        let object =
-            json!({"metadata": created["metadata"], "spec": created["spec"], "status": status});
+        let mut object = created.clone();
+        object["spec"]["minReplicas"] = json!(0);
+        object["status"] = status;
         Autoscaler::Effective(Arc::new(serde_json::from_value(object).unwrap()))
     };
     let contact = Clock::system().contact();
