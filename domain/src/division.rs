@@ -37,6 +37,9 @@ const LEAST_CHANGE: f64 = 0.04;
 /// The longest time between two totals that are compared, after which the load is another one; and the longest wait for
 /// a total to settle.
 const COMPARABLE: SignedDuration = SignedDuration::from_mins(10);
+/// How long a total over time still counts pods that have ended: Prometheus keeps the last sample of a series whose
+/// samples have timestamps, as those of the kubelet, for five minutes, and no rate is over more.
+const COUNTED: SignedDuration = SignedDuration::from_mins(5);
 /// The share up to which a total divides.
 const DIVIDES: f64 = 0.3;
 /// The share from which on it grows with the pods.
@@ -306,10 +309,22 @@ fn is_starting(pod: &Pod, now: Timestamp) -> bool {
     is_young && !pod.has_ended() && !pod.deleting && !is_available(pod)
 }
 
+/// When more pods than the scale asks for were seen last, as long as totals still count them; `before` is what that was.
+pub(super) fn last_surplus(
+    observation: &Observation,
+    before: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    if has_surplus(observation) {
+        return Some(now);
+    }
+    before.filter(|at| now.duration_since(*at) < COUNTED)
+}
+
 /// Whether more pods run than the scale asks for, as those of a rolling update do. Pods that are being deleted are not
 /// among them: after each scale-down there are some.
 #[must_use]
-pub fn has_surplus(observation: &Observation) -> bool {
+pub(super) fn has_surplus(observation: &Observation) -> bool {
     let runs = |pod: &&Arc<Pod>| pod.phase == Phase::Running && !pod.deleting;
     let running = observation.pods.iter().filter(runs).count();
     u32::try_from(running).is_ok_and(|running| running > observation.scale.spec.get())
@@ -443,5 +458,10 @@ mod tests {
         assert_eq!(settled_pods(&observation, START), None);
         observation.pods.push(pod(11, false));
         assert!(has_surplus(&observation));
+        let calm = seen(10, 8.0, START);
+        assert_eq!(last_surplus(&calm, None, START), None);
+        let last = last_surplus(&observation, None, START);
+        let after = |mins| last_surplus(&calm, last, START + SignedDuration::from_mins(mins));
+        assert_eq!([4, 5].map(after), [Some(START), None]);
     }
 }

@@ -6,7 +6,6 @@ use std::{collections::HashSet, sync::Arc};
 use foretide_domain::{
     autoscale::{Decision, Limit},
     demand,
-    division::has_surplus,
     lead_time::LeadTimes,
     observation::{Measured, Phase, Pod},
     pod_names,
@@ -73,7 +72,6 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     let observation = &decided.observation.observation;
     let (pods, at) = (&observation.pods, decided.decision.at);
     let censored = is_at_its_limits(&decided.decision, pods);
-    let surplus = has_surplus(observation);
     let template = decided.observation.scale.template.as_deref();
     let metrics = decided.part.workload.metrics.iter();
     let mut seen = HashSet::new();
@@ -88,7 +86,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
                     demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
                     of_a_minute: measured.is_some_and(is_of_a_minute),
                     censored,
-                    surplus: surplus && metric.is_of_pods(),
+                    surplus: decided.decision.surplus && metric.is_of_pods(),
                     not_divided: is_not_divided(&decided.decision, &name),
                     // Of a metric that is forecast, the reading of the forecast has this error.
                     per_replica: demand::target(metric, pods, template).ok(),

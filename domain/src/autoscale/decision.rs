@@ -43,6 +43,8 @@ pub struct Decision {
     pub limit_until: Option<Timestamp>,
     /// The metrics that the child HPA reads besides those of the spec, in mode Metric.
     pub published: Vec<PublishedMetric>,
+    /// Whether totals over time count more pods than the scale asks for, as during a rolling update and shortly after.
+    pub surplus: bool,
     /// The cron windows.
     pub windows: Vec<DecidedWindow>,
     /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with

@@ -31,6 +31,8 @@ pub struct History {
     pub forecast_held: BTreeMap<String, Replicas>,
     /// Whether the total of each metric that is forecast divides among pods.
     pub division: BTreeMap<String, Division>,
+    /// When more pods than the scale asks for were seen last, as long as totals over time still count them.
+    pub surplus: Option<Timestamp>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,
     /// Until when nothing is scaled down because history was lost.
@@ -112,6 +114,7 @@ impl History {
             floors,
             forecast_held: _,
             division,
+            surplus,
             winner: _,
             hold_until,
             child,
@@ -136,6 +139,9 @@ impl History {
             change(Remembered::Since(at));
         }
         for RawFloor { at, raw: _ } in floors {
+            change(Remembered::Since(at));
+        }
+        if let Some(at) = surplus {
             change(Remembered::Since(at));
         }
         if let Some(at) = hold_until {

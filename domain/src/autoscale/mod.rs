@@ -158,6 +158,7 @@ pub fn decide(
         bounds: workload.bounds,
         prediction_window: workload.prediction.as_ref().map(|p| p.window),
         published: proposals.published,
+        surplus: history.surplus.is_some(),
         proposals: proposals.all,
         windows: proposals.windows,
         observed: proposals.observed,

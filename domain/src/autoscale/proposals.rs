@@ -137,6 +137,8 @@ impl Context<'_> {
         } else {
             BTreeMap::new()
         };
+        history.surplus =
+            division::last_surplus(&self.inputs.observation, history.surplus, self.now);
         let readings = self.inputs.forecasts.iter().filter(|_| on);
         let proposals: Vec<_> = readings
             .map(|reading| self.forecast_of(reading, history))
@@ -187,7 +189,7 @@ impl Context<'_> {
                 Refused::new(Reason::Pending, "the first forecast is being computed"),
             );
         }
-        let Some(message) = self.waits_for_pods(&reading.name, division) else {
+        let Some(message) = self.waits_for_pods(&reading.name, history) else {
             return proposal;
         };
         match (proposal.replicas, held) {
@@ -210,17 +212,18 @@ impl Context<'_> {
     }
 
     /// Why a forecast of a metric raises nothing now, if its pods are the reason.
-    fn waits_for_pods(&self, metric: &str, division: Option<&Division>) -> Option<String> {
+    fn waits_for_pods(&self, metric: &str, history: &History) -> Option<String> {
         let observation = &self.inputs.observation;
         let metrics = &self.workload.metrics;
         let is_of_pods = |spec: &MetricSpec| spec.identifier() == metric && spec.is_of_pods();
-        if division::has_surplus(observation) && metrics.iter().any(is_of_pods) {
+        if history.surplus.is_some() && metrics.iter().any(is_of_pods) {
             return Some(format!(
-                "more pods run than the {} of the spec, as in a rolling update: until they end, the forecast raises \
-                 nothing and learns nothing",
+                "more pods run than the {} of the spec, as in a rolling update, or did within five minutes: until they no \
+                 longer count, the forecast raises nothing and learns nothing",
                 observation.scale.spec
             ));
         }
+        let division = history.division.get(metric);
         let is_settling =
             division.is_some_and(|division| division.is_settling(observation, self.now));
         is_settling.then(|| {

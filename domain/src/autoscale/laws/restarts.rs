@@ -44,6 +44,7 @@ fn through_status(history: &History, shown: &[Proposal]) -> History {
         floors,
         forecast_held: held.collect(),
         division: history.division.clone(),
+        surplus: None,
         winner: history.winner,
         hold_until: history.hold_until,
         child: history.child,
