@@ -333,26 +333,11 @@ pub(super) fn has_surplus(observation: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpa::Target;
-    use crate::observation::{Measured, PodSample, Status, examples};
+    use crate::observation::examples::{self, busy, memory};
+    use crate::observation::{Measured, PodSample, Status};
 
     const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const SYNC: SignedDuration = SignedDuration::from_secs(15);
-
-    fn busy() -> MetricSpec {
-        MetricSpec::Pods {
-            metric: "busy".into(),
-            selector: None,
-            target: Target::AverageValue(1000),
-        }
-    }
-
-    fn memory() -> MetricSpec {
-        MetricSpec::Resource {
-            name: "memory".into(),
-            target: Target::AverageValue(1000),
-        }
-    }
 
     fn pod(index: u32, deleting: bool) -> Arc<Pod> {
         Arc::new(Pod {

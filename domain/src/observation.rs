@@ -307,6 +307,24 @@ words! {
 #[cfg(test)]
 pub(crate) mod examples {
     use super::*;
+    use crate::hpa::{MetricSpec, Target};
+
+    /// A metric of which one is asked for each pod.
+    pub(crate) fn busy() -> MetricSpec {
+        MetricSpec::Pods {
+            metric: "busy".into(),
+            selector: None,
+            target: Target::AverageValue(1000),
+        }
+    }
+
+    /// The same of memory.
+    pub(crate) fn memory() -> MetricSpec {
+        MetricSpec::Resource {
+            name: "memory".into(),
+            target: Target::AverageValue(1000),
+        }
+    }
 
     /// A running pod without containers, created and started at a time, that is ready or not since then.
     pub(crate) fn pod(name: &str, started: Timestamp, status: Status) -> Pod {

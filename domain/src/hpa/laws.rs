@@ -14,7 +14,7 @@ use crate::{
     Observation, Reading, ReplicaBounds, Replicas, Scale,
     observation::{
         Cause, Container, ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness,
-        Requests, Status, Unavailable,
+        Requests, Status, Unavailable, examples,
     },
 };
 
@@ -368,22 +368,13 @@ impl World {
 /// Ready pods that request one core each and use that much.
 fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
     let pod = |i: usize| {
+        let app = Container {
+            name: "app".into(),
+            requests: [("cpu", 1000)].into_iter().collect(),
+        };
         Arc::new(Pod {
-            name: format!("pod-{i}").into(),
-            phase: Phase::Running,
-            deleting: false,
-            created: None,
-            ready: Some(Readiness {
-                status: Status::True,
-                since: Timestamp::MIN,
-            }),
-            started: Some(Timestamp::MIN),
-            containers: [Container {
-                name: "app".into(),
-                requests: [("cpu", 1000)].into_iter().collect(),
-            }]
-            .into(),
-            pod_level_requests: None,
+            containers: [app].into(),
+            ..examples::pod(&format!("pod-{i}"), Timestamp::MIN, Status::True)
         })
     };
     let usage = |i: usize| {
@@ -397,16 +388,8 @@ fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
             }],
         })
     };
-    Observation {
-        scale: Scale {
-            spec: current,
-            status: current,
-        },
-        unseen: Replicas::ZERO,
-        undelivered: Replicas::ZERO,
-        pods: (0..pods).map(pod).collect(),
-        readings: vec![Ok(Measured::Usage((0..pods).map(usage).collect()))],
-    }
+    let usage = Measured::Usage((0..pods).map(usage).collect());
+    examples::observation(current.get(), (0..pods).map(pod).collect(), usage)
 }
 
 proptest! {

@@ -324,54 +324,41 @@ fn prediction(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     #[test]
     fn a_minimum_of_zero_is_refused_where_nothing_raises_the_count_again() {
-        let metric = |kind: &str, of: Value| json!({"type": kind, (kind.to_lowercase()): of});
-        let value = json!({"type": "Value", "value": "1"});
-        let average = json!({"type": "AverageValue", "averageValue": "1"});
-        let cpu = metric("Resource", json!({"name": "cpu", "target": average}));
-        let pods = metric(
-            "Pods",
-            json!({"metric": {"name": "qps"}, "target": average}),
-        );
-        let external = metric(
-            "External",
-            json!({"metric": {"name": "q"}, "target": average}),
-        );
-        let service = json!({"kind": "Service", "name": "web"});
-        let object = metric(
-            "Object",
-            json!({"describedObject": service, "metric": {"name": "q"}, "target": value}),
-        );
+        let average = "target: {type: AverageValue, averageValue: 1}";
+        let cpu = format!("{{type: Resource, resource: {{name: cpu, {average}}}}}");
+        let pods = format!("{{type: Pods, pods: {{metric: {{name: qps}}, {average}}}}}");
+        let external = format!("{{type: External, external: {{metric: {{name: q}}, {average}}}}}");
+        let object = "{type: Object, object: {describedObject: {kind: Service, name: web}, metric: {name: q}, \
+                      target: {type: Value, value: 1}}}";
         let cron = |zone: &str, target: u32| {
-            let day = ("0 8 * * *", "0 18 * * *");
-            json!([{"name": "day", "start": day.0, "end": day.1, "timezone": zone, "targetReplicas": target}])
+            format!(
+                "crons: [{{name: day, start: 0 8 * * *, end: 0 18 * * *, timezone: {zone}, targetReplicas: {target}}}]"
+            )
         };
         for (wakes, spec) in [
-            (false, json!({})),
-            (false, json!({"metrics": [cpu]})),
-            (false, json!({"metrics": [cpu, pods], "mode": "Direct"})),
+            (false, "metrics: []".to_owned()),
+            (false, format!("metrics: [{cpu}]")),
+            (false, format!("metrics: [{cpu}, {pods}], mode: Direct")),
             // Its history ends with the pods.
-            (false, json!({"metrics": [cpu], "prediction": {}})),
-            (false, json!({"metrics": [cpu], "scaleStrategy": "Preview"})),
-            (false, json!({"crons": cron("UTC", 0)})),
-            (false, json!({"crons": cron("Atlantis", 3)})),
-            (true, json!({"crons": cron("UTC", 3)})),
-            (true, json!({"metrics": [cpu], "crons": cron("UTC", 3)})),
-            (true, json!({"metrics": [cpu, external]})),
-            (true, json!({"metrics": [object]})),
+            (false, format!("metrics: [{cpu}], prediction: {{}}")),
+            (false, format!("metrics: [{cpu}], scaleStrategy: Preview")),
+            (false, cron("UTC", 0)),
+            (false, cron("Atlantis", 3)),
+            (true, cron("UTC", 3)),
+            (true, format!("metrics: [{cpu}], {}", cron("UTC", 3))),
+            (true, format!("metrics: [{cpu}, {external}]")),
+            (true, format!("metrics: [{object}]")),
         ] {
             for min in [0, 1] {
-                let mut spec = spec.clone();
-                spec["scaleTargetRef"] = json!({"kind": "Deployment", "name": "web"});
-                spec["maxReplicas"] = json!(9);
-                spec["minReplicas"] = json!(min);
-                let ehpa = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
-                let ehpa = serde_json::from_value(ehpa).unwrap();
+                let ehpa = serde_saphyr::from_str(&format!(
+                    "{{metadata: {{name: web, namespace: shop}}, spec: {{scaleTargetRef: {{kind: Deployment, name: web}}, \
+                     minReplicas: {min}, maxReplicas: 9, {spec}}}}}"
+                ))
+                .unwrap();
                 let refused = workload(&ehpa, &Zone::utc())
                     .err()
                     .map(|invalid| invalid.to_string());

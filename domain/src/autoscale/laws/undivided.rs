@@ -7,16 +7,17 @@ use foretide_models::{Forecaster, Series, auto};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::world::{at, n};
+use super::world::{Scenario, at, n};
 use crate::autoscale::{Inputs, decide, history::History};
 use crate::demand;
 use crate::division::has_surplus;
 use crate::forecast::{ForecastReading, Predicted, Refused};
-use crate::hpa::{MetricSpec, Settings, Target};
-use crate::observation::{ContainerUsage, Measured, PodSample, PodUsage, Status, examples};
+use crate::hpa::{MetricSpec, Settings};
+use crate::observation::examples::{self, busy, memory};
+use crate::observation::{ContainerUsage, Measured, PodSample, PodUsage, Status};
 use crate::proposal::{Reason, Source};
-use crate::workload::{Mode, Prediction, Strategy as ScaleStrategy, Workload};
-use crate::{Observation, ReplicaBounds, Replicas, ScaleTarget};
+use crate::workload::{Mode, Prediction, Workload};
+use crate::{Observation, Replicas};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// The count at which every pod is at its target.
@@ -62,6 +63,10 @@ impl World {
         world
     }
 
+    fn metric(&self) -> &MetricSpec {
+        self.workload.metrics.first().unwrap()
+    }
+
     /// Starts and ends pods; the newest go first.
     fn scale(&mut self, pods: u32, minute: i64) {
         while self.pods.len() < pods as usize {
@@ -101,8 +106,8 @@ impl World {
             at: now,
             window: MINUTE,
         };
-        match self.workload.metrics.first() {
-            Some(MetricSpec::Resource { .. }) => Measured::Usage(pods.iter().map(usage).collect()),
+        match self.metric() {
+            MetricSpec::Resource { .. } => Measured::Usage(pods.iter().map(usage).collect()),
             _ => Measured::Samples(pods.iter().map(sample).collect()),
         }
     }
@@ -144,14 +149,8 @@ impl World {
                 .ok_or_else(|| Refused::new(Reason::Expired, "the forecast has expired")),
             Err(error) => Err(Refused::from(&error)),
         };
-        let name = self
-            .workload
-            .metrics
-            .first()
-            .map(MetricSpec::identifier)
-            .unwrap_or_default();
         ForecastReading {
-            name,
+            name: self.metric().identifier(),
             outcome,
             details: None,
             query: None,
@@ -165,18 +164,10 @@ impl World {
         let surge = if since_update < 10 { self.count / 4 } else { 0 };
         self.scale(self.count + surge, minute);
         let observation = self.observe(minute);
-        let total = observation
-            .readings
-            .first()
-            .and_then(|reading| reading.as_ref().ok());
-        let total = self.workload.metrics.first().zip(total);
-        let total = total
-            .and_then(|(metric, reading)| demand::total(metric, reading, &observation.pods, now));
-        self.totals.push(
-            total
-                .filter(|_| !has_surplus(&observation))
-                .unwrap_or(f64::NAN),
-        );
+        let reading = observation.readings.first().unwrap().as_ref().unwrap();
+        let total = demand::total(self.metric(), reading, &observation.pods, now);
+        let learned = total.filter(|_| !has_surplus(&observation));
+        self.totals.push(learned.unwrap_or(f64::NAN));
         let forecasts = vec![self.forecast(now)];
         let inputs = Inputs {
             observation,
@@ -209,25 +200,18 @@ impl World {
 }
 
 fn workload(metric: MetricSpec) -> Workload {
+    let scenario = Scenario {
+        bounds: (1, 1000),
+        ..Scenario::default()
+    };
+    let prediction = Prediction {
+        window: MINUTE * 60,
+        algorithm: "auto".into(),
+    };
     Workload {
-        target: ScaleTarget {
-            api_version: "apps/v1".into(),
-            kind: "Deployment".into(),
-            namespace: "shop".into(),
-            name: "web".into(),
-        },
-        bounds: ReplicaBounds::new(n(1), n(1000)),
-        strategy: ScaleStrategy::Auto,
-        mode: Mode::Direct,
-        specific_replicas: None,
         metrics: vec![metric],
-        behavior: None,
-        windows: vec![],
-        prediction: Some(Prediction {
-            window: MINUTE * 60,
-            algorithm: "auto".into(),
-        }),
-        problems: vec![],
+        prediction: Some(prediction),
+        ..scenario.workload(Mode::Direct)
     }
 }
 
@@ -239,21 +223,6 @@ fn milli(value: f64) -> i64 {
     (value * 1000.0).round() as i64
 }
 
-fn busy() -> MetricSpec {
-    MetricSpec::Pods {
-        metric: "busy".into(),
-        selector: None,
-        target: Target::AverageValue(1000),
-    }
-}
-
-fn resource(name: &str) -> MetricSpec {
-    MetricSpec::Resource {
-        name: name.into(),
-        target: Target::AverageValue(1000),
-    }
-}
-
 #[test]
 fn memory_with_noise_at_its_target_raises_nothing_in_two_days() {
     for updates in [1000, 12] {
@@ -262,11 +231,7 @@ fn memory_with_noise_at_its_target_raises_nothing_in_two_days() {
             startup: 1,
             updates,
         };
-        assert_eq!(
-            World::new(resource("memory"), habits).highest(),
-            START,
-            "{habits:?}"
-        );
+        assert_eq!(World::new(memory(), habits).highest(), START, "{habits:?}");
     }
 }
 
