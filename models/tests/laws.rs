@@ -248,9 +248,9 @@ fn a_faulty_history_gives_a_bounded_forecast_or_an_error() {
         let back = if i >= 4 * DAY + 18 { 6 } else { 0 };
         daily(i + forward - back)
     });
-    // The reasons of dsp, the naive day, the percentile, Holt-Winters and the line: "" is a forecast.
-    let cases: Vec<(&str, Vec<f64>, [&str; 5])> = vec![
-        ("clocks put forward and back", clocks, [""; 5]),
+    // The reasons of dsp, the naive day and the percentile: "" is a forecast.
+    let cases: Vec<(&str, Vec<f64>, [&str; 3])> = vec![
+        ("clocks put forward and back", clocks, [""; 3]),
         (
             "an hour of zeros",
             week(&|i| {
@@ -260,30 +260,30 @@ fn a_faulty_history_gives_a_bounded_forecast_or_an_error() {
                     daily(i)
                 }
             }),
-            [""; 5],
+            [""; 3],
         ),
         (
             "a thousandfold for an hour",
             week(&|i| daily(i) * if (700..706).contains(&i) { 1000.0 } else { 1.0 }),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
         (
             "a counter that resets",
             week(&|i| f64::from(u32::try_from(i % 400).unwrap()) * 1e6),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
-        ("nothing", vec![], ["InsufficientHistory"; 5]),
-        ("one sample", vec![1.0], ["InsufficientHistory"; 5]),
-        ("all NaN", week(&|_| f64::NAN), ["InsufficientHistory"; 5]),
+        ("nothing", vec![], ["InsufficientHistory"; 3]),
+        ("one sample", vec![1.0], ["InsufficientHistory"; 3]),
+        ("all NaN", week(&|_| f64::NAN), ["InsufficientHistory"; 3]),
         (
             "one 1e308",
             week(&|i| if i == 500 { 1e308 } else { daily(i) }),
-            [""; 5],
+            [""; 3],
         ),
-        ("all 1e308", week(&|_| 1e308), [""; 5]),
-        ("huge daily", week(&|i| daily(i) * 1e307), [""; 5]),
-        ("tiny daily", week(&|i| daily(i) * 1e-310), [""; 5]),
-        ("smallest numbers", week(&|_| 5e-324), [""; 5]),
+        ("all 1e308", week(&|_| 1e308), [""; 3]),
+        ("huge daily", week(&|i| daily(i) * 1e307), [""; 3]),
+        ("tiny daily", week(&|i| daily(i) * 1e-310), [""; 3]),
+        ("smallest numbers", week(&|_| 5e-324), [""; 3]),
         (
             "alternating infinities",
             week(&|i| {
@@ -293,51 +293,51 @@ fn a_faulty_history_gives_a_bounded_forecast_or_an_error() {
                     f64::NEG_INFINITY
                 }
             }),
-            ["InsufficientHistory"; 5],
+            ["InsufficientHistory"; 3],
         ),
         (
             "every second one infinite",
             week(&|i| if i % 2 == 0 { f64::INFINITY } else { daily(i) }),
-            ["TooManyGaps"; 5],
+            ["TooManyGaps"; 3],
         ),
-        ("constant", week(&|_| 3.0), [""; 5]),
-        ("zeros", week(&|_| 0.0), ["ZeroSeries"; 5]),
+        ("constant", week(&|_| 3.0), [""; 3]),
+        ("zeros", week(&|_| 0.0), ["ZeroSeries"; 3]),
         (
             "step up a thousandfold",
             week(&|i| if i < 500 { 1.0 } else { 1000.0 }),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
         (
             "unit changed",
             week(&|i| daily(i) * if i < 500 { 1.0 } else { 1000.0 }),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
         (
             "six hours missing today",
             hole(6 * DAY + 50, 6 * DAY + 86),
-            [""; 5],
+            [""; 3],
         ),
-        ("a day missing", hole(3 * DAY, 4 * DAY), [""; 5]),
+        ("a day missing", hole(3 * DAY, 4 * DAY), [""; 3]),
         (
             "the end missing",
             hole(7 * DAY - 12, 7 * DAY),
-            ["StaleHistory"; 5],
+            ["StaleHistory"; 3],
         ),
         (
             "saw-tooth",
             week(&|i| f64::from(u32::try_from(i % 100).unwrap())),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
         (
             "noise",
             week(&|i| 5.0 + 4.0 * noise(i)),
-            ["NotPeriodic", "", "", "", ""],
+            ["NotPeriodic", "", ""],
         ),
     ];
     for (name, values, expected) in cases {
         let answers = assert_bounded(&series(values));
         let reason = |i: usize| answers[i].as_ref().err().map_or("", ForecastError::reason);
-        assert_eq!([0, 2, 6, 7, 8].map(reason), expected, "{name}");
+        assert_eq!([0, 2, 6].map(reason), expected, "{name}");
     }
 }
 
