@@ -309,7 +309,7 @@ pub(crate) mod examples {
     use super::*;
     use crate::hpa::{MetricSpec, Target};
 
-    /// A metric of which one is asked for each pod.
+    /// A metric of pods with a target of 1 per pod.
     pub(crate) fn busy() -> MetricSpec {
         MetricSpec::Pods {
             metric: "busy".into(),
@@ -318,7 +318,7 @@ pub(crate) mod examples {
         }
     }
 
-    /// The same of memory.
+    /// Memory with a target of 1 per pod.
     pub(crate) fn memory() -> MetricSpec {
         MetricSpec::Resource {
             name: "memory".into(),

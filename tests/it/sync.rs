@@ -69,7 +69,7 @@ impl World {
         Self::controller_of(fake, clock, shared)
     }
 
-    /// Another process takes over.
+    /// Replaces the controller by one that knows only what is stored.
     fn restart(&mut self) {
         self.controller = Self::controller(&self.fake, &self.clock, &Arc::default());
     }

@@ -50,8 +50,7 @@ const LIMITED: &str = "limited";
 const SLEEPS: u64 = 6;
 const SLEEP: Duration = Duration::from_hours(1);
 const AWAKE: u64 = 50;
-/// An app whose pods all use the same, of which the second half of the run has more than the spec asks for: an update or a
-/// preview that does not end.
+/// An app with more pods than its spec asks for, as in an update that does not end, each of which uses the same.
 const UPDATED: &str = "updated";
 const UPDATED_PODS: u32 = 4;
 const UPDATE: u64 = 50;

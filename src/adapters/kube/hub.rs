@@ -156,7 +156,7 @@ impl Cluster for KubeCluster<Hub> {
         }
         match kind {
             OwnerKind::Effective => {
-                let absent = whose_zero(about, &status.common);
+                let absent = absent_before(about, &status.common);
                 writes::write_status(&self.calls, object, uid, absent, &status.common).await
             }
             OwnerKind::Federated => {
@@ -262,12 +262,12 @@ const fn resource(kind: OwnerKind) -> Resource {
     }
 }
 
-/// Where the stored status of a single autoscaler must still have nothing for `new` to replace it; none if any may be
-/// replaced.
+/// The JSON pointer at which the stored status of a single autoscaler must have nothing before `new` replaces it; absent if
+/// `new` may replace any.
 ///
-/// An old copy must not hide whose zero the count is: a workload that we scaled to zero would be left there. Only of a
-/// workload that may sleep: the copy lacks what was written a moment ago, and a status that fails waits for a sync.
-fn whose_zero(
+/// A status from an old copy must not remove a `scaledToZero` that is newer: the workload would stay at zero. Workloads that
+/// cannot be at zero need no test, which also fails while the copy lacks the last status, and then costs a sync.
+fn absent_before(
     about: &Autoscaler,
     new: &EffectiveHorizontalPodAutoscalerStatus,
 ) -> Option<&'static str> {

@@ -25,7 +25,7 @@ fn world() -> ForecastWorld {
 }
 
 /// The autoscalers of which `PredictionReady` has this reason.
-fn with(world: &ForecastWorld, reason: &str) -> String {
+fn those_with(world: &ForecastWorld, reason: &str) -> String {
     let fake = &world.world.fake;
     let mut names: Vec<String> = fake.state().autoscalers.keys().cloned().collect();
     names.retain(|name| {
@@ -45,8 +45,8 @@ async fn the_newest_of_the_namespace_that_holds_most_go_without_a_forecast_until
         for second in seconds {
             world.step(second).await;
         }
-        assert_eq!(with(&world, "ForecastReady"), ready);
-        assert_eq!(with(&world, "MemoryLimit"), left_out);
+        assert_eq!(those_with(&world, "ForecastReady"), ready);
+        assert_eq!(those_with(&world, "MemoryLimit"), left_out);
         let counted = format!("foretide_forecasts_left_out {}\n", left_out.len().min(1));
         let text = world.telemetry.encode();
         assert!(text.contains(&counted), "{text}");
