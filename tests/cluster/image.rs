@@ -136,8 +136,8 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
         .apply(include_str!("../../deploy/24-metrics-rbac.yaml"))
         .await;
     world.deployment("web", 1, "1m").await;
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("image-{}", std::process::id()));
+    // The user of the container has no way to the folders of cargo where those are below a home.
+    let folder = std::env::temp_dir().join(format!("foretide-image-{}", std::process::id()));
     let account = folder.join("account");
     fs::create_dir_all(&account).unwrap();
     let mount =
