@@ -125,19 +125,16 @@ fn inputs(i: u32, now: Timestamp) -> Inputs {
                 spec: replicas,
                 status: replicas,
             },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods: (0..count)
                 .map(|pod_number| Arc::new(pod(pod_number, now)))
                 .collect(),
             readings: vec![Ok(Measured::Usage((0..count).map(usage).collect()))],
+            ..Observation::default()
         },
-        forecasts: vec![ForecastReading {
-            name: "resource.cpu".into(),
-            outcome: Ok(Predicted::of(value, 0.1)),
-            details: None,
-            query: None,
-        }],
+        forecasts: vec![ForecastReading::new(
+            "resource.cpu".into(),
+            Ok(Predicted::of(value, 0.1)),
+        )],
         child: Some(Child {
             min: Replicas::new(2),
             max: Replicas::new(100),

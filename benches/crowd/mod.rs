@@ -187,17 +187,14 @@ fn inputs(number: u32, workload: &Workload, template: &PodTemplate) -> Inputs {
                 spec: replicas,
                 status: replicas,
             },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             readings: readings.collect(),
             pods,
+            ..Observation::default()
         },
-        forecasts: vec![ForecastReading {
-            name: "resource.cpu".into(),
-            outcome: Ok(Predicted::of(demand * 1.1, TARGET)),
-            details: None,
-            query: None,
-        }],
+        forecasts: vec![ForecastReading::new(
+            "resource.cpu".into(),
+            Ok(Predicted::of(demand * 1.1, TARGET)),
+        )],
         child: None,
         share: None,
     }

@@ -85,6 +85,21 @@ impl From<&ForecastError> for Refused {
     }
 }
 
+// === impl ForecastReading ===
+
+impl ForecastReading {
+    /// A reading of which neither details nor the query are known.
+    #[must_use]
+    pub const fn new(name: String, outcome: Result<Predicted, Refused>) -> Self {
+        Self {
+            name,
+            outcome,
+            details: None,
+            query: None,
+        }
+    }
+}
+
 // === impl ForecastDetails ===
 
 /// With more than this percentage of a day at the limits, the measured demand underestimates the true one.
@@ -322,12 +337,7 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 /// use foretide_domain::Replicas;
 /// use foretide_domain::forecast::{ForecastReading, Predicted, propose};
 ///
-/// let reading = |value| ForecastReading {
-///     name: "resource.cpu".into(),
-///     outcome: Ok(Predicted::of(value, 0.2)),
-///     details: None,
-///     query: None,
-/// };
+/// let reading = |value| ForecastReading::new("resource.cpu".into(), Ok(Predicted::of(value, 0.2)));
 /// // 1.38 cores at 0.2 per pod are 6.9 pods; 95 % of them are 6.6.
 /// let first = propose(&reading(1.38), None);
 /// assert_eq!(first.replicas, Some(Replicas::new(7)));
@@ -425,12 +435,7 @@ mod tests {
     }
 
     fn of(predicted: Predicted) -> ForecastReading {
-        ForecastReading {
-            name: "resource.cpu".into(),
-            outcome: Ok(predicted),
-            details: None,
-            query: None,
-        }
+        ForecastReading::new("resource.cpu".into(), Ok(predicted))
     }
 
     #[test]
@@ -595,12 +600,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_reason_and_its_message() {
         let refused = Refused::new(Reason::InsufficientHistory, "40 samples of 120");
-        let reading = ForecastReading {
-            name: "resource.memory".into(),
-            outcome: Err(refused),
-            details: None,
-            query: None,
-        };
+        let reading = ForecastReading::new("resource.memory".into(), Err(refused));
         let want = Proposal {
             source: Source::Forecast,
             name: "resource.memory".into(),

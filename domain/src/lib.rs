@@ -19,7 +19,7 @@
 //!
 //! let scale = Scale { spec: Replicas::new(2), status: Replicas::new(2) };
 //! let readings = vec![Ok(Measured::Total(vec![12_000]))];
-//! let observation = Observation { scale, unseen: Replicas::ZERO, undelivered: Replicas::ZERO, pods: vec![], readings };
+//! let observation = Observation { scale, readings, ..Observation::default() };
 //!
 //! let now = "2026-03-01T10:00:00Z".parse()?;
 //! let result = reconcile(&hpa, &observation, &Log::default(), &Settings::default(), now);

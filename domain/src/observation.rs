@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Replicas;
 
 /// Everything that is read about one workload for a decision.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
@@ -20,6 +20,8 @@ pub struct Observation {
     /// How many more pods than are listed the workload is known to have, because a watch has not delivered them yet. They
     /// share the load of the listed ones: they hold a count, and raise none.
     pub undelivered: Replicas,
+    /// How many pods run that the workload owns, selected or not, if its kind may own others: a preview waits unselected.
+    pub owned: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
     /// One reading per metric of the spec, in the spec's order. A missing one counts as unavailable.
@@ -57,6 +59,12 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// Returns true if it runs and is not being deleted.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.phase == Phase::Running && !self.deleting
+    }
+
     /// Returns true if no container of it runs any more, or ever will.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
@@ -351,10 +359,9 @@ pub(crate) mod examples {
                 spec: scale,
                 status: scale,
             },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods,
             readings: vec![Ok(measured)],
+            ..Observation::default()
         }
     }
 }

@@ -137,6 +137,7 @@ impl<C: Workloads> ClusterReads<C> {
                 scale: scale.scale,
                 unseen: Replicas::ZERO,
                 undelivered: undelivered(&scale, &pods),
+                owned: scale.owned_pods,
                 pods,
                 readings,
             },
@@ -453,8 +454,8 @@ mod tests {
             selector: "app=web".to_owned(),
             resource_version: "1".to_owned(),
             uid: "u".to_owned(),
-            template: None,
             expected_pods: Replicas::new(expected),
+            ..ScaleView::default()
         };
         let pods = [
             Phase::Running,

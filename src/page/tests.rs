@@ -104,9 +104,8 @@ impl Sync {
                     status: count,
                 },
                 readings: readings.collect(),
-                unseen: Replicas::ZERO,
-                undelivered: Replicas::ZERO,
                 pods,
+                ..Observation::default()
             },
             forecasts: Vec::new(),
             child: None,

@@ -227,7 +227,7 @@ pub enum KedaPause {
 }
 
 /// The scale of a target, and what is needed to change it safely.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScaleView {
     /// Replicas by spec and by status.
     pub scale: Scale,
@@ -243,6 +243,8 @@ pub struct ScaleView {
     /// the count of our last write while the copies do not show that. Zero for a kind whose status may count something
     /// else than pods.
     pub expected_pods: Replicas,
+    /// How many pods run of the `ReplicaSet`s that the target owns, selected or not. Zero for a kind that selects them all.
+    pub owned_pods: Replicas,
 }
 
 /// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.

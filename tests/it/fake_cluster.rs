@@ -538,8 +538,7 @@ impl Workloads for FakeCluster {
             },
             resource_version: "1".into(),
             uid: format!("target-{}", target.name),
-            template: None,
-            expected_pods: Replicas::ZERO,
+            ..ScaleView::default()
         })
     }
 

@@ -207,10 +207,9 @@ impl ControllerPass {
         (pass.current, pass.desired) = (scale.spec, scale.spec);
         let observation = Observation {
             scale,
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods: reads.pods.to_vec(),
             readings: reads.readings.to_vec(),
+            ..Observation::default()
         };
         let computed = reconcile(hpa, &observation, &pass.log, settings, now);
         // The selector is used only where metrics are read.

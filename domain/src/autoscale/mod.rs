@@ -90,10 +90,8 @@ pub use limit::Limit;
 /// let inputs = Inputs {
 ///     observation: Observation {
 ///         scale: Scale { spec: two, status: two },
-///         unseen: Replicas::ZERO,
-///         undelivered: Replicas::ZERO,
-///         pods: vec![],
 ///         readings: vec![Ok(Measured::Total(vec![12_000]))],
+///         ..Observation::default()
 ///     },
 ///     forecasts: vec![],
 ///     child: None,

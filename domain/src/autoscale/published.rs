@@ -215,12 +215,8 @@ mod tests {
             (0.0, Ok(0.0)),
             (-1.0, Ok(-1.0)),
         ] {
-            let reading = ForecastReading {
-                name: "resource.cpu".to_owned(),
-                outcome: Ok(Predicted::of(1.0, target)),
-                details: None,
-                query: None,
-            };
+            let reading =
+                ForecastReading::new("resource.cpu".to_owned(), Ok(Predicted::of(1.0, target)));
             let read = as_read_by_hpa(&reading).outcome;
             let found = read.map(|predicted| predicted.target.to_bits());
             let want = want.map(f64::to_bits);

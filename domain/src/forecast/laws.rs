@@ -36,15 +36,13 @@ fn between(raise: f64, hold: f64, target: f64, last: Option<Replicas>) -> Propos
         hold: hold * target,
     };
     propose(
-        &ForecastReading {
-            name: "pods.load".into(),
-            outcome: Ok(Predicted {
+        &ForecastReading::new(
+            "pods.load".into(),
+            Ok(Predicted {
                 bounds,
                 ..Predicted::of(hold * target, target)
             }),
-            details: None,
-            query: None,
-        },
+        ),
         last,
     )
 }
@@ -148,12 +146,7 @@ proptest! {
         raise in any::<f64>(), hold in any::<f64>(), value in any::<f64>(), target in any::<f64>(), last in prop::option::of(any::<u32>()),
     ) {
         let bounds = DemandBounds { raise, hold };
-        let reading = ForecastReading {
-            name: "pods.load".into(),
-            outcome: Ok(Predicted { value, bounds, target }),
-            details: None,
-            query: None,
-        };
+        let reading = ForecastReading::new("pods.load".into(), Ok(Predicted { value, bounds, target }));
         let proposal = propose(&reading, last.map(Replicas::new));
         let are_pods = |demand: f64| demand / target >= 0.0 && (demand / target).is_finite();
         let is_sound = [value, raise, hold].into_iter().all(are_pods) && target > 0.0 && target.is_finite();

@@ -312,10 +312,9 @@ fn world() -> impl Strategy<Value = World> {
             let bounds = ReplicaBounds::new(min.min(max), max.max(min));
             let observation = Observation {
                 scale: Scale { spec, status },
-                unseen: Replicas::ZERO,
-                undelivered: Replicas::ZERO,
                 pods,
                 readings,
+                ..Observation::default()
             };
             World {
                 bounds,

@@ -89,10 +89,8 @@ pub enum Verdict {
 /// };
 /// let observation = Observation {
 ///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
-///     unseen: Replicas::ZERO,
-///     undelivered: Replicas::ZERO,
-///     pods: vec![],
 ///     readings: vec![Ok(Measured::Total(vec![12_000]))],
+///     ..Observation::default()
 /// };
 /// let now = "2026-03-01T10:00:00Z".parse()?;
 /// let result = reconcile(&hpa, &observation, &Log::default(), &Settings::default(), now);
@@ -247,12 +245,11 @@ mod tests {
                 spec: count,
                 status: count,
             },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods: Vec::new(),
             readings: totals
                 .map(|total| Ok(Measured::Total(vec![total])))
                 .to_vec(),
+            ..Observation::default()
         };
         let empty = Log {
             recommendations: Some(Vec::new()),

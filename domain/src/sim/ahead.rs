@@ -145,9 +145,8 @@ impl Ahead {
             observation: Observation {
                 scale,
                 readings: Vec::new(),
-                unseen: Replicas::ZERO,
-                undelivered: Replicas::ZERO,
                 pods: Vec::new(),
+                ..Observation::default()
             },
             child: None,
             share: None,

@@ -354,9 +354,8 @@ impl<'a> Run<'a> {
                 status: count,
             },
             readings: readings.collect(),
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods: self.pods.pods().to_vec(),
+            ..Observation::default()
         };
         let pods = &observation.pods;
         let containers = &self.environment.template.containers;

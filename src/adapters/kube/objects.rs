@@ -29,6 +29,8 @@ pub(super) struct StoredWorkload {
     pub(super) shape: Option<Box<PodShape>>,
     /// Since when its pods cannot be created; wall clock.
     pub(super) replica_failure: Option<Timestamp>,
+    /// UID of the object that owns it, unless that is a Deployment, which selects the pods of all that it owns.
+    pub(super) owner: Option<Box<str>>,
 }
 
 #[derive(Deserialize)]
@@ -170,11 +172,15 @@ impl Stored for StoredWorkload {
             uid: metadata.uid,
             template: template.map(|(pod, _)| pod.containers()).transpose()?,
             expected_pods: scale.spec.min(scale.status),
+            owned_pods: Replicas::ZERO,
         };
+        let owner = metadata.owner_references.into_iter().flatten();
+        let owner = owner.filter(|it| it.controller == Some(true) && it.kind != "Deployment");
         Ok(Self {
             view,
             shape: shape.transpose()?.map(Box::new),
             replica_failure,
+            owner: owner.map(|owner| owner.uid.into()).next(),
         })
     }
 }

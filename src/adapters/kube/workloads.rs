@@ -74,7 +74,9 @@ impl<R: Role> Workloads for KubeCluster<R> {
         let Some(store) = self.store_of(target) else {
             let path = self.discovery.scale_path(target).await?;
             let read = writes::read_scale(&self.calls, &path).await;
-            return read.map_err(|error| error.about(target));
+            let view = read.map_err(|error| error.about(target))?;
+            let owned_pods = self.owned_pods(&target.namespace, &view.uid);
+            return Ok(ScaleView { owned_pods, ..view });
         };
         match store.get(&target.namespace, &target.name) {
             Some(workload) => Ok(self.own_scales.shown_in(target, workload.view.clone())),
@@ -150,6 +152,18 @@ impl<R: Role> Workloads for KubeCluster<R> {
 }
 
 impl<R: Role> KubeCluster<R> {
+    /// How many pods run of the `ReplicaSet`s that the object with this UID owns.
+    fn owned_pods(&self, namespace: &str, uid: &str) -> Replicas {
+        let [_, _, replica_sets] = &self.stores.workloads;
+        let replica_sets = replica_sets.in_namespace(namespace);
+        let owned = replica_sets
+            .iter()
+            .filter(|set| set.owner.as_deref() == Some(uid));
+        let pods = owned.flat_map(|set| self.selected(namespace, &set.view.selector));
+        let running = pods.flatten().filter(|stored| stored.pod.runs()).count();
+        Replicas::new(u32::try_from(running).unwrap_or(u32::MAX))
+    }
+
     /// The pods that a label selector (in its text form) selects, by name.
     pub(super) fn selected(
         &self,

@@ -277,7 +277,6 @@ fn scale_view(object: ScaleObject) -> ScaleView {
         selector: status.selector.unwrap_or_default(),
         resource_version: object.metadata.resource_version.unwrap_or_default(),
         uid: object.metadata.uid.unwrap_or_default(),
-        template: None,
-        expected_pods: Replicas::ZERO,
+        ..ScaleView::default()
     }
 }

@@ -80,9 +80,8 @@ pub(super) fn assume(
             status: replicas,
         },
         readings: readings.collect(),
-        unseen: Replicas::ZERO,
-        undelivered: Replicas::ZERO,
         pods,
+        ..Observation::default()
     };
     Ok(AssumedState {
         observation,

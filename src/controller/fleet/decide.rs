@@ -266,6 +266,7 @@ fn of_fleet_metrics(
             },
             unseen: part(observation.unseen),
             undelivered: part(observation.undelivered),
+            owned: part(observation.owned),
             pods: observation.pods.clone(),
             readings,
         },

@@ -60,12 +60,10 @@ impl Members<'_> {
                 spec: with_unreachable(|seen| seen.scale.spec),
                 status: with_unreachable(|seen| seen.scale.status),
             },
-            // Only to read pods and to write the scale, which is done in each member.
-            selector: String::new(),
-            resource_version: String::new(),
             uid: self.item.owner.uid.clone(),
             template,
-            expected_pods: Replicas::ZERO,
+            // The rest is only for reading pods and writing the scale, which is done in each member.
+            ..ScaleView::default()
         };
         TargetObservation {
             hpas: RelatedHpas::default(),
@@ -75,6 +73,7 @@ impl Members<'_> {
                 scale: scale.scale,
                 unseen: self.unreachable,
                 undelivered: sum_over(self.present, |seen| seen.undelivered),
+                owned: sum_over(self.present, |seen| seen.owned),
                 readings: self.readings(),
                 pods,
             },
@@ -369,17 +368,15 @@ mod tests {
                     selector: "app=web".to_owned(),
                     resource_version: "1".to_owned(),
                     uid: "u".to_owned(),
-                    template: None,
-                    expected_pods: Replicas::ZERO,
+                    ..ScaleView::default()
                 },
                 hpas: RelatedHpas::default(),
                 keda_pause: KedaPause::default(),
                 observation: Observation {
                     scale: scale(cpu.len()),
-                    unseen: Replicas::ZERO,
-                    undelivered: Replicas::ZERO,
                     pods: (0..cpu.len()).map(pod).collect(),
                     readings: readings.map(Ok).collect(),
+                    ..Observation::default()
                 },
                 forecasts: Vec::new(),
             },
@@ -422,14 +419,14 @@ mod tests {
     #[test]
     fn the_forecasts_of_members_are_added_with_both_bounds_and_one_that_is_missing_refuses_the_sum()
     {
-        let of = |value, raise, hold| ForecastReading {
-            name: "resource.cpu".to_owned(),
-            outcome: Ok(Predicted {
-                bounds: DemandBounds { raise, hold },
-                ..Predicted::of(value, 0.5)
-            }),
-            details: None,
-            query: None,
+        let of = |value, raise, hold| {
+            ForecastReading::new(
+                "resource.cpu".to_owned(),
+                Ok(Predicted {
+                    bounds: DemandBounds { raise, hold },
+                    ..Predicted::of(value, 0.5)
+                }),
+            )
         };
         let (east, west) = (of(4.0, 1.0, 2.0), of(40.0, 10.0, 20.0));
         assert_eq!(added(east.clone(), west.clone()), of(44.0, 11.0, 22.0));

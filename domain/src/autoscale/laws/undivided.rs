@@ -149,12 +149,7 @@ impl World {
                 .ok_or_else(|| Refused::new(Reason::Expired, "the forecast has expired")),
             Err(error) => Err(Refused::from(&error)),
         };
-        ForecastReading {
-            name: self.metric().identifier(),
-            outcome,
-            details: None,
-            query: None,
-        }
+        ForecastReading::new(self.metric().identifier(), outcome)
     }
 
     /// One minute: the pods of an update come and go, then it is decided.
@@ -248,12 +243,7 @@ fn while_more_pods_run_than_the_spec_asks_for_a_forecast_keeps_its_count() {
         );
         world.scale(pods, -100);
         let name = busy().identifier();
-        let reading = |value| ForecastReading {
-            name: name.clone(),
-            outcome: Ok(Predicted::of(value, 1.0)),
-            details: None,
-            query: None,
-        };
+        let reading = |value| ForecastReading::new(name.clone(), Ok(Predicted::of(value, 1.0)));
         let held = held.map(|held| (name.clone(), n(held)));
         let history = History {
             forecast_held: held.into_iter().collect(),

@@ -278,10 +278,9 @@ impl World {
                 spec: self.count,
                 status: self.count,
             },
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
             pods: self.pods.clone(),
             readings: readings.collect(),
+            ..Observation::default()
         }
     }
 

@@ -91,8 +91,8 @@ fn scale_view(version: &str) -> ScaleView {
         selector: "app=web".into(),
         resource_version: version.into(),
         uid: "u".into(),
-        template: None,
         expected_pods: Replicas::new(2),
+        ..ScaleView::default()
     }
 }
 
@@ -198,6 +198,36 @@ async fn a_group_that_is_not_installed_is_not_scalable_and_a_failing_one_is_unre
     let error = odd.scale(&target("../v1", "Queue")).await.unwrap_err();
     assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
     assert_eq!(server.lines(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn running_pods_of_a_preview_are_owned_though_they_are_not_selected() {
+    let scale = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u"}});
+    let (_server, cluster) = server(move |sent, before| match before {
+        0 => resource_list(sent, before),
+        _ => Reply::Ok(scale.clone()),
+    });
+    let sets = [
+        ("a", "Queue", "u"),
+        ("b", "Deployment", "u"),
+        ("c", "Queue", "v"),
+    ];
+    for (name, kind, uid) in sets {
+        let mut set = deployment();
+        set["metadata"]["name"] = name.into();
+        set["metadata"]["ownerReferences"] =
+            json!([{"kind": kind, "uid": uid, "controller": true}]);
+        set["spec"]["selector"]["matchLabels"]["app"] = name.into();
+        cluster.stores.workloads[2].apply(Entry::decode(set).unwrap());
+        for phase in ["Running", "Pending"] {
+            let id = json!({"namespace": "shop", "name": format!("{name}-{phase}"), "labels": {"app": name}});
+            let pod =
+                json!({"metadata": id, "spec": {"containers": []}, "status": {"phase": phase}});
+            cluster.stores.pods.apply(Entry::decode(pod).unwrap());
+        }
+    }
+    let view = cluster.scale(&target("example.com/v1", "Queue")).await;
+    assert_eq!(view.unwrap().owned_pods, Replicas::new(1));
 }
 
 /// The scale of `shop/web` as it is now.

@@ -141,6 +141,7 @@ fn a_workload_becomes_its_scale_with_the_selector_as_text() {
         uid: "u".into(),
         template: Some(Arc::new([container("app", &[("cpu", 1000)])])),
         expected_pods: Replicas::new(spec.min(status)),
+        owned_pods: Replicas::ZERO,
     };
     for (object, want) in [
         (object(json!(3), json!({"replicas": 2})), want(3, 2)),

@@ -132,9 +132,8 @@ impl FleetRun {
                 readings: readings
                     .map(|metric| measure::reading(metric, total, &pods, now))
                     .collect(),
-                unseen: Replicas::ZERO,
-                undelivered: Replicas::ZERO,
                 pods,
+                ..Observation::default()
             },
             forecasts: Vec::new(),
             child: None,
