@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::demand::{self, is_available};
 use super::hpa::MetricSpec;
-use super::observation::{Observation, Phase, Pod};
+use super::observation::{Observation, Pod};
 use super::remembered::Remembered;
 
 /// The votes after which the answer is settled: more than a morning in which the load rises with the pods gives.
@@ -40,10 +40,14 @@ const COMPARABLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long a total over time still counts pods that have ended: Prometheus keeps the last sample of a series whose
 /// samples have timestamps, as those of the kubelet, for five minutes, and no rate is over more.
 const COUNTED: SignedDuration = SignedDuration::from_mins(5);
+/// How long a surplus must be seen to be one: copies of a minute ago are acted on, and so is the scale before a write.
+const CERTAIN: SignedDuration = SignedDuration::from_secs(90);
 /// The share up to which a total divides.
 const DIVIDES: f64 = 0.3;
 /// The share from which on it grows with the pods.
 const GROWS: f64 = 0.65;
+/// The change of the logarithm of a total, beyond that of the pods, which is the load's own: 15 %, and noise is less.
+const OF_THE_LOAD: f64 = 0.14;
 
 /// What is known of one metric.
 ///
@@ -67,6 +71,15 @@ pub struct Division {
     plateau: Option<Plateau>,
     /// The total at the number of pods before.
     before: Option<Plateau>,
+}
+
+/// More pods than the scale asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Surplus {
+    /// When they were seen first.
+    pub since: Timestamp,
+    /// When they were seen last.
+    pub last: Timestamp,
 }
 
 /// The total while the number of pods stayed about the same.
@@ -131,16 +144,22 @@ impl Division {
     }
 
     /// Whether the number of pods has changed, or changes now, and it is not known yet what the total does. Not where it
-    /// is settled that the total divides, nor for longer than ten minutes.
+    /// is assumed or settled that the total divides, nor for longer than ten minutes.
     #[must_use]
-    pub fn is_settling(&self, observation: &Observation, now: Timestamp) -> bool {
+    pub fn is_settling(
+        &self,
+        metric: &MetricSpec,
+        observation: &Observation,
+        now: Timestamp,
+    ) -> bool {
         let is_unmeasured = |plateau: &Plateau| {
             let is_starting = |pod: &Arc<Pod>| is_starting(pod, now);
             let has_changed = self.before.is_some() && !plateau.measured;
             has_changed && now.duration_since(plateau.since) < COMPARABLE
                 || observation.pods.iter().any(is_starting)
         };
-        self.votes > -SETTLED && self.plateau.as_ref().is_some_and(is_unmeasured)
+        let votes = self.votes.min(Self::presumed(metric).votes);
+        votes > -SETTLED && self.plateau.as_ref().is_some_and(is_unmeasured)
     }
 
     /// The same after one more observation, whose readings are those of `metrics` in their order; `index` is the metric's.
@@ -189,10 +208,11 @@ impl Division {
             return;
         };
         let weight = if after.pods < before.pods { DOWN } else { UP };
-        if share >= GROWS {
-            self.votes = (self.votes + weight).min(SETTLED);
-        } else if share <= DIVIDES {
+        let beyond = (share - 1.0) * (after.pods / before.pods).ln().abs();
+        if share <= DIVIDES || beyond > OF_THE_LOAD {
             self.votes = (self.votes - weight).max(LEAST);
+        } else if share >= GROWS {
+            self.votes = (self.votes + weight).min(SETTLED);
         }
         // In between the answer stays as it is.
         if self.votes >= SETTLED {
@@ -309,25 +329,31 @@ fn is_starting(pod: &Pod, now: Timestamp) -> bool {
     is_young && !pod.has_ended() && !pod.deleting && !is_available(pod)
 }
 
-/// When more pods than the scale asks for were seen last, as long as totals still count them; `before` is what that was.
-pub(super) fn last_surplus(
+/// The surplus of pods after one more observation, as long as totals count it.
+///
+/// One that ends sooner than it is certain was none: the copies of the pods and of the scale are of different moments.
+pub(super) fn surplus(
     observation: &Observation,
-    before: Option<Timestamp>,
+    before: Option<Surplus>,
     now: Timestamp,
-) -> Option<Timestamp> {
+) -> Option<Surplus> {
     if has_surplus(observation) {
-        return Some(now);
+        let since = before.map_or(now, |before| before.since);
+        return Some(Surplus { since, last: now });
     }
-    before.filter(|at| now.duration_since(*at) < COUNTED)
+    let is_counted = |seen: &Surplus| {
+        seen.last.duration_since(seen.since) >= CERTAIN && now.duration_since(seen.last) < COUNTED
+    };
+    before.filter(is_counted)
 }
 
 /// Whether more pods run than the scale asks for, as those of a rolling update do. Pods that are being deleted are not
 /// among them: after each scale-down there are some.
 #[must_use]
 pub(super) fn has_surplus(observation: &Observation) -> bool {
-    let runs = |pod: &&Arc<Pod>| pod.phase == Phase::Running && !pod.deleting;
-    let running = observation.pods.iter().filter(runs).count();
-    u32::try_from(running).is_ok_and(|running| running > observation.scale.spec.get())
+    let running = observation.pods.iter().filter(|pod| pod.runs()).count();
+    let running = u32::try_from(running).unwrap_or(u32::MAX);
+    running.max(observation.owned.get()) > observation.scale.spec.get()
 }
 
 #[cfg(test)]
@@ -389,7 +415,7 @@ mod tests {
     #[test]
     fn a_total_that_moves_with_the_pods_grows_with_them_and_any_other_divides() {
         type Total = fn(f64, f64) -> f64;
-        let table: [(&str, Total, bool); 6] = [
+        let table: [(&str, Total, bool); 7] = [
             ("a constant load", |_, _| 8.0, true),
             (
                 "a load that rises by a half in an hour",
@@ -402,6 +428,11 @@ mod tests {
                 true,
             ),
             ("a third is of the pods", |pods, _| 8.0 + 0.25 * pods, true),
+            (
+                "a load that moves by twice as much",
+                |pods, _| pods * pods,
+                true,
+            ),
             ("of each pod", |pods, _| 0.8 * pods, false),
             (
                 "of each pod, with noise",
@@ -431,8 +462,8 @@ mod tests {
         assert!(!climbed.divides());
         let now = START + SignedDuration::from_mins(90);
         let raised = climbed.observed(&busy(), 0, &seen(30, 30.0, now), now);
-        assert!(raised.is_settling(&seen(30, 30.0, now), now + SYNC));
-        assert!(!raised.is_settling(&seen(30, 30.0, now), now + COMPARABLE));
+        assert!(raised.is_settling(&busy(), &seen(30, 30.0, now), now + SYNC));
+        assert!(!raised.is_settling(&busy(), &seen(30, 30.0, now), now + COMPARABLE));
     }
 
     #[test]
@@ -443,10 +474,16 @@ mod tests {
         assert_eq!(settled_pods(&observation, START), None);
         observation.pods.push(pod(11, false));
         assert!(has_surplus(&observation));
-        let calm = seen(10, 8.0, START);
-        assert_eq!(last_surplus(&calm, None, START), None);
-        let last = last_surplus(&observation, None, START);
-        let after = |mins| last_surplus(&calm, last, START + SignedDuration::from_mins(mins));
-        assert_eq!([4, 5].map(after), [Some(START), None]);
+        let mut calm = seen(10, 8.0, START);
+        assert_eq!(surplus(&calm, None, START), None);
+        calm.owned = crate::Replicas::new(11);
+        assert!(has_surplus(&calm), "one that is not selected");
+        calm.owned = crate::Replicas::new(10);
+        let after =
+            |before, seconds| surplus(&calm, before, START + SignedDuration::from_secs(seconds));
+        let first = surplus(&observation, None, START);
+        assert_eq!(after(first, 15), None, "copies of different moments");
+        let last = surplus(&observation, first, START + CERTAIN);
+        assert_eq!([375, 390].map(|at| after(last, at)), [last, None]);
     }
 }

@@ -287,7 +287,8 @@ impl Scenario for Forecasts {
                 return Err(format!("alive: {app} has {count} and needs {needed}"));
             }
             if self.kind != Kind::Outage && forecast(&self.cluster, app).is_none() {
-                return Err(format!("alive: {app} has no forecast"));
+                let status = self.cluster.status(app);
+                return Err(format!("alive: {app} has no forecast: {status}"));
             }
         }
         // Its forecast is made of what it could serve. With faults, nothing may be seen of it in the short time in which

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Replicas;
-use crate::division::Division;
+use crate::division::{Division, Surplus};
 use crate::hpa::{
     Behavior, Direction, Log, Recommendation, ScaleEvent, Settings, StabilizationWindows,
     record_scale,
@@ -31,8 +31,8 @@ pub struct History {
     pub forecast_held: BTreeMap<String, Replicas>,
     /// Whether the total of each metric that is forecast divides among pods.
     pub division: BTreeMap<String, Division>,
-    /// When more pods than the scale asks for were seen last, as long as totals over time still count them.
-    pub surplus: Option<Timestamp>,
+    /// When more pods than the scale asks for were seen, as long as totals over time still count them.
+    pub surplus: Option<Surplus>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,
     /// Until when nothing is scaled down because history was lost.
@@ -141,8 +141,9 @@ impl History {
         for RawFloor { at, raw: _ } in floors {
             change(Remembered::Since(at));
         }
-        if let Some(at) = surplus {
-            change(Remembered::Since(at));
+        if let Some(Surplus { since, last }) = surplus {
+            change(Remembered::Since(since));
+            change(Remembered::Since(last));
         }
         if let Some(at) = hold_until {
             // Its span follows from the behavior, which `put_back` knows.

@@ -137,8 +137,7 @@ impl Context<'_> {
         } else {
             BTreeMap::new()
         };
-        history.surplus =
-            division::last_surplus(&self.inputs.observation, history.surplus, self.now);
+        history.surplus = division::surplus(&self.inputs.observation, history.surplus, self.now);
         let readings = self.inputs.forecasts.iter().filter(|_| on);
         let proposals: Vec<_> = readings
             .map(|reading| self.forecast_of(reading, history))
@@ -214,9 +213,9 @@ impl Context<'_> {
     /// Why a forecast of a metric raises nothing now, if its pods are the reason.
     fn waits_for_pods(&self, metric: &str, history: &History) -> Option<String> {
         let observation = &self.inputs.observation;
-        let metrics = &self.workload.metrics;
-        let is_of_pods = |spec: &MetricSpec| spec.identifier() == metric && spec.is_of_pods();
-        if history.surplus.is_some() && metrics.iter().any(is_of_pods) {
+        let mut metrics = self.workload.metrics.iter();
+        let spec = metrics.find(|spec| spec.identifier() == metric)?;
+        if history.surplus.is_some() && spec.is_of_pods() {
             return Some(format!(
                 "more pods run than the {} of the spec, as in a rolling update, or did within five minutes: until they no \
                  longer count, the forecast raises nothing and learns nothing",
@@ -225,7 +224,7 @@ impl Context<'_> {
         }
         let division = history.division.get(metric);
         let is_settling =
-            division.is_some_and(|division| division.is_settling(observation, self.now));
+            division.is_some_and(|division| division.is_settling(spec, observation, self.now));
         is_settling.then(|| {
             "the number of pods has just changed: the forecast raises nothing until it is seen what that did to the total"
                 .to_owned()
