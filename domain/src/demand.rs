@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     hpa::{MetricSpec, Target},
-    observation::{Container, Measured, Phase, Pod, PodUsage, Status},
+    observation::{Container, Measured, Pod, PodUsage, Status},
 };
 
 /// A reading older than this is not part of the current total.
@@ -269,7 +269,7 @@ pub fn is_available(pod: &Pod) -> bool {
         .ready
         .as_ref()
         .is_some_and(|ready| ready.status == Status::True);
-    pod.phase == Phase::Running && !pod.deleting && ready
+    pod.runs() && ready
 }
 
 #[expect(
