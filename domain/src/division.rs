@@ -415,30 +415,17 @@ mod tests {
     #[test]
     fn a_total_that_moves_with_the_pods_grows_with_them_and_any_other_divides() {
         type Total = fn(f64, f64) -> f64;
+        fn noise(minute: f64) -> f64 {
+            1.0 + 0.03 * (minute * 7.3).sin()
+        }
         let table: [(&str, Total, bool); 7] = [
             ("a constant load", |_, _| 8.0, true),
-            (
-                "a load that rises by a half in an hour",
-                |_, minute| 8.0 + minute / 15.0,
-                true,
-            ),
-            (
-                "a load that falls by a half in an hour",
-                |_, minute| 16.0 - minute / 7.5,
-                true,
-            ),
+            ("rises by a half in an hour", |_, t| 8.0 + t / 15.0, true),
+            ("falls by a half in an hour", |_, t| 16.0 - t / 7.5, true),
             ("a third is of the pods", |pods, _| 8.0 + 0.25 * pods, true),
-            (
-                "a load that moves by twice as much",
-                |pods, _| pods * pods,
-                true,
-            ),
-            ("of each pod", |pods, _| 0.8 * pods, false),
-            (
-                "of each pod, with noise",
-                |pods, minute| pods * (1.0 + 0.03 * (minute * 7.3).sin()),
-                false,
-            ),
+            ("moves by twice as much", |pods, _| pods * pods, true),
+            ("each pod's", |pods, _| 0.8 * pods, false),
+            ("each pod's, with noise", |pods, t| pods * noise(t), false),
         ];
         for (name, total, divides) in table {
             let found = after(Division::presumed(&busy()), &WAVE, total);

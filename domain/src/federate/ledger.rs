@@ -30,6 +30,9 @@ pub struct Ledger {
     /// The generation of the spec that was assigned last; absent before the first assignment.
     #[serde(skip_serializing_if = "is_default")]
     pub generation: Option<i64>,
+    /// Whether the last decision was only shown, so that no member was given its share.
+    #[serde(skip_serializing_if = "is_default")]
+    pub previewed: bool,
     /// What no member could take of MAX.
     #[serde(skip_serializing_if = "is_default")]
     pub unassigned: Replicas,
@@ -228,6 +231,7 @@ impl Ledger {
     fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
         let Self {
             generation: _,
+            previewed: _,
             unassigned: _,
             landing,
             optimized,
@@ -453,7 +457,7 @@ mod tests {
 
     /// The text of [`example`].
     const TEXT: &str = concat!(
-        r#"{"generation":3,"unassigned":2,"landing":10,"landingServed":6,"optimized":11,"shrunk":12,"#,
+        r#"{"generation":3,"previewed":true,"unassigned":2,"landing":10,"landingServed":6,"optimized":11,"shrunk":12,"#,
         r#""excessSince":13,"idleSince":14,"handover":5,"woken":15,"members":{"#,
         r#""m1":{"tenure":2,"min":1,"max":7,"written":8,"#,
         r#""standing":{"weight":5,"priority":-2,"lo":1,"hi":9,"elastic":true},"#,
@@ -506,6 +510,7 @@ mod tests {
         let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
         Ledger {
             generation: Some(3),
+            previewed: true,
             unassigned: n(2),
             landing: Some(Landing {
                 until: at(10),

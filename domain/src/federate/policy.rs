@@ -33,6 +33,8 @@ pub struct Policy {
     pub source: WorkloadSource,
     /// Who writes the scale in members.
     pub mode: Mode,
+    /// Whether what is decided is only shown.
+    pub previewed: bool,
     /// Least time between two changes of one member's budget.
     pub cooldown: SignedDuration,
     /// How many consecutive observations must confirm a reason before budget or pods are taken away.
@@ -68,6 +70,7 @@ impl Policy {
             tolerations: Vec::new(),
             source: WorkloadSource::default(),
             mode: Mode::default(),
+            previewed: false,
             cooldown: SignedDuration::from_secs(120),
             settle: 3,
             period: SignedDuration::from_secs(15),

@@ -100,6 +100,7 @@ impl FleetSpec {
         if self.is_pinned() {
             policy.mode = Mode::Direct;
         }
+        policy.previewed = self.is_previewed() && !self.is_pinned();
         policy
     }
 

@@ -327,7 +327,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         };
         let members = reader.read_all(&observed, fleet);
         fleet.down = observed.down();
-        let policy = spec.policy_in_force();
+        let mut policy = spec.policy_in_force();
+        policy.previewed |= item.conflicts.older.is_some();
         let ledger = fleet.ledger.clone();
         let classified = federate::ClassifiedFleet::new(&policy, &members, &ledger, context.now);
         let by_name = classified.participation();

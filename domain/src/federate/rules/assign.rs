@@ -1,5 +1,5 @@
-//! R3: assigns budgets when the spec, the set of candidates or the merged preferences of a candidate have changed.
-//! Ready pods stay until others are ready: see `landing`.
+//! R3: assigns budgets when the spec, the set of candidates or the merged preferences of a candidate have changed, and
+//! when shares are written that were only shown before. Ready pods stay until others are ready: see `landing`.
 //!
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN; therefore maximums may add up to more than MAX.
@@ -21,7 +21,8 @@ use super::participation::MemberRole;
 
 /// Assigns budgets if something has changed.
 pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let changed = fleet.vanished || fleet.members.iter().any(has_changed);
+    let is_first = fleet.ledger.previewed && !fleet.policy.previewed;
+    let changed = is_first || fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
         return Step::of(waits(fleet));
     }

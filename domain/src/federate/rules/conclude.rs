@@ -50,6 +50,7 @@ pub(super) fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     fleet.members.iter_mut().for_each(put_in_order);
     let conditions = conditions::conditions(&fleet);
     let mut ledger = std::mem::take(&mut fleet.ledger);
+    ledger.previewed = fleet.policy.previewed;
     let mut members = Vec::with_capacity(fleet.members.len());
     let mut order = Vec::new();
     let (unmet, policy, now) = (fleet.floor.unmet, fleet.policy, fleet.now);

@@ -179,7 +179,7 @@ impl<'a> ClassifiedFleet<'a> {
         ledger: &'a Ledger,
         now: Timestamp,
     ) -> Self {
-        let mut members = roles::classify(policy, members, &ledger.members, now);
+        let mut members = roles::classify(policy, members, ledger, now);
         // The decision lists members by name, and equal claims are settled by position.
         members.sort_by(|a, b| a.name().cmp(b.name()));
         for (position, state) in members.iter_mut().enumerate() {

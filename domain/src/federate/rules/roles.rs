@@ -9,8 +9,8 @@ use super::participation::{MemberRole, Participation};
 use super::{proof, taints};
 use crate::ReplicaBounds;
 use crate::federate::{
-    Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Membership, Policy, Reason,
-    ShareStatus, WorkloadSource,
+    Dropped, EffectivePreference, Entry, FailurePolicy, Health, Ledger, Member, Membership, Policy,
+    Reason, ShareStatus, WorkloadSource,
 };
 
 /// An observation older than this many periods counts as no answer.
@@ -20,9 +20,10 @@ const STALE_PERIODS: i32 = 3;
 pub(super) fn classify<'a>(
     policy: &Policy,
     members: &'a [Member],
-    entries: &BTreeMap<String, Entry>,
+    ledger: &Ledger,
     now: Timestamp,
 ) -> Vec<MemberState<'a>> {
+    let entries = &ledger.members;
     let preferences = policy.effective_preferences(members.iter().map(|member| &member.profile));
     let described = members.iter().zip(preferences);
     let preferences: Vec<_> = described
@@ -36,6 +37,7 @@ pub(super) fn classify<'a>(
             policy,
             member,
             entry,
+            previewed: ledger.previewed,
             closed,
             now,
         };
@@ -66,6 +68,7 @@ struct RoleClassifier<'c, 'a> {
     policy: &'c Policy,
     member: &'a Member,
     entry: Option<&'c Entry>,
+    previewed: bool,
     closed: bool,
     now: Timestamp,
 }
@@ -220,8 +223,9 @@ impl<'a> RoleClassifier<'_, 'a> {
 
     fn observed(&self, role: MemberRole, preference: EffectivePreference) -> Observed<'a> {
         let max = self.policy.bounds.max.get();
-        // Pods beyond the maximum that was written are about to end.
-        let most = self.entry.map_or(max, |entry| entry.written.get());
+        // Pods beyond the maximum that was written are about to end. A preview writes none.
+        let written = self.entry.filter(|_| !self.previewed);
+        let most = written.map_or(max, |entry| entry.written.get());
         let pods = self.member.pods.unwrap_or_default();
         // A member without a budget may still have pods; one is enough to know that.
         let replicas = pods.replicas.get().min(most.max(1));

@@ -35,25 +35,21 @@ fn policy_of(spec: Value) -> Policy {
 }
 
 fn default_policy() -> Policy {
+    let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(20));
     Policy {
-        kind: AssignmentKind::Duplicated,
-        bounds: ReplicaBounds::new(Replicas::new(2), Replicas::new(20)),
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
         weight_by: WeightBy::Capacity,
         scaling_to_zero: false,
         delay: SignedDuration::from_mins(1),
         failure: FailurePolicy::Retain,
         toleration: SignedDuration::from_mins(5),
-        tolerations: Vec::new(),
         source: WorkloadSource::Members,
         mode: Mode::Delegated,
         cooldown: SignedDuration::from_mins(2),
         settle: 3,
         period: PERIOD,
-        min_utilization: None,
         tolerance: 0.1,
         generation: 7,
+        ..Policy::new(AssignmentKind::Duplicated, bounds)
     }
 }
 
