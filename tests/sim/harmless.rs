@@ -33,8 +33,10 @@ const METRICS_BEGIN: u64 = WINDOW.0 - 4;
 /// By how many seconds an effect may be earlier: a sync may come a period earlier; and later: an increase takes two.
 const EARLIER: usize = 17;
 const LATER: usize = 32;
-/// For how many seconds the count of a load may stay: the window of a decrease, a sync, and what is late.
-const REMEMBERED: usize = 47;
+/// For how many seconds a child keeps the count of a load: the window of a decrease. And for how many one may stay to which
+/// a decision has raised the child: two windows, and the syncs before, between and after them.
+const KEPT: usize = 30;
+const RAISED: usize = 2 * KEPT + 3 * EARLIER;
 /// The window of `own` is open for this minute; what is due is done within so many seconds.
 const WINDOW: (u64, u64) = (60, 120);
 const DUE: u64 = 17;
@@ -288,17 +290,22 @@ fn is_as_good(
 ) -> bool {
     let now = record.len() - 1;
     let count = record[now][name].replicas;
-    let remembered = &record[now.saturating_sub(REMEMBERED)..];
+    let since = |seconds| &record[now.saturating_sub(seconds)..];
     let fits_then = |then: &BTreeMap<_, Count>| fits(count, then[name].load);
     let load = record[now][name].load;
     match (kind, name) {
         // A load asks for none of the counts that fit it, so which one it is turns on the moments of syncs and samples.
         _ if fits(count, load) && fits(other.replicas, load) => true,
-        // Steps that are left out in a pause may lead to another count that a load asks for.
-        (Kind::Pause, _) => now as u64 >= RESUMED && remembered.iter().any(fits_then),
+        // Steps that are left out in a pause may lead to another count that a load asks for, or to one between two loads.
+        (Kind::Pause, _) => {
+            let is_enough = |then: &BTreeMap<_, Count>| needed(then[name].load) <= count;
+            let is_asked = |then| fits_then(then) || !is_enough(then);
+            let raised = since(RAISED);
+            now as u64 >= RESUMED && raised.iter().any(is_enough) && raised.iter().any(is_asked)
+        }
         // A child that scales down by its own readings is raised again if the window of the decision still has a higher
         // one after a sync period: that turns on a moment, and the run with the trouble may miss it.
-        (_, "web") => count < other.replicas && remembered.iter().all(fits_then),
+        (_, "web") => count < other.replicas && since(KEPT).iter().all(fits_then),
         _ => false,
     }
 }

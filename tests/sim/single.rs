@@ -4,7 +4,7 @@
 //! `paused` was scaled to zero by its user. When nothing fails any more, somebody else scales `low` below its minimum again
 //! and again.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ impl Scenario for Single {
     type Disruption = Disruption;
     /// The counts and conditions of all apps at the end. Not the bounds of children: after a succession, `minReplicas` stays
     /// at a count that is needed anyway.
-    type Record = Vec<Value>;
+    type Record = BTreeMap<String, Value>;
 
     const DISRUPTIONS: &'static [&'static str] = &Disruption::NAMES;
     const COMPARED: u64 = 5;
@@ -144,35 +144,37 @@ impl Scenario for Single {
         Ok(())
     }
 
-    fn record(&self) -> Vec<Value> {
+    fn record(&self) -> Self::Record {
         let server = &self.cluster.server;
-        let mut all = Vec::from(APPS.map(|(app, _)| json!({app: self.count(app)})));
+        let counts = APPS.map(|(app, _)| (format!("replicas of {app}"), self.count(app)));
+        let mut all = BTreeMap::from(counts);
         for ehpa in server.objects("effectivehorizontalpodautoscalers.autoscaling.crane.io") {
-            let status = &ehpa["status"];
-            let conditions = status["conditions"].as_array().into_iter().flatten();
+            assert_eq!(ehpa["metadata"]["namespace"], SHOP);
+            let name = ehpa["metadata"]["name"].as_str().unwrap();
             // A count that goes back to that of a backup was changed by somebody else, and the third change is a conflict;
             // how many of those of `low` a sync sees depends on when it comes.
-            let is_written = self.is_restored || ehpa["metadata"]["name"] == "low";
+            let is_written = self.is_restored || name == "low";
             let is_excused = |one: &Value| is_written && one["reason"] == "ExternalWriter";
-            let conditions: Vec<_> = conditions
-                .map(|one| {
-                    if is_excused(one) {
-                        json!([one["type"], "True", "Decided"])
-                    } else {
-                        json!([one["type"], one["status"], one["reason"]])
-                    }
-                })
-                .collect();
-            assert_eq!(ehpa["metadata"]["namespace"], SHOP);
-            all.push(json!({"name": ehpa["metadata"]["name"], "conditions": conditions}));
+            let conditions = ehpa["status"]["conditions"].as_array();
+            let conditions = conditions.into_iter().flatten().map(|one| {
+                let known = (&one["status"], &one["reason"]);
+                let excused = (&json!("True"), &json!("Decided"));
+                json!([one["type"], if is_excused(one) { excused } else { known }])
+            });
+            all.insert(name.to_owned(), conditions.collect());
         }
+        // As where it is asked whether it is alive.
+        all.retain(|name, _| !self.is_restored || name != "queue");
         all
     }
 
-    fn compare(_seed: u64, record: &Vec<Value>, undisturbed: &Vec<Value>) -> Result<(), String> {
-        let mut both = record.iter().zip(undisturbed);
-        match both.find(|(one, other)| one != other) {
-            Some((end, other)) => Err(format!("end: {end}, and without faults {other}")),
+    fn compare(_: u64, record: &Self::Record, undisturbed: &Self::Record) -> Result<(), String> {
+        let differs = |name: &&String| record[*name] != undisturbed[*name];
+        match record.keys().find(differs) {
+            Some(name) => Err(format!(
+                "end: {name}: {}, and without faults {}",
+                record[name], undisturbed[name]
+            )),
             None => Ok(()),
         }
     }
