@@ -126,11 +126,16 @@ impl Minutes {
         self.drop_older(number - MOST / i64::from(BLOCK));
         self.last = Some(second.div_euclid(MINUTE));
         let begin = second.div_euclid(MINUTE) * MINUTE;
-        while self.expected.pop_front_if(|made| made.at < begin).is_some() {}
+        while self.expected.pop_front_if(|made| made.at < begin).is_some() {
+            self.release(size_of::<Expected>());
+        }
         let made = self.expected.front().filter(|made| made.at == begin);
         match &mut self.open {
             Some(open) => open.set(minute, row, made.copied()),
-            None => self.expected.clear(),
+            None => {
+                self.release(self.expected.len() * size_of::<Expected>());
+                self.expected.clear();
+            }
         }
     }
 
@@ -200,12 +205,11 @@ impl Minutes {
     fn keep_expected(&mut self, expected: Option<Expected>) {
         let Some(made) = expected else { return };
         // A lead time that became shorter: what was made last for a minute counts.
-        while self
-            .expected
-            .pop_back_if(|later| later.at >= made.at)
-            .is_some()
-        {}
-        if self.expected.len() < MOST_EXPECTED {
+        let is_void = |later: &mut Expected| later.at >= made.at;
+        while self.expected.pop_back_if(is_void).is_some() {
+            self.release(size_of::<Expected>());
+        }
+        if self.expected.len() < MOST_EXPECTED && self.reserve(size_of::<Expected>()) {
             self.expected.push_back(made);
         }
     }
@@ -348,7 +352,7 @@ mod tests {
         let sealed: usize = minutes.sealed.iter().map(|block| block.cost()).sum();
         let open = minutes.open.as_ref().map_or(0, OpenBlock::cost);
         let said: usize = minutes.sentences.iter().map(|said| cost_of(said)).sum();
-        sealed + open + said
+        sealed + open + said + minutes.expected.len() * size_of::<Expected>()
     }
 
     fn said(at: i64, length: usize) -> Sentence {
@@ -382,7 +386,8 @@ mod tests {
                     *went_back |= later < 0;
                     let metrics = [MetricRow { name: "cpu", demand: Some(demand), per_replica: Some(0.5) }];
                     let counts = [(Column::Current, count)];
-                    minutes.record(*now, &Row { counts: &counts, metrics: &metrics, expected: None });
+                    let expected = Some(Expected { at: *now + 600, value: 1.0, upper: None });
+                    minutes.record(*now, &Row { counts: &counts, metrics: &metrics, expected });
                     minutes.say(said(*now, text));
                     let minute = now.div_euclid(MINUTE) * MINUTE;
                     model.split_off(&minute);
