@@ -9,7 +9,7 @@ pub mod metric_server;
 mod page;
 mod shutdown;
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc};
 
 use futures::FutureExt;
 use jiff::SignedDuration;
@@ -133,6 +133,9 @@ impl Process {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         let clock = self.machine.clock().clone();
+        if let Some(memory) = self.machine.memory() {
+            memory.divide(self.config.page_memory);
+        }
         let adapter = adapter_rules(&self.config, &self.connection).await;
         let campaign = self.campaign();
         let clusters = self.clusters(campaign.as_ref().map(Campaign::leadership));
@@ -155,9 +158,10 @@ impl Process {
         parts.spawn(forecaster.run().map(|()| "forecaster"));
         let reloads = adapter.reload_periodically(clock.clone());
         parts.spawn(reloads.map(|()| "prometheus-adapter rules"));
+        let machine = self.machine.clone();
         let comparison = page::compare(page, self.machine);
         parts.spawn(comparison.map(|()| "comparison with a plain HPA"));
-        spawn_watches(&mut parts, clusters, &self.telemetry, &clock);
+        spawn_watches(&mut parts, clusters, &self.telemetry, &machine);
         // For a port of 0 the system has chosen one.
         let port = listener.as_ref().map(TcpListener::local_addr);
         let listen = port.and_then(Result::ok).unwrap_or(self.config.listen);
@@ -224,7 +228,7 @@ impl Process {
     /// The page of what is decided about autoscalers.
     fn page(&self, clusters: &Clusters) -> Page {
         let host = PageHost {
-            clock: self.machine.clock().clone(),
+            machine: self.machine.clone(),
             telemetry: Arc::clone(&self.telemetry),
             leadership: clusters.leadership.clone(),
             hub: Arc::clone(&clusters.hub),
@@ -352,15 +356,16 @@ fn spawn_watches(
     parts: &mut Parts,
     Clusters { hub, members, .. }: Clusters,
     telemetry: &Arc<Telemetry>,
-    clock: &Clock,
+    machine: &Machine,
 ) {
     let watched = Arc::clone(&hub);
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     let followed = Arc::clone(&members);
     parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
-    let of_members = report_members(members, Arc::clone(telemetry), clock.clone());
+    let clock = machine.clock().clone();
+    let of_members = report_members(members, Arc::clone(telemetry), clock);
     parts.spawn(of_members.map(|()| "member report"));
-    let of_watches = report_watches(hub, Arc::clone(telemetry), clock.clone());
+    let of_watches = report_watches(hub, Arc::clone(telemetry), machine.clone());
     parts.spawn(of_watches.map(|()| "watch report"));
 }
 
@@ -442,7 +447,8 @@ impl Fleet for Fleets {
     }
 }
 
-async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
+async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, machine: Machine) {
+    let clock = machine.clock().clone();
     let started = clock.contact();
     let mut before = clock.reading();
     loop {
@@ -459,11 +465,18 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
                 },
             );
         }
+        telemetry.set_left_out(left_out(&machine));
         telemetry.check_progress();
         telemetry.set_clock_skew(cluster.clock_skew());
         telemetry.set_open_circuits("kubernetes", &cluster.open_circuits());
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }
+}
+
+/// How many objects of each namespace of each cluster the memory limit has no room for.
+fn left_out(machine: &Machine) -> BTreeMap<(Arc<str>, Arc<str>), usize> {
+    let memory = machine.memory();
+    memory.map_or_else(BTreeMap::new, |memory| memory.copies().left_out())
 }
 
 /// Logs a step of the wall clock, once for all objects.

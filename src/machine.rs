@@ -117,8 +117,8 @@ impl Machine {
     }
 
     /// Its memory, if that has a limit.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        self.memory
+    pub(crate) const fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
     }
 
     /// Its clock.

@@ -6,19 +6,28 @@
 //! 4:memory:/pod       /sys/fs/cgroup/memory/pod/memory.limit_in_bytes ...
 //! ```
 
+mod copies;
+mod fair_shares;
+
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+pub use copies::CopyBudget;
+pub(crate) use copies::{Account, Keeper};
+pub(crate) use fair_shares::{FairShares, Item};
 
 /// Limits from here on are none: version 1 of cgroups has the largest number of whole pages.
 const UNLIMITED: usize = 1 << 60;
 
 /// The memory of a process that has a limit.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Memory {
     limit: usize,
     resident: fn() -> usize,
+    copies: Arc<CopyBudget>,
 }
 
 // === impl Memory ===
@@ -26,26 +35,58 @@ pub struct Memory {
 impl Memory {
     /// Memory of this many bytes, of which nothing is in use.
     #[must_use]
-    pub const fn unused(limit: usize) -> Self {
-        let resident = || 0;
-        Self { limit, resident }
+    pub fn unused(limit: usize) -> Self {
+        Self::new(limit, || 0)
+    }
+
+    fn new(limit: usize, resident: fn() -> usize) -> Self {
+        Self {
+            limit,
+            resident,
+            copies: Arc::new(CopyBudget::within(limit)),
+        }
     }
 
     /// The memory of this process, if it has a limit.
     pub(crate) fn of_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let limit = lowest_limit(&cgroups, |file| fs::read_to_string(file).ok())?;
-        let resident = resident_in_process;
-        Some(Self { limit, resident })
+        Some(Self::new(limit, resident_in_process))
     }
 
     /// The limit, in bytes.
-    pub(crate) const fn limit(self) -> usize {
+    pub(crate) const fn limit(&self) -> usize {
         self.limit
     }
 
+    /// Divides it among the copies of objects, forecasts and the history of the page, and logs how.
+    pub(crate) fn divide(&self, page: usize) {
+        let [copies, forecasts] = self.copies.set_aside(page);
+        tracing::info!(
+            limit_mib = self.limit >> 20,
+            copies_mib = copies >> 20,
+            forecasts_mib = forecasts >> 20,
+            page_mib = page >> 20,
+            "the memory limit was divided; copies and forecasts use what the other part leaves"
+        );
+    }
+
+    /// Logs what a process may use for the copies of objects that has nothing else.
+    pub(crate) fn log_undivided(&self) {
+        tracing::info!(
+            limit_mib = self.limit >> 20,
+            copies_mib = self.copies.budget() >> 20,
+            "the memory limit was read"
+        );
+    }
+
+    /// The budget of copies of objects.
+    pub(crate) const fn copies(&self) -> &Arc<CopyBudget> {
+        &self.copies
+    }
+
     /// The bytes that are resident now.
-    pub(crate) fn resident(self) -> usize {
+    pub(crate) fn resident(&self) -> usize {
         (self.resident)()
     }
 }

@@ -83,6 +83,12 @@ struct WatchLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabels {
+    cluster: String,
+    namespace: String,
+}
+
 /// The replica counts that are published for every object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
@@ -156,6 +162,7 @@ pub struct Telemetry {
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     unreadable: Family<WatchLabels, Gauge>,
+    objects_left_out: Family<NamespaceLabels, Gauge>,
     budgets: Budgets,
     conditions: Conditions,
     fleets: Fleets,
@@ -211,6 +218,7 @@ impl Default for Telemetry {
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
             unreadable: Family::default(),
+            objects_left_out: Family::default(),
             budgets: Budgets::default(),
             conditions: Conditions::default(),
             fleets: Fleets::default(),
@@ -265,8 +273,13 @@ impl Telemetry {
         );
         registry.register(
             "objects_unreadable",
-            "Objects of a kind that cannot be decoded, and are not reconciled until they change",
+            "Objects of a kind that cannot be decoded or kept, and are not reconciled until they change",
             self.unreadable.clone(),
+        );
+        registry.register(
+            "objects_left_out",
+            "Objects of a namespace that the memory limit has no room for, by cluster; the hub has no name",
+            self.objects_left_out.clone(),
         );
         self.register_forecasts(&mut registry);
         self.budgets.register(&mut registry);

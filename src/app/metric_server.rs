@@ -78,6 +78,9 @@ pub(super) async fn open(
     access: &KubeAccess,
     machine: &Machine,
 ) -> Result<Opened, MetricServerError> {
+    if let Some(memory) = machine.memory() {
+        memory.log_undivided();
+    }
     Ok(Opened {
         probe_listener: bind(probe_listen, "--probe-listen", machine).await?,
         listener: bind(listen, "--listen", machine).await?,

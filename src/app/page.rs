@@ -4,13 +4,13 @@ use std::{fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Fleets;
+use super::{Fleets, left_out};
 use crate::{
     adapters::{
         kube::{KubeCluster, WatchReport},
         members::{MemberRegistry, MemberReport},
     },
-    clock::{Clock, Contact},
+    clock::Contact,
     leadership::Leadership,
     machine::Machine,
     page::{Health, Host, MemberState, Page, api::SourceHealth},
@@ -27,7 +27,7 @@ const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
 /// This process, as the page tells of it.
 pub(super) struct PageHost {
-    pub(super) clock: Clock,
+    pub(super) machine: Machine,
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) leadership: Leadership,
     pub(super) hub: Arc<KubeCluster>,
@@ -46,7 +46,7 @@ impl fmt::Debug for PageHost {
 
 impl Host for PageHost {
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.machine.clock().now()
     }
 
     fn leads(&self) -> bool {
@@ -68,7 +68,10 @@ impl Host for PageHost {
         Health {
             unready: self.telemetry.unready(),
             lag_seconds: self.telemetry.lag_seconds(),
-            sources: watches.chain(servers.into_iter().map(server)).collect(),
+            sources: watches
+                .chain(servers.into_iter().map(server))
+                .chain(self.memory())
+                .collect(),
         }
     }
 
@@ -98,6 +101,31 @@ impl PageHost {
             errors: watch.errors,
             problem,
         }
+    }
+}
+
+impl PageHost {
+    /// The copies of objects in memory, if they have a limit.
+    fn memory(&self) -> Option<SourceHealth> {
+        let limit = self.machine.memory()?.limit() >> 20;
+        let left_out = left_out(&self.machine);
+        let most = left_out.iter().max_by_key(|(_, objects)| **objects);
+        let problem = most.map_or_else(String::new, |((cluster, namespace), objects)| {
+            let place = [("namespace", namespace), ("member", cluster)];
+            let place = place.into_iter().filter(|(_, name)| !name.is_empty());
+            let place: Vec<_> = place.map(|(what, name)| format!("{what} {name}")).collect();
+            let place = place.join(" of ");
+            format!(
+                "the limit of {limit} MiB does not hold {objects} objects of {place}, which holds most"
+            )
+        });
+        Some(SourceHealth {
+            name: "memory".to_owned(),
+            healthy: problem.is_empty(),
+            age_seconds: None,
+            errors: 0,
+            problem,
+        })
     }
 }
 

@@ -153,7 +153,7 @@ impl<C: Cluster> Kind for Effective<C> {
             self.cluster.stale_autoscalers(Self::KIND, Some(namespace))
         };
         stale.or_else(own).map_or(Ok(observed), |stale| {
-            Err(report::cache_stale(&stale, ["Ready", "AbleToScale"]))
+            Err(report::unusable_copies(&stale, ["Ready", "AbleToScale"]))
         })
     }
 

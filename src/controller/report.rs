@@ -26,7 +26,6 @@ pub(super) use conditions::INVALID_SPEC;
 
 use self::{
     changes::ReplicaChanges,
-    conditions::CACHE_STALE,
     events::Warning,
     fingerprint::StatusFingerprint,
     record::PageInput,
@@ -42,7 +41,7 @@ use crate::{
     },
     forecaster::forecasts::Forecasts,
     page::{self, DecisionLog, Record},
-    ports::{ClusterError, EventNote, StaleCopy},
+    ports::{ClusterError, EventNote, UnusableCopies},
     telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 
@@ -118,9 +117,12 @@ pub(super) struct Extras {
 /// A condition that is False: its type, its reason, and what to do.
 pub(super) type Trouble = (&'static str, &'static str, String);
 
-/// That a decision would be made from what a cluster was, so none is, in these conditions.
-pub(super) fn cache_stale(stale: &StaleCopy, conditions: [&'static str; 2]) -> Vec<Trouble> {
-    let trouble = |kind| (kind, CACHE_STALE, stale.to_string());
+/// That nothing is decided by these copies, in these conditions.
+pub(super) fn unusable_copies(
+    copies: &UnusableCopies,
+    conditions: [&'static str; 2],
+) -> Vec<Trouble> {
+    let trouble = |kind| (kind, copies.reason(), copies.to_string());
     conditions.map(trouble).into()
 }
 

@@ -5,19 +5,17 @@
 //!           measured          the newest of the namespace that   kept free
 //!                             holds most go first
 //! ```
-//!
-//! So a namespace that holds less than its equal share of the budget loses no forecast to another.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use foretide_domain::{forecast::Refused, proposal::Reason};
 use jiff::Timestamp;
 
 use super::series_key::SeriesKey;
-use crate::{clock::Monotonic, memory::Memory};
+use crate::{
+    clock::Monotonic,
+    memory::{FairShares, Item, Memory},
+};
 
 /// Bytes that a series is taken for until it is measured: a learned `auto` and its history, measured at 248 KiB.
 const EXPECTED: usize = 256 << 10;
@@ -72,13 +70,15 @@ impl MemoryBudget {
 
     /// Decides which series go without a forecast.
     pub(super) fn update(&mut self, claims: &[Claim<'_>], now: Monotonic) {
-        let Some(memory) = self.memory else {
+        let Some(memory) = self.memory.clone() else {
             return;
         };
         let measured = claims.iter().filter_map(|claim| claim.bytes).sum();
         let rest = self.usage.rest(memory.resident(), measured);
         let budget = (memory.limit() / 10 * 9).saturating_sub(rest);
         let claims: Vec<_> = claims.iter().map(|claim| self.sized(*claim)).collect();
+        let wanted = claims.iter().map(|(_, bytes)| bytes).sum();
+        memory.copies().share_with_forecasts(wanted);
         let mut left_out = beyond(&claims, budget);
         let stays = beyond(&claims, budget / 100 * RETURNS_WITHIN);
         left_out.extend(
@@ -90,12 +90,12 @@ impl MemoryBudget {
             .into_iter()
             .map(|(key, bytes)| (key.clone(), bytes))
             .collect();
-        self.log(memory, claims.len(), now);
+        self.log(&memory, claims.len(), now);
     }
 
     /// Why a series goes without a forecast, if it does.
     pub(super) fn refusal(&self, key: &SeriesKey) -> Option<Refused> {
-        let limit = self.memory?.limit() >> 20;
+        let limit = self.memory.as_ref()?.limit() >> 20;
         self.left_out.get(key)?;
         // Without the number of others, which would write every status whenever it changes.
         let message = format!(
@@ -118,7 +118,7 @@ impl MemoryBudget {
         (claim, known.unwrap_or(EXPECTED))
     }
 
-    fn log(&mut self, memory: Memory, all: usize, now: Monotonic) {
+    fn log(&mut self, memory: &Memory, all: usize, now: Monotonic) {
         let was_logged = self.logged_at.is_some_and(|at| now.since(at) < LOG_PERIOD);
         if self.left_out.is_empty() || was_logged {
             return;
@@ -146,40 +146,24 @@ impl Usage {
     }
 }
 
-/// The series that do not fit into a budget of bytes, with the bytes of each: while all together take more, the newest of
-/// the namespace that then holds most.
+/// The series that do not fit into a budget of bytes, with the bytes of each.
 fn beyond<'a>(claims: &[(Claim<'a>, usize)], budget: usize) -> BTreeMap<&'a SeriesKey, usize> {
-    let mut total = 0;
-    let mut namespaces = BTreeMap::<&str, BTreeSet<_>>::new();
+    let mut shares = FairShares::default();
     for (claim, bytes) in claims {
-        total += bytes;
-        let by_age = (claim.created, claim.key, *bytes);
-        namespaces
-            .entry(claim.namespace)
-            .or_default()
-            .insert(by_age);
+        let item = Item {
+            created: claim.created,
+            key: claim.key,
+            bytes: *bytes,
+        };
+        shares.insert(&claim.namespace, item);
     }
-    let mut largest: BinaryHeap<(usize, &str)> = namespaces
-        .iter()
-        .map(|(namespace, series)| (series.iter().map(|(_, _, bytes)| bytes).sum(), *namespace))
-        .collect();
-    let mut beyond = BTreeMap::new();
-    while total > budget
-        && let Some((held, namespace)) = largest.pop()
-    {
-        if let Some((_, key, bytes)) = namespaces.get_mut(namespace).and_then(BTreeSet::pop_last) {
-            beyond.insert(key, bytes);
-            total -= bytes;
-            largest.push((held - bytes, namespace));
-        }
-    }
-    beyond
+    let beyond = std::iter::from_fn(|| shares.pop_beyond(budget));
+    beyond.map(|(_, item)| (item.key, item.bytes)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -260,57 +244,6 @@ mod tests {
                 rest,
                 "{resident} {forecasts}"
             );
-        }
-    }
-
-    prop_compose! {
-        fn series()(
-            all in prop::collection::vec((0_usize..4, 0_i64..5, 1_usize..400), 0..40),
-        ) -> Vec<(String, Timestamp, SeriesKey, usize)> {
-            let numbered = all.into_iter().enumerate();
-            let one = numbered.map(|(uid, (namespace, created, bytes))| {
-                (format!("n{namespace}"), second(created), key(uid), bytes)
-            });
-            one.collect()
-        }
-    }
-
-    proptest! {
-        /// What is kept fits; of each namespace it is the oldest; and no namespace lost a series while another held more,
-        /// so none lost one while it held less than its equal share.
-        #[test]
-        fn the_newest_of_the_namespace_that_holds_most_go_first(all in series(), budget in 0_usize..8000) {
-            let mut claims: Vec<_> = all.iter().map(|(namespace, created, key, bytes)| {
-                let (namespace, created) = (namespace.as_str(), Some(*created));
-                (Claim { namespace, created, key, bytes: None }, *bytes)
-            }).collect();
-            let lost = beyond(&claims, budget);
-            let is_kept = |claim: &Claim<'_>| !lost.contains_key(claim.key);
-            let sum = |namespace: &str| -> usize {
-                let own = claims.iter().filter(|(claim, _)| claim.namespace == namespace && is_kept(claim));
-                own.map(|(_, bytes)| bytes).sum()
-            };
-            let names: BTreeSet<&str> = claims.iter().map(|(claim, _)| claim.namespace).collect();
-            let kept: usize = names.iter().map(|name| sum(name)).sum();
-            prop_assert!(kept <= budget);
-            for (claim, bytes) in &claims {
-                if is_kept(claim) {
-                    continue;
-                }
-                let before = sum(claim.namespace) + bytes;
-                prop_assert!(kept + bytes > budget || lost.len() > 1);
-                let oldest_lost = claims.iter().filter(|(other, _)| other.namespace == claim.namespace && !is_kept(other));
-                let oldest = oldest_lost.map(|(other, _)| (other.created, other.key)).min();
-                if oldest == Some((claim.created, claim.key)) {
-                    prop_assert!(names.iter().all(|name| sum(name) <= before), "{lost:?}");
-                    prop_assert!(before * names.len() > budget, "{lost:?}");
-                }
-                let newer_kept = claims.iter().any(|(other, _)| other.namespace == claim.namespace
-                    && is_kept(other) && (other.created, other.key) > (claim.created, claim.key));
-                prop_assert!(!newer_kept);
-            }
-            claims.reverse();
-            prop_assert_eq!(beyond(&claims, budget), lost);
         }
     }
 }

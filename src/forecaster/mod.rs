@@ -143,7 +143,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             workers: Arc::new(workers),
             clocks: setup.machine.clock().reading(),
             budgets: Budgets::new(setup.cost_limits.clone()),
-            memory: MemoryBudget::new(setup.machine.memory()),
+            memory: MemoryBudget::new(setup.machine.memory().cloned()),
             setup,
             forecasts,
             sources: BTreeMap::new(),

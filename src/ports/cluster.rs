@@ -34,7 +34,7 @@ pub trait Workloads: Send + Sync + 'static {
     fn is_synced(&self) -> bool;
     /// Which of the copies that a decision about a target is made from may be out of date, if one may. Nothing may be
     /// written then: the cluster may have changed.
-    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy>;
+    fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
@@ -126,9 +126,10 @@ pub trait Cluster: Workloads {
     fn changed(&self, kind: OwnerKind) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// Whether the copies of the autoscalers of a kind in a namespace, or in all, may be out of date, as
     /// [`Workloads::stale`].
-    fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>) -> Option<StaleCopy>;
+    fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>)
+    -> Option<UnusableCopies>;
     /// As [`Cluster::stale_autoscalers`], for all predictions.
-    fn stale_predictions(&self) -> Option<StaleCopy>;
+    fn stale_predictions(&self) -> Option<UnusableCopies>;
     /// The autoscalers of the watched namespaces, at one time.
     fn autoscalers(&self) -> ListedAutoscalers;
     /// Every `TimeSeriesPrediction` of the watched namespaces.
@@ -247,13 +248,21 @@ pub struct ScaleView {
     pub owned_pods: Replicas,
 }
 
-/// Copies of the objects of one kind that may be out of date, because their watch delivers nothing.
+/// Copies of the objects of one kind by which nothing may be decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StaleCopy {
-    /// Kind of the objects.
-    pub kind: &'static str,
-    /// Until when they were up to date; absent if they have never been listed.
-    pub since: Option<Timestamp>,
+pub enum UnusableCopies {
+    /// They may be out of date, because their watch delivers nothing.
+    Stale {
+        /// Kind of the objects.
+        kind: &'static str,
+        /// Until when they were up to date; absent if they have never been listed.
+        since: Option<Timestamp>,
+    },
+    /// The memory limit does not hold all of the namespace.
+    LeftOut {
+        /// Kind of the objects.
+        kind: &'static str,
+    },
 }
 
 /// A `HorizontalPodAutoscaler` as the cluster has it.
@@ -373,19 +382,40 @@ pub enum ClusterError {
     },
 }
 
-// === impl StaleCopy ===
+// === impl UnusableCopies ===
 
-impl fmt::Display for StaleCopy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind;
-        match self.since {
-            Some(since) => write!(
-                f,
-                "the watch of {kind} has delivered nothing since {since:.0}"
-            )?,
-            None => write!(f, "objects of kind {kind} have not been listed yet")?,
+impl UnusableCopies {
+    /// The reason of conditions.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Stale { .. } => "CacheStale",
+            Self::LeftOut { .. } => "MemoryLimit",
         }
-        f.write_str("; nothing is written until it does: check the connection to the API server")
+    }
+}
+
+impl fmt::Display for UnusableCopies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const STALE: &str =
+            "; nothing is written until it does: check the connection to the API server";
+        match self {
+            Self::Stale {
+                kind,
+                since: Some(since),
+            } => write!(
+                f,
+                "the watch of {kind} has delivered nothing since {since:.0}{STALE}"
+            ),
+            Self::Stale { kind, since: None } => {
+                write!(f, "objects of kind {kind} have not been listed yet{STALE}")
+            }
+            Self::LeftOut { kind } => write!(
+                f,
+                "the memory limit of the controller does not hold all objects of kind {kind} in this namespace, which \
+                 holds most; nothing is written until it does: raise the limit, or delete large or needless objects here"
+            ),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
     Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
-    MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
+    MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,

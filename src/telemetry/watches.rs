@@ -1,6 +1,8 @@
 //! Metrics of watches, in the same registry.
 
-use super::{Telemetry, WatchLabels};
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{NamespaceLabels, Telemetry, WatchLabels};
 
 /// The health of the watches of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,7 +11,7 @@ pub struct WatchHealth {
     pub age_seconds: f64,
     /// Failures so far.
     pub errors: u64,
-    /// Objects that cannot be decoded.
+    /// Objects that are excluded.
     pub unreadable: usize,
 }
 
@@ -26,5 +28,18 @@ impl Telemetry {
         counter.inc_by(health.errors.saturating_sub(counter.get()));
         let unreadable = i64::try_from(health.unreadable).unwrap_or(i64::MAX);
         self.unreadable.get_or_create(&labels).set(unreadable);
+    }
+
+    /// Publishes how many objects of each cluster and namespace the memory limit has no room for.
+    pub fn set_left_out(&self, objects: BTreeMap<(Arc<str>, Arc<str>), usize>) {
+        self.objects_left_out.clear();
+        for ((cluster, namespace), objects) in objects {
+            let labels = NamespaceLabels {
+                cluster: cluster.to_string(),
+                namespace: namespace.to_string(),
+            };
+            let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+            self.objects_left_out.get_or_create(&labels).set(objects);
+        }
     }
 }

@@ -18,7 +18,7 @@ use foretide::{
     controller::Setup,
     ports::{
         Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
-        Member, MetricQuery, ObjectKey, ScaleView, StaleCopy, Workloads,
+        Member, MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
     },
 };
 use foretide_crds::{
@@ -462,11 +462,11 @@ impl FakeCluster {
     }
 
     /// Says that the copies of these kinds are out of date, if they are.
-    fn stale_of(&self, kinds: &[&str]) -> Option<StaleCopy> {
+    fn stale_of(&self, kinds: &[&str]) -> Option<UnusableCopies> {
         let stale = self.state().stale_copies;
         let kind = stale.filter(|kind| kinds.contains(kind))?;
         let since = Timestamp::UNIX_EPOCH;
-        Some(StaleCopy {
+        Some(UnusableCopies::Stale {
             kind,
             since: Some(since),
         })
@@ -495,7 +495,7 @@ impl Workloads for FakeCluster {
         true
     }
 
-    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy> {
+    fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
         self.stale_of(&["Pod", &target.kind])
     }
 
@@ -644,14 +644,14 @@ impl Cluster for FakeCluster {
         std::future::pending().await
     }
 
-    fn stale_autoscalers(&self, kind: OwnerKind, _: Option<&str>) -> Option<StaleCopy> {
+    fn stale_autoscalers(&self, kind: OwnerKind, _: Option<&str>) -> Option<UnusableCopies> {
         self.stale_of(&[match kind {
             OwnerKind::Effective => "EffectiveHorizontalPodAutoscaler",
             OwnerKind::Federated => "FederatedHPA",
         }])
     }
 
-    fn stale_predictions(&self) -> Option<StaleCopy> {
+    fn stale_predictions(&self) -> Option<UnusableCopies> {
         self.stale_of(&["TimeSeriesPrediction"])
     }
 

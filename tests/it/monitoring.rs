@@ -144,6 +144,7 @@ fn telemetry() -> Telemetry {
     telemetry.refused("NoData");
     telemetry.rejected("Negative");
     telemetry.set_forecasts_left_out(1);
+    telemetry.set_left_out([(("".into(), "shop".into()), 1)].into());
     publish_server(&telemetry);
     telemetry.set_budgets([BudgetGauges {
         namespace: "shop",

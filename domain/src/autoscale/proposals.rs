@@ -350,7 +350,11 @@ fn uncounted(basis: &Basis) -> String {
     let groups = [
         group(basis.missing, "has no metrics yet", "have no metrics yet"),
         group(unready, "is not ready yet", "are not ready yet"),
-        group(basis.undelivered, "is not listed yet", "are not listed yet"),
+        group(
+            basis.undelivered,
+            "is not seen: not listed yet, or too large to keep",
+            "are not seen: not listed yet, or too large to keep",
+        ),
     ];
     let groups: Vec<_> = groups.into_iter().flatten().collect();
     groups.join(" and ")

@@ -53,6 +53,8 @@ pub struct Connection {
     skew: Arc<ClockSkew>,
     pub(in crate::adapters) page_turns: PageTurns,
     pub(in crate::adapters) redactor: Redactor,
+    /// The name of the member; empty for the hub.
+    pub(in crate::adapters) cluster: Arc<str>,
 }
 
 /// Why there is no connection to an API server.
@@ -194,6 +196,7 @@ impl Connection {
             skew: Arc::default(),
             page_turns: PageTurns::default(),
             redactor: Redactor::default(),
+            cluster: Arc::from(""),
         })
     }
 
@@ -202,9 +205,10 @@ impl Connection {
         Self { redactor, ..self }
     }
 
-    /// The same connection, whose pages of lists wait for those of other members of this hub.
-    pub(in crate::adapters) fn of_member(self, hub: &Self) -> Self {
+    /// The same connection as that of a member of this hub, whose pages of lists wait for those of other members.
+    pub(in crate::adapters) fn of_member(self, name: &str, hub: &Self) -> Self {
         Self {
+            cluster: name.into(),
             page_turns: hub.page_turns.of_member(),
             ..self
         }
@@ -260,6 +264,7 @@ impl Connection {
             skew: Arc::default(),
             page_turns: PageTurns::default(),
             redactor: Redactor::default(),
+            cluster: Arc::from(""),
         }
     }
 }

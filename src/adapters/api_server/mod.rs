@@ -38,6 +38,7 @@ pub(super) use self::{
     error::CallError,
     pages::{PageTurn, PageTurns, Pages},
     resource::{ObjectPath, Resource, query, root, segment},
+    response::WatchEvent,
 };
 pub use self::{
     client::{ConnectError, Connection},

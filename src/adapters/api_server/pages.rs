@@ -94,6 +94,15 @@ impl Default for Pages {
 }
 
 impl Pages {
+    /// Nothing has been read, after so many lists in a row that timed out: a page has a quarter of the objects each time.
+    pub(in crate::adapters) fn after_timeouts(timeouts: u32) -> Self {
+        let quarters = 4_usize.saturating_pow(timeouts);
+        Self {
+            limit: (OBJECTS_MAX / quarters).max(1),
+            ..Self::default()
+        }
+    }
+
     /// The first page, of one object.
     pub(in crate::adapters) fn of_one_object() -> Self {
         Self {

@@ -10,12 +10,9 @@ use http::{
     HeaderMap, HeaderValue, Request, Response, StatusCode,
     header::{ACCEPT_ENCODING, RETRY_AFTER},
 };
-use kube::{
-    Client,
-    client::Body,
-    core::{Status, WatchEvent},
-};
-use serde_json::Value;
+use kube::{Client, client::Body, core::Status};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio_util::{
     codec::{FramedRead, LinesCodec, LinesCodecError},
     io::StreamReader,
@@ -28,8 +25,60 @@ pub(super) const RESPONSE_MAX: usize = 32 << 20;
 /// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB by default. In JSON a character may have six
 /// bytes.
 const EVENT_MAX: usize = 16 << 20;
+/// The types of events.
+const KINDS: [&str; 5] = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"];
 /// Maximum size of a response with an error status.
 const ERROR_MAX: usize = 64 << 10;
+
+/// One event of a watch, whose object is still text.
+#[derive(Debug)]
+pub(in crate::adapters) enum WatchEvent {
+    /// An object was added or changed.
+    Applied(Box<RawValue>),
+    /// An object was deleted; its last state.
+    Deleted(Box<RawValue>),
+    /// The server is at this version.
+    Bookmark(String),
+    /// The server ends the watch.
+    Error(Box<Status>),
+}
+
+#[derive(Deserialize)]
+struct EventText<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct BookmarkText {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    resource_version: String,
+}
+
+// === impl WatchEvent ===
+
+impl WatchEvent {
+    fn read(line: &str) -> serde_json::Result<Self> {
+        let EventText { kind, object } = serde_json::from_str(line)?;
+        Ok(match kind {
+            "ADDED" | "MODIFIED" => Self::Applied(object.to_owned()),
+            "DELETED" => Self::Deleted(object.to_owned()),
+            "BOOKMARK" => {
+                let BookmarkText { metadata } = serde_json::from_str(object.get())?;
+                Self::Bookmark(metadata.resource_version)
+            }
+            "ERROR" => Self::Error(serde_json::from_str(object.get())?),
+            other => return Err(serde::de::Error::unknown_variant(other, &KINDS)),
+        })
+    }
+}
 
 /// Sends a request and reads the headers and the text of its response.
 ///
@@ -62,7 +111,7 @@ pub(in crate::adapters) async fn text(body: Body, max: usize) -> Result<String, 
 pub(in crate::adapters) async fn events(
     client: &Client,
     mut request: Request<Vec<u8>>,
-) -> Result<impl Stream<Item = Result<WatchEvent<Value>, CallError>> + use<>, CallError> {
+) -> Result<impl Stream<Item = Result<WatchEvent, CallError>> + use<>, CallError> {
     // A server may compress each event separately, and the client library decompresses only the first.
     let plain = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, plain);
@@ -73,7 +122,7 @@ pub(in crate::adapters) async fn events(
 }
 
 /// One event; `None` if the connection was cut.
-fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Value>, CallError>> {
+fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent, CallError>> {
     let line = match line {
         Ok(line) => line,
         Err(LinesCodecError::MaxLineLengthExceeded) => {
@@ -84,7 +133,7 @@ fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Valu
             return (!is_cut(&error)).then(|| Err(failed()));
         }
     };
-    match serde_json::from_str(&line) {
+    match WatchEvent::read(&line) {
         Ok(event) => Some(Ok(event)),
         Err(error) if error.is_eof() => None,
         // Some servers send a bare `Status` instead of an event of type ERROR.

@@ -10,7 +10,8 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     Connection, WatchReport, read,
-    store::{Store, Stored},
+    store::Store,
+    stored::Stored,
     watch::{WatchTimeouts, Watched},
 };
 use crate::{

@@ -23,7 +23,9 @@ use crate::{
         autoscaler::{Autoscaler, Status},
         ownership::OwnerKind,
     },
-    ports::{Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, StaleCopy, Workloads},
+    ports::{
+        Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, UnusableCopies, Workloads,
+    },
 };
 
 impl KubeCluster<Hub> {
@@ -83,7 +85,11 @@ impl Cluster for KubeCluster<Hub> {
         changes.next().await
     }
 
-    fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>) -> Option<StaleCopy> {
+    fn stale_autoscalers(
+        &self,
+        kind: OwnerKind,
+        namespace: Option<&str>,
+    ) -> Option<UnusableCopies> {
         let max = self.timeouts.max_staleness;
         match kind {
             OwnerKind::Effective => self.role.autoscalers.stale(namespace, max),
@@ -91,7 +97,7 @@ impl Cluster for KubeCluster<Hub> {
         }
     }
 
-    fn stale_predictions(&self) -> Option<StaleCopy> {
+    fn stale_predictions(&self) -> Option<UnusableCopies> {
         self.role
             .predictions
             .stale(None, self.timeouts.max_staleness)

@@ -16,9 +16,12 @@ mod api_services;
 mod autoscalers;
 mod changes;
 mod client_authorities;
+mod copies;
 mod decode;
+mod entry;
 mod get;
 mod hub;
+mod labels;
 mod lease;
 mod member;
 mod nodes;
@@ -28,8 +31,11 @@ mod pod_list;
 mod pods;
 mod role;
 mod scaled_objects;
+pub(super) mod size;
 mod store;
+mod stored;
 mod watch;
+mod watch_report;
 mod workloads;
 mod writes;
 
@@ -52,12 +58,14 @@ pub use self::{
     member::KubeMember,
     pod_list::KubePodLister,
     role::{Hub, MemberStores, Role},
-    store::WatchReport,
+    watch_report::WatchReport,
 };
 pub(super) use self::{
     api_services::Observed,
     decode::read,
-    store::{Entry, Store, Stored},
+    entry::Entry,
+    store::Store,
+    stored::Stored,
     watch::{WatchTimeouts, Watched},
 };
 use self::{

@@ -16,7 +16,7 @@ use super::{
     decode::{Meta, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
-    store::Stored,
+    stored::Stored,
 };
 use crate::ports::{ControllerRef, HpaView, ScaleView};
 

@@ -16,14 +16,15 @@ use serde_json::Value;
 
 use super::{
     decode::{Meta, amounts, read},
+    labels::PackedLabels,
     nodes::scheduling::SchedulingConstraints,
-    store::{Label, Stored},
+    stored::Stored,
 };
 
 /// A pod and its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StoredPod {
-    labels: Box<[Label]>,
+    pub(super) labels: PackedLabels,
     /// The pod; its times are wall-clock times.
     pub(super) pod: Arc<Pod>,
     /// Its node, if it has one.
@@ -134,20 +135,20 @@ impl Stored for StoredPod {
             pod_level_requests: spec.pod_level_requests()?,
             containers: spec.containers()?,
         };
-        let labels = labels
-            .into_iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect();
         Ok(Self {
-            labels,
+            labels: PackedLabels::new(&labels),
             pod: Arc::new(pod),
             placement,
             reserved,
         })
     }
 
-    fn labels(&self) -> &[Label] {
-        &self.labels
+    fn labels(&self) -> Option<&PackedLabels> {
+        Some(&self.labels)
+    }
+
+    fn share_labels(&mut self, labels: PackedLabels) {
+        self.labels = labels;
     }
 }
 

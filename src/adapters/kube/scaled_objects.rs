@@ -5,7 +5,7 @@
 use foretide_domain::{ScaleTarget, api_group};
 use serde_json::Value;
 
-use super::store::Stored;
+use super::stored::Stored;
 use crate::ports::KedaPause;
 
 /// Pauses at a count.

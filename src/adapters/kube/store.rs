@@ -1,87 +1,36 @@
 //! Compact copies of the objects of one kind, as of the last watch event.
 //!
-//! A store has one value per object, by namespace and name, and an index by label. A list replaces all objects of its
-//! scope at once, so that a reader never sees a part of a list. An object that cannot be decoded is excluded and
-//! logged; the others stay usable. Fetching is left to `watch.rs`.
+//! A store has one value per object, by namespace and name, and an index by labels. A list is read into it object by object;
+//! those that it no longer has are removed at its end. An object that cannot be decoded, or for which the memory limit
+//! has no room, is excluded; the others stay usable. Fetching is left to `watch.rs`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU16, AtomicU64, Ordering},
-    },
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
 };
 
-use foretide_domain::{Requirement, Selector};
+use foretide_domain::Selector;
 use jiff::SignedDuration;
-use serde::Deserialize;
-use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::changes::Changes;
+use super::{
+    changes::Changes,
+    copies::{Copies, Copy, Excluded, Exclusion, Key},
+    entry::{Entry, longer_than},
+    stored::Stored,
+    watch_report::{Counts, WatchReport},
+};
 use crate::{
     adapters::api_server::{CallError, Resource},
     clock::Contact,
-    ports::StaleCopy,
+    memory::{Account, Item, Keeper},
+    ports::UnusableCopies,
 };
 
-/// A label: its key and its value.
-pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);
-
-/// Maximum size of an object as JSON text, as of an event. Etcd stores 1.5 MiB of one by default, and in JSON a character
-/// may have six bytes.
-const OBJECT_MAX: usize = 16 << 20;
-/// Maximum size of an object that is kept as it is, without the annotations of others.
+/// Maximum size in memory of what is kept of an object, if it is not kept as it is.
 const KEPT_MAX: usize = 256 << 10;
-/// The domains of the annotations that are read.
-const DOMAINS: [&str; 2] = ["crane.io", "foretide.io"];
-
-/// The value that a store keeps of an object of one kind.
-pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
-    /// Whether the value is the object as it is, with all that its author wrote. The annotations of others are removed
-    /// from such an object, because they may be as large as the API allows.
-    const IS_WHOLE: bool = false;
-
-    /// Decodes an object; the error names the field and what was expected.
-    fn decode(object: Value) -> Result<Self, String>;
-
-    /// Its labels, if objects of this kind are selected by label.
-    fn labels(&self) -> &[Label] {
-        &[]
-    }
-
-    /// Whether a selector selects it.
-    fn is_selected_by(&self, selector: &Selector) -> bool {
-        selector.matches_by(|key| label(self.labels(), key))
-    }
-
-    /// Whether its spec and annotations equal those of `before`; such a change is not reported.
-    fn spec_eq(&self, _before: &Self) -> bool {
-        true
-    }
-}
-
-/// One object of a list or watch event.
-pub(in crate::adapters) struct Entry<V> {
-    namespace: Arc<str>,
-    name: Arc<str>,
-    uid: Option<Arc<str>>,
-    value: Result<V, String>,
-}
-
-/// What names an object.
-#[derive(Deserialize)]
-struct ObjectKey {
-    metadata: KeyMeta,
-}
-
-#[derive(Deserialize)]
-struct KeyMeta {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    uid: Option<String>,
-}
+/// What the indexes take for an object, beside its value.
+const ENTRY: usize = 320;
 
 /// The objects of one kind.
 pub(in crate::adapters) struct Store<V> {
@@ -97,139 +46,14 @@ pub(in crate::adapters) struct Store<V> {
     changes: Option<Arc<Changes>>,
     /// Marked as changed whenever any object is, in any field.
     written: watch::Sender<()>,
-    indexes: RwLock<NamespaceIndexes<V>>,
+    copies: RwLock<Copies<V>>,
 }
 
-/// Counters of the watches of one kind.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    relists: AtomicU64,
-    errors: AtomicU64,
-    /// The status 403 or 404 if the server has answered that since it delivered last, else 0.
-    refused: AtomicU16,
-    failing: Mutex<Option<CallError>>,
-}
-
-/// The state of the watches of one kind, for readiness, metrics and logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchReport {
-    /// Kind of the objects.
-    pub kind: &'static str,
-    /// Objects held.
-    pub objects: usize,
-    /// Objects that cannot be decoded and are excluded.
-    pub unreadable: usize,
-    /// Whether every scope has a complete list.
-    pub synced: bool,
-    /// Complete lists fetched.
-    pub relists: u64,
-    /// Lists and watches that failed.
-    pub errors: u64,
-    /// Until when the oldest of its copies is known to be up to date: the last time at which its list was complete, or
-    /// its watch delivered an event, a bookmark or its regular end. Absent while a scope has no list.
-    pub last_contact: Option<Contact>,
-    /// The last failure, until a request succeeds.
-    pub failing: Option<String>,
-    /// Whether that failure means that the kind may not be read or is not served (403, 404).
-    pub forbidden_or_not_found: bool,
-}
-
-struct NamespaceIndexes<V> {
-    synced: BTreeSet<Option<String>>,
-    by_namespace: BTreeMap<Arc<str>, NamespaceIndex<V>>,
-    unreadable: BTreeMap<(Arc<str>, Arc<str>), Undecoded>,
-}
-
-/// An object that cannot be decoded.
-#[derive(PartialEq, Eq)]
-struct Undecoded {
-    uid: Option<Arc<str>>,
-    expected: String,
-}
-
-/// The objects of one namespace by name, with an index by label.
-#[derive(Debug)]
-pub(super) struct NamespaceIndex<V> {
-    objects: BTreeMap<Arc<str>, Arc<V>>,
-    by_label: HashMap<Label, BTreeSet<Arc<str>>>,
-}
-
-// === impl WatchReport ===
-
-impl WatchReport {
-    /// Since when its most silent watch has received nothing, where watches run since `started`.
-    #[must_use]
-    pub fn silent_since<'a>(&'a self, started: &'a Contact) -> &'a Contact {
-        self.last_contact.as_ref().unwrap_or(started)
-    }
-}
-
-// === impl Entry ===
-
-impl<V: Stored> Entry<V> {
-    /// Decodes the JSON text of one object; `None` without a name, because the name is its key.
-    pub(in crate::adapters) fn read(text: &str) -> Option<Self> {
-        if text.len() <= OBJECT_MAX {
-            return Self::decode(serde_json::from_str(text).ok()?);
-        }
-        let ObjectKey { metadata } = serde_json::from_str(text).ok()?;
-        Some(Self {
-            namespace: metadata.namespace.into(),
-            name: metadata.name.into(),
-            uid: metadata.uid.map(Arc::from),
-            value: Err(longer_than(OBJECT_MAX)),
-        })
-    }
-
-    /// Decodes one object; `None` without a name.
-    pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
-        let metadata = object.get_mut("metadata")?.as_object_mut()?;
-        // Often the largest part of an object. Whoever needs them reads the object itself.
-        metadata.remove("managedFields");
-        let text = |key: &str| {
-            metadata
-                .get(key)
-                .and_then(Value::as_str)
-                .map(Arc::<str>::from)
-        };
-        let (namespace, name) = (text("namespace").unwrap_or_default(), text("name")?);
-        let uid = text("uid");
-        let value = if V::IS_WHOLE {
-            remove_annotations_of_others(metadata);
-            within_kept_max(object).and_then(V::decode)
-        } else {
-            V::decode(object)
-        };
-        Some(Self {
-            namespace,
-            name,
-            uid,
-            value,
-        })
-    }
-}
-
-fn remove_annotations_of_others(metadata: &mut Map<String, Value>) {
-    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else {
-        return;
-    };
-    annotations.retain(|key, _| {
-        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        // The keys have subdomains, such as `autoscaling.crane.io`.
-        DOMAINS.iter().any(|ours| domain.ends_with(ours))
-    });
-}
-
-/// The object, if it is not too large to be kept.
-fn within_kept_max(object: Value) -> Result<Value, String> {
-    if object.to_string().len() > KEPT_MAX {
-        return Err(longer_than(KEPT_MAX));
-    }
-    Ok(object)
-}
-
-fn longer_than(max: usize) -> String {
-    format!("longer than {} KiB, annotations of others aside", max >> 10)
+/// A list that is being read into a store.
+pub(in crate::adapters) struct Listing<'s, V> {
+    store: &'s Store<V>,
+    scope: Option<&'s str>,
+    listed: HashSet<Key>,
 }
 
 // === impl Store ===
@@ -237,11 +61,6 @@ fn longer_than(max: usize) -> String {
 impl<V: Stored> Store<V> {
     /// An empty store of the given scopes: namespaces, or all (`None`).
     pub(in crate::adapters) fn new(resource: Resource, scopes: &[Option<String>]) -> Self {
-        let indexes = NamespaceIndexes {
-            synced: BTreeSet::new(),
-            by_namespace: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-        };
         Self {
             resource,
             counts: Counts::default(),
@@ -250,7 +69,7 @@ impl<V: Stored> Store<V> {
             selector: None,
             changes: None,
             written: watch::Sender::new(()),
-            indexes: RwLock::new(indexes),
+            copies: RwLock::default(),
         }
     }
 
@@ -292,32 +111,64 @@ impl<V: Stored> Store<V> {
         self.read().synced.len() == self.scopes.len()
     }
 
+    /// Charges its copies to the account that is opened for it.
+    pub(super) fn charge_to(self: &Arc<Self>, open: impl FnOnce(Weak<dyn Keeper>) -> Account) {
+        let store: Weak<Self> = Arc::downgrade(self);
+        self.write().charge_to(open(store));
+    }
+
     /// Whether it is known if there are any: they are listed, may not be read, or the kind is not served.
     pub(super) fn is_answered(&self) -> bool {
-        self.is_synced() || self.counts.refused.load(Ordering::Relaxed) != 0
+        self.is_synced() || self.counts.refused().is_some()
     }
 
     /// Whether they may not be read.
     pub(super) fn is_forbidden(&self) -> bool {
-        self.counts.refused.load(Ordering::Relaxed) == 403
+        self.counts.refused() == Some(403)
     }
 
     pub(in crate::adapters) fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
-        self.read()
-            .by_namespace
-            .get(namespace)?
-            .objects
-            .get(name)
-            .cloned()
+        self.read().get(namespace, name).cloned()
+    }
+
+    /// Why an object is excluded, if it is.
+    pub(super) fn exclusion(&self, namespace: &str, name: &str) -> Option<String> {
+        let key = (namespace.into(), name.into());
+        let copies = self.read();
+        copies.excluded().get(&key).map(|it| it.why.to_string())
+    }
+
+    /// Whether the memory limit has no room for objects of a namespace.
+    pub(super) fn left_out(&self, namespace: &str) -> Option<UnusableCopies> {
+        let copies = self.read();
+        let mut inside = copies.excluded_in(namespace);
+        let kind = self.resource.kind;
+        inside
+            .any(|(_, it)| matches!(it.why, Exclusion::LeftOut(_)))
+            .then_some(UnusableCopies::LeftOut { kind })
+    }
+
+    /// How many objects of a namespace are excluded, for whatever reason.
+    pub(super) fn excluded(&self, namespace: &str) -> usize {
+        self.read().excluded_in(namespace).count()
+    }
+
+    /// Whether there is room again for an object that was left out: then all are to be listed again.
+    pub(super) fn has_room_again(&self) -> bool {
+        let copies = self.read();
+        let Some(account) = copies.account() else {
+            return false;
+        };
+        let mut excluded = copies.excluded().iter();
+        excluded.any(|((namespace, _), it)| match it.why {
+            Exclusion::LeftOut(bytes) => account.has_room(namespace, bytes),
+            Exclusion::Undecodable(_) => false,
+        })
     }
 
     /// Every object of a namespace, by name.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<V>> {
-        let indexes = self.read();
-        indexes
-            .by_namespace
-            .get(namespace)
-            .map_or_else(Vec::new, |index| index.all().collect())
+        self.read().in_namespace(namespace).cloned().collect()
     }
 
     /// Every object, by namespace and name.
@@ -325,68 +176,51 @@ impl<V: Stored> Store<V> {
         self.by_namespace().into_values().flatten().collect()
     }
 
-    /// Every object, and the UIDs of those that cannot be decoded, at one time.
+    /// Every object, and the UIDs of those that are excluded, at one time.
     pub(super) fn all_and_unreadable(&self) -> (Vec<Arc<V>>, HashSet<String>) {
-        let indexes = self.read();
-        let all = indexes.by_namespace.values().flat_map(NamespaceIndex::all);
-        let undecoded = indexes.unreadable.values();
-        let uids = undecoded.filter_map(|one| one.uid.as_deref().map(str::to_owned));
-        (all.collect(), uids.collect())
+        let copies = self.read();
+        let all = copies.by_namespace().flat_map(|(_, inside)| inside);
+        let excluded = copies.excluded().values();
+        let uids = excluded.filter_map(|one| one.uid.as_deref().map(str::to_owned));
+        (all.cloned().collect(), uids.collect())
     }
 
     /// Every object at one time, by namespace, then by name.
     pub(super) fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
-        let indexes = self.read();
-        let namespaces = indexes.by_namespace.iter();
-        let all = |(namespace, index): (&Arc<str>, &NamespaceIndex<V>)| {
-            (namespace.clone(), index.all().collect())
-        };
-        namespaces.map(all).collect()
+        let copies = self.read();
+        let all = copies.by_namespace();
+        all.map(|(namespace, inside)| (namespace.clone(), inside.cloned().collect()))
+            .collect()
     }
 
     /// The objects of a namespace that a selector selects, by name.
     pub(super) fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<V>> {
-        let indexes = self.read();
-        let inside = indexes.by_namespace.get(namespace);
-        inside.map_or_else(Vec::new, |index| index.select(selector))
+        self.read().select(namespace, selector)
+    }
+
+    /// Begins to read a list of a scope.
+    pub(in crate::adapters) fn list<'s>(&'s self, scope: Option<&'s str>) -> Listing<'s, V> {
+        Listing {
+            store: self,
+            scope,
+            listed: HashSet::new(),
+        }
     }
 
     /// Replaces all objects of a scope by a complete list.
     pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Entry<V>>) {
-        let mut indexes = self.write();
-        // Under one write lock, so that a reader sees either the old list or the new one.
-        let before = indexes.clear(scope);
-        let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
-        let mut listed = HashSet::with_capacity(fresh.len());
-        for entry in fresh {
-            let key = (entry.namespace.clone(), entry.name.clone());
-            gone.remove(&key);
-            listed.insert(key.clone());
-            let old = before.get(&key);
-            self.put(&mut indexes, entry, old);
-        }
-        indexes.forget_unreadable(scope, &listed);
-        // Deleted between two watches.
-        for (namespace, name) in gone {
-            self.notify(&namespace, &name);
-        }
-        indexes.synced.insert(scope.map(str::to_owned));
-        // Before subscribers wake, because they read.
-        drop(indexes);
-        self.written.send_replace(());
+        let mut listing = self.list(scope);
+        fresh.into_iter().for_each(|entry| listing.add(entry));
+        listing.complete();
     }
 
     /// Adds or updates one object.
     pub(super) fn apply(&self, entry: Entry<V>) {
-        let mut indexes = self.write();
-        // Also from the index by label: the new version may lack a label of the old one.
-        let old = indexes.remove(&entry.namespace, &entry.name);
-        self.put(&mut indexes, entry, old.as_ref());
-        drop(indexes);
+        self.put(entry);
         self.written.send_replace(());
     }
 
-    /// Removes one object, also one whose last state cannot be decoded.
+    /// Removes one object, also one that is excluded.
     pub(super) fn delete(&self, entry: &Entry<V>) {
         self.write().remove(&entry.namespace, &entry.name);
         self.notify(&entry.namespace, &entry.name);
@@ -400,19 +234,15 @@ impl<V: Stored> Store<V> {
 
     /// The state of the watches of this store.
     pub(in crate::adapters) fn report(&self) -> WatchReport {
-        let indexes = self.read();
-        let failing = self.counts.failing().clone();
+        let copies = self.read();
+        let failing = self.counts.failure();
         WatchReport {
             kind: self.resource.kind,
-            objects: indexes
-                .by_namespace
-                .values()
-                .map(|index| index.objects.len())
-                .sum(),
-            unreadable: indexes.unreadable.len(),
-            synced: indexes.synced.len() == self.scopes.len(),
-            relists: self.counts.relists.load(Ordering::Relaxed),
-            errors: self.counts.errors.load(Ordering::Relaxed),
+            objects: copies.len(),
+            unreadable: copies.excluded().len(),
+            synced: copies.synced.len() == self.scopes.len(),
+            relists: self.counts.relists(),
+            errors: self.counts.errors(),
             last_contact: self.last_contact(),
             forbidden_or_not_found: failing
                 .as_ref()
@@ -423,7 +253,11 @@ impl<V: Stored> Store<V> {
 
     /// What is wrong with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
     /// none yet.
-    pub(super) fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy> {
+    pub(super) fn stale(
+        &self,
+        namespace: Option<&str>,
+        max: SignedDuration,
+    ) -> Option<UnusableCopies> {
         let last_contacts = self.contacts();
         let scopes = self.scopes.iter().zip(&*last_contacts);
         let covers =
@@ -433,7 +267,7 @@ impl<V: Stored> Store<V> {
         let stale = contacts.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
         // Absent is older than any.
         let oldest = stale.min_by_key(|contact| contact.map(Contact::monotonic))?;
-        Some(StaleCopy {
+        Some(UnusableCopies::Stale {
             kind: self.resource.kind,
             since: oldest.map(Contact::at),
         })
@@ -457,43 +291,57 @@ impl<V: Stored> Store<V> {
         self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, indexes: &mut NamespaceIndexes<V>, entry: Entry<V>, before: Option<&Arc<V>>) {
+    fn put(&self, entry: Entry<V>) {
         let Entry {
             namespace,
             name,
             uid,
+            created,
             value,
+            version: _,
         } = entry;
-        match value {
-            Ok(value) => {
-                if !before.is_some_and(|old| value.spec_eq(old)) {
-                    self.notify(&namespace, &name);
-                }
-                indexes
-                    .unreadable
-                    .remove(&(namespace.clone(), name.clone()));
-                indexes.index(namespace).insert(name, Arc::new(value));
+        let size = |value: &V| ENTRY + namespace.len() + name.len() + value.size();
+        let sized = value.and_then(|value| match size(&value) {
+            bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
+            _ => Err(longer_than(KEPT_MAX)),
+        });
+        match sized {
+            Ok((bytes, value)) => {
+                let charge = Item {
+                    created,
+                    key: name,
+                    bytes,
+                };
+                self.keep(&namespace, Copy { value, uid, charge });
             }
             Err(expected) => {
-                let undecoded = Undecoded { uid, expected };
-                self.exclude(indexes, (namespace, name), undecoded);
+                let why = Exclusion::Undecodable(expected);
+                self.exclude((namespace, name), Excluded { uid, why });
             }
+        }
+        // Not locked any more: what gives way may be here.
+        let account = self.read().account();
+        if let Some(account) = account {
+            account.settle();
         }
     }
 
-    fn exclude(
-        &self,
-        indexes: &mut NamespaceIndexes<V>,
-        key: (Arc<str>, Arc<str>),
-        undecoded: Undecoded,
-    ) {
-        // Logged once, not with every list.
-        if indexes.unreadable.get(&key) != Some(&undecoded) {
-            let object = self.resource.object(&key.0, &key.1);
-            let error = &undecoded.expected;
-            tracing::warn!(%object, %error, "object cannot be decoded; not reconciled until it changes");
+    fn keep(&self, namespace: &Arc<str>, copy: Copy<V>) {
+        let mut copies = self.write();
+        let old = copies.get(namespace, &copy.charge.key);
+        if !old.is_some_and(|old| copy.value.spec_eq(old)) {
+            self.notify(namespace, &copy.charge.key);
         }
-        indexes.unreadable.insert(key, undecoded);
+        copies.keep(namespace, copy);
+    }
+
+    fn exclude(&self, key: Key, excluded: Excluded) {
+        let object = self.resource.object(&key.0, &key.1).to_string();
+        let error = excluded.why.to_string();
+        // Logged once, not with every list and event.
+        if self.write().exclude(key, excluded) {
+            tracing::warn!(%object, %error, "object is excluded; not reconciled until it changes");
+        }
     }
 
     fn notify(&self, namespace: &str, name: &str) {
@@ -502,160 +350,49 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, NamespaceIndexes<V>> {
-        self.indexes.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Copies<V>> {
+        self.copies.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, NamespaceIndexes<V>> {
-        self.indexes.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Counts ===
-
-impl Counts {
-    pub(super) fn relisted(&self) {
-        self.relists.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn failed(&self, error: &CallError) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
-        if error.is_forbidden_or_not_found() {
-            let status = if error.is_status(403) { 403 } else { 404 };
-            self.refused.store(status, Ordering::Relaxed);
-        }
-        *self.failing() = Some(error.clone());
-    }
-
-    pub(super) fn recovered(&self) {
-        self.refused.store(0, Ordering::Relaxed);
-        *self.failing() = None;
-    }
-
-    fn failing(&self) -> MutexGuard<'_, Option<CallError>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Copies<V>> {
+        self.copies.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl NamespaceIndexes ===
+// === impl Keeper ===
 
-impl<V: Stored> NamespaceIndexes<V> {
-    fn index(&mut self, namespace: Arc<str>) -> &mut NamespaceIndex<V> {
-        self.by_namespace.entry(namespace).or_default()
-    }
-
-    fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<V>> {
-        self.unreadable.remove(&(namespace.into(), name.into()));
-        let inside = self.by_namespace.get_mut(namespace)?;
-        let removed = inside.remove(name);
-        if inside.objects.is_empty() {
-            self.by_namespace.remove(namespace);
-        }
-        removed
-    }
-
-    /// Drops what could not be decoded in a scope and is not in its new list.
-    fn forget_unreadable(&mut self, scope: Option<&str>, listed: &HashSet<(Arc<str>, Arc<str>)>) {
-        let is_of_scope = |namespace: &str| scope.is_none_or(|scope| scope == namespace);
-        self.unreadable
-            .retain(|key, _| !is_of_scope(&key.0) || listed.contains(key));
-    }
-
-    /// Removes and returns the objects of a scope. The errors of undecodable objects stay, so that each is logged once.
-    fn clear(&mut self, scope: Option<&str>) -> BTreeMap<(Arc<str>, Arc<str>), Arc<V>> {
-        let taken = match scope {
-            None => std::mem::take(&mut self.by_namespace),
-            Some(scope) => self.by_namespace.remove_entry(scope).into_iter().collect(),
-        };
-        let named = |(namespace, index): (Arc<str>, NamespaceIndex<V>)| {
-            index
-                .objects
-                .into_iter()
-                .map(move |(name, v)| ((namespace.clone(), name), v))
-        };
-        taken.into_iter().flat_map(named).collect()
-    }
-}
-
-// === impl NamespaceIndex ===
-
-impl<V> Default for NamespaceIndex<V> {
-    fn default() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            by_label: HashMap::new(),
+impl<V: Stored> Keeper for Store<V> {
+    fn leave_out(&self, namespace: &Arc<str>, charge: &Item<Arc<str>>) {
+        // It may have been replaced since, by a copy with a charge of its own.
+        if self.write().leave_out(namespace, charge) {
+            self.notify(namespace, &charge.key);
         }
     }
 }
 
-impl<V: Stored> NamespaceIndex<V> {
-    fn all(&self) -> impl Iterator<Item = Arc<V>> + '_ {
-        self.objects.values().cloned()
+// === impl Listing ===
+
+impl<V: Stored> Listing<'_, V> {
+    /// Adds one object of the list.
+    pub(in crate::adapters) fn add(&mut self, entry: Entry<V>) {
+        let key = (entry.namespace.clone(), entry.name.clone());
+        self.listed.insert(key);
+        self.store.put(entry);
     }
 
-    /// The objects that a selector selects, by name.
-    pub(super) fn select(&self, selector: &Selector) -> Vec<Arc<V>> {
-        let is_selected = |object: &&Arc<V>| object.is_selected_by(selector);
-        match self.candidates(selector) {
-            None => {
-                let all = self.objects.values();
-                all.filter(is_selected).cloned().collect()
-            }
-            Some(names) => names
-                .iter()
-                .filter_map(|name| self.objects.get(name))
-                .filter(is_selected)
-                .cloned()
-                .collect(),
+    /// Ends a list that was read whole: removes the objects that it does not have.
+    pub(in crate::adapters) fn complete(self) {
+        let store = self.store;
+        let mut copies = store.write();
+        let all = copies.keys(self.scope).into_iter();
+        // Deleted between two watches.
+        for (namespace, name) in all.filter(|key| !self.listed.contains(key)) {
+            copies.remove(&namespace, &name);
+            store.notify(&namespace, &name);
         }
+        copies.synced.insert(self.scope.map(str::to_owned));
+        // Before subscribers wake, because they read.
+        drop(copies);
+        store.written.send_replace(());
     }
-
-    pub(super) fn insert(&mut self, name: Arc<str>, object: Arc<V>) {
-        for label in object.labels() {
-            self.by_label
-                .entry(label.clone())
-                .or_default()
-                .insert(name.clone());
-        }
-        self.objects.insert(name, object);
-    }
-
-    fn remove(&mut self, name: &str) -> Option<Arc<V>> {
-        let removed = self.objects.remove(name)?;
-        for label in removed.labels() {
-            if let Some(names) = self.by_label.get_mut(label) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_label.remove(label);
-                }
-            }
-        }
-        Some(removed)
-    }
-
-    /// The names that satisfy the most selective equality of a selector; `None` without an equality.
-    fn candidates(&self, selector: &Selector) -> Option<BTreeSet<Arc<str>>> {
-        let equalities =
-            selector
-                .requirements()
-                .iter()
-                .filter_map(|requirement| match requirement {
-                    Requirement::Equal(key, value) => {
-                        Some((key.as_str().into(), value.as_str().into()))
-                    }
-                    _ => None,
-                });
-        equalities
-            .map(|label: Label| self.by_label.get(&label))
-            // The rarest label leaves the fewest objects to check.
-            .min_by_key(|names| names.map_or(0, BTreeSet::len))
-            .map(|names| names.cloned().unwrap_or_default())
-    }
-}
-
-fn label<'a>(labels: &'a [Label], key: &str) -> Option<&'a str> {
-    labels
-        .iter()
-        .find(|(found, _)| &**found == key)
-        .map(|(_, value)| &**value)
 }

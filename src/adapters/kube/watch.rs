@@ -25,23 +25,22 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures::{FutureExt as _, StreamExt as _};
 use http::Request;
 use jiff::SignedDuration;
-use kube::{Client, core::WatchEvent};
-use serde_json::Value;
+use kube::Client;
 use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
 
-use super::store::{Entry, Store, Stored, WatchReport};
+use super::{entry::Entry, store::Store, stored::Stored, watch_report::WatchReport};
 use crate::{
     adapters::{
         api_server::{
             CallError, Connection, PageTurn, PageTurns, Pages, Resource, WATCH_MARGIN,
-            WATCH_TIMEOUT, query, response,
+            WATCH_TIMEOUT, WatchEvent, query, response,
         },
         redact::Redactor,
     },
     clock::Clock,
     machine::Machine,
-    ports::StaleCopy,
+    ports::UnusableCopies,
 };
 
 /// After this many failures in a row without progress, the kind is listed again.
@@ -75,7 +74,7 @@ pub trait Watched: Send + Sync {
     /// Whether every scope has a complete list.
     fn is_synced(&self) -> bool;
     /// Whether the copies of a namespace, or of every scope, are older than `max`.
-    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy>;
+    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<UnusableCopies>;
     /// Starts its watches, one task per scope.
     fn watch(
         self: Arc<Self>,
@@ -94,7 +93,7 @@ impl<V: Stored> Watched for Store<V> {
         self.is_synced()
     }
 
-    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<StaleCopy> {
+    fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<UnusableCopies> {
         self.stale(namespace, max)
     }
 
@@ -104,6 +103,10 @@ impl<V: Stored> Watched for Store<V> {
         timeouts: WatchTimeouts,
         tasks: &mut JoinSet<()>,
     ) {
+        if let Some(memory) = connection.machine.memory() {
+            let (cluster, clock) = (connection.cluster.clone(), connection.clock());
+            self.charge_to(|store| memory.copies().open(cluster, store, clock));
+        }
         for scope in self.scopes() {
             let watch = Watch {
                 machine: connection.machine.clone(),
@@ -147,6 +150,8 @@ enum WatchEnd {
 #[derive(Default)]
 struct Outage {
     failures: u32,
+    /// How many of them were requests without an answer in time.
+    timeouts: u32,
     /// How long the server asked to wait with the last one.
     retry_after: Duration,
 }
@@ -175,7 +180,7 @@ impl<V: Stored> Watch<V> {
         let mut outage = Outage::default();
         let mut known = None;
         loop {
-            match self.relist().await {
+            match self.relist(&outage).await {
                 Ok(version) => {
                     self.store.counts.recovered();
                     if known.is_some_and(|known: String| is_older(&version, &known)) {
@@ -189,22 +194,25 @@ impl<V: Stored> Watch<V> {
         }
     }
 
-    /// Fetches a complete list, replaces the objects of the scope, and returns the version of the list.
-    async fn relist(&self) -> Result<String, CallError> {
+    /// Reads a complete list into the store, and returns its version.
+    async fn relist(&self, outage: &Outage) -> Result<String, CallError> {
         // All pages show the state of the first.
         let started = self.clock().contact();
-        let mut pages = Pages::default();
-        let mut fresh = Vec::new();
+        let mut pages = Pages::after_timeouts(outage.timeouts);
+        let mut listing = self.store.list(self.scope.as_deref());
         let version = loop {
             match self.page(&pages).await {
-                Ok((text, _turn)) => fresh.extend(pages.read(&text)?.filter_map(Entry::read)),
+                Ok((text, _turn)) => {
+                    let entries = pages.read(&text)?.filter_map(Entry::read);
+                    entries.for_each(|entry| listing.add(entry));
+                }
                 Err(error) => pages.retry_smaller(error)?,
             }
             if let Some(version) = pages.version() {
                 break version.to_owned();
             }
         };
-        self.store.replace(self.scope.as_deref(), fresh);
+        listing.complete();
         self.store.counts.relisted();
         self.store.contacted(self.scope.as_deref(), &started);
         Ok(version)
@@ -239,6 +247,9 @@ impl<V: Stored> Watch<V> {
                 WatchEnd::Regular | WatchEnd::Quiet => {
                     failures = 0;
                     self.delivered(outage);
+                    if self.store.has_room_again() {
+                        return version;
+                    }
                 }
                 WatchEnd::Expired => {
                     self.expired(outage);
@@ -312,27 +323,23 @@ impl<V: Stored> Watch<V> {
         }
     }
 
-    fn apply(&self, event: WatchEvent<Value>, version: &mut String) -> Result<(), WatchEnd> {
+    fn apply(&self, event: WatchEvent, version: &mut String) -> Result<(), WatchEnd> {
         match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                advance(version, &object);
-                if let Some(entry) = Entry::decode(object) {
+            WatchEvent::Applied(object) => {
+                if let Some(entry) = Entry::read(object.get()) {
+                    advance(version, &entry.version);
                     self.store.apply(entry);
                 }
             }
             WatchEvent::Deleted(object) => {
-                advance(version, &object);
-                if let Some(entry) = Entry::decode(object) {
+                if let Some(entry) = Entry::read(object.get()) {
+                    advance(version, &entry.version);
                     self.store.delete(&entry);
                 }
             }
             // From a server that was restored from a backup.
-            WatchEvent::Bookmark(bookmark)
-                if is_older(&bookmark.metadata.resource_version, version) =>
-            {
-                return Err(WatchEnd::Expired);
-            }
-            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+            WatchEvent::Bookmark(at) if is_older(&at, version) => return Err(WatchEnd::Expired),
+            WatchEvent::Bookmark(at) => *version = at,
             WatchEvent::Error(status) => return Err(WatchEnd::from(CallError::from(*status))),
         }
         Ok(())
@@ -374,6 +381,8 @@ impl<V: Stored> Watch<V> {
         let error = error.redacted(&self.redactor);
         self.store.counts.failed(&error);
         outage.failures = outage.failures.saturating_add(1);
+        let is_timeout = matches!(error, CallError::Timeout(_));
+        outage.timeouts = outage.timeouts.saturating_add(is_timeout.into());
         outage.retry_after = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
         if outage.failures == 1 {
             self.warn(&error);
@@ -439,11 +448,8 @@ impl From<CallError> for WatchEnd {
     }
 }
 
-fn advance(version: &mut String, object: &Value) {
-    if let Some(entry) = object
-        .pointer("/metadata/resourceVersion")
-        .and_then(Value::as_str)
-    {
-        entry.clone_into(version);
+fn advance(version: &mut String, to: &str) {
+    if !to.is_empty() {
+        to.clone_into(version);
     }
 }

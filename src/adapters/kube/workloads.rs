@@ -12,11 +12,11 @@ use foretide_domain::{
 use serde_json::Value;
 
 use super::{
-    KubeCluster, Role, pods::StoredPod, scaled_objects::StoredScaledObject, store::Stored, writes,
+    KubeCluster, Role, pods::StoredPod, scaled_objects::StoredScaledObject, stored::Stored, writes,
 };
 use crate::{
     adapters::api_server::{ObjectPath, Resource},
-    ports::{ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, StaleCopy, Workloads},
+    ports::{ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, UnusableCopies, Workloads},
 };
 
 impl<R: Role> Workloads for KubeCluster<R> {
@@ -24,7 +24,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
         self.role.is_synced() && self.stores.is_synced()
     }
 
-    fn stale(&self, target: &ScaleTarget) -> Option<StaleCopy> {
+    fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
         let (namespace, max) = (Some(&*target.namespace), self.timeouts.max_staleness);
         let of_target = self
             .store_of(target)
@@ -33,6 +33,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
         of_target
             .or_else(pods)
             .or_else(|| self.stores.hpas.stale(namespace, max))
+            .or_else(|| self.left_out(target))
     }
 
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>> {
@@ -75,11 +76,20 @@ impl<R: Role> Workloads for KubeCluster<R> {
             let path = self.discovery.scale_path(target).await?;
             let read = writes::read_scale(&self.calls, &path).await;
             let view = read.map_err(|error| error.about(target))?;
-            let owned_pods = self.owned_pods(&target.namespace, &view.uid);
-            return Ok(ScaleView { owned_pods, ..view });
+            return Ok(ScaleView {
+                owned_pods: self.owned_pods(&target.namespace, &view.uid),
+                expected_pods: self.expected_pods(&target.namespace, &view.selector)?,
+                ..view
+            });
         };
         match store.get(&target.namespace, &target.name) {
             Some(workload) => Ok(self.own_scales.shown_in(target, workload.view.clone())),
+            None if let Some(why) = store.exclusion(&target.namespace, &target.name) => {
+                Err(ClusterError::Invalid {
+                    what: what(),
+                    message: why,
+                })
+            }
             // Only a complete list proves that the object does not exist.
             None if store.is_synced() => {
                 self.own_scales.forget(target);
@@ -152,6 +162,24 @@ impl<R: Role> Workloads for KubeCluster<R> {
 }
 
 impl<R: Role> KubeCluster<R> {
+    /// Copies of the namespace of a target that are left out, without which it is not known who else scales it. One that
+    /// is its own or that of a pod shows where it is missing.
+    fn left_out(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
+        let hpas = self.stores.hpas.left_out(&target.namespace);
+        hpas.or_else(|| self.stores.scaled_objects.left_out(&target.namespace))
+    }
+
+    /// How many pods are expected of a kind whose status may count something else: those that are selected; and those of the
+    /// namespace that are excluded, as any of them may be selected too.
+    fn expected_pods(&self, namespace: &str, selector: &str) -> Result<Replicas, ClusterError> {
+        let excluded = match self.stores.pods.excluded(namespace) {
+            0 => return Ok(Replicas::ZERO),
+            excluded => excluded,
+        };
+        let pods = self.selected(namespace, selector)?.len() + excluded;
+        Ok(Replicas::new(u32::try_from(pods).unwrap_or(u32::MAX)))
+    }
+
     /// How many pods run of the `ReplicaSet`s that the object with this UID owns.
     fn owned_pods(&self, namespace: &str, uid: &str) -> Replicas {
         let [_, _, replica_sets] = &self.stores.workloads;

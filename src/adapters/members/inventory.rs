@@ -161,8 +161,8 @@ impl Inventory {
     }
 
     /// A connection to a member, whose pages of lists wait for those of other members.
-    pub(super) fn of_member(&self, member: Connection) -> Connection {
-        member.of_member(&self.connection)
+    pub(super) fn of_member(&self, name: &str, member: Connection) -> Connection {
+        member.of_member(name, &self.connection)
     }
 
     /// Watches Secrets and profiles until it is dropped; returns only when a watch exits.

@@ -226,7 +226,7 @@ impl MemberRegistry {
         let server = access.host();
         match (self.connect)(&access) {
             Ok(connection) => {
-                let connection = self.inventory.of_member(connection);
+                let connection = self.inventory.of_member(name, connection);
                 tracing::info!(member = name, server, "connecting to a member");
                 let connection = self.open(name, access, connection, &entry.restarts);
                 entry.replace(connection);

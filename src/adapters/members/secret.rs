@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, KubeconfigError};
-use crate::adapters::kube::{Stored, read};
+use crate::adapters::kube::{Stored, read, size};
 
 const PROVIDER: &str = "foretide.io/provider";
 const REGION: [&str; 2] = ["foretide.io/region", "topology.kubernetes.io/region"];
@@ -75,6 +75,11 @@ impl Stored for MemberSecret {
             annotations,
             data: data.unwrap_or_default(),
         })
+    }
+
+    fn size(&self) -> usize {
+        let texts = [&self.labels, &self.annotations, &self.data];
+        size_of::<Self>() + texts.map(size::of_texts).iter().sum::<usize>()
     }
 
     fn spec_eq(&self, before: &Self) -> bool {

@@ -58,7 +58,7 @@ use super::{
     decide::{DecideContext, Decided},
     findings::Findings,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{LedgerIntent, Report, ReportState, Reporter, Trouble, cache_stale},
+    report::{LedgerIntent, Report, ReportState, Reporter, Trouble, unusable_copies},
     state::{ObjectState, StateCell},
 };
 use crate::{
@@ -306,7 +306,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let namespace = Some(item.autoscaler.namespace());
         match self.hub.stale_autoscalers(Self::KIND, namespace) {
             None => Ok(observed),
-            Some(copy) => Err(cache_stale(&copy, ["Ready", "Assigned"])),
+            Some(copy) => Err(unusable_copies(&copy, ["Ready", "Assigned"])),
         }
     }
 

@@ -31,9 +31,6 @@ use crate::{
 /// The reason of a spec that cannot be acted on.
 pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 
-/// The reason of an object about which nothing is decided, because the copies of what it needs may be out of date.
-pub(super) const CACHE_STALE: &str = "CacheStale";
-
 /// The reason of an object that does not act, because another one scales its target.
 pub(super) const TARGET_CONFLICT: &str = "TargetConflict";
 

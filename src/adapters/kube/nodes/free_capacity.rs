@@ -18,8 +18,9 @@ use foretide_domain::{
 
 use crate::{
     adapters::kube::{
+        labels::LabelIndex,
         pods::{Placement, StoredPod},
-        store::{NamespaceIndex, Store},
+        store::Store,
     },
     clock::Monotonic,
 };
@@ -51,7 +52,7 @@ pub(in crate::adapters::kube) struct Snapshot {
 struct NamespacePods {
     all: Vec<Arc<StoredPod>>,
     /// Built when a workload of the namespace asks for its own.
-    index: OnceLock<NamespaceIndex<StoredPod>>,
+    index: OnceLock<LabelIndex<StoredPod>>,
 }
 
 // === impl FreeCapacity ===
@@ -171,11 +172,12 @@ impl NamespacePods {
         (namespace, Self { all, index })
     }
 
-    fn index(&self) -> &NamespaceIndex<StoredPod> {
+    fn index(&self) -> &LabelIndex<StoredPod> {
         self.index.get_or_init(|| {
-            let mut index = NamespaceIndex::default();
+            let mut index = LabelIndex::default();
             for pod in &self.all {
-                index.insert(pod.pod.name.clone(), Arc::clone(pod));
+                let name = pod.pod.name.clone();
+                index.insert(pod.labels.clone(), name, Arc::clone(pod));
             }
             index
         })

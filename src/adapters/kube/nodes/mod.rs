@@ -16,7 +16,7 @@ pub(super) mod scheduling;
 use super::{
     decode::{amounts, read},
     nodes::scheduling::Expression,
-    store::Stored,
+    stored::Stored,
 };
 
 #[derive(Deserialize)]

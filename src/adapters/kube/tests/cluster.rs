@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use simkube::SimKube;
 
 use super::super::{
-    KubeCluster, Options,
-    objects::StoredWorkload,
-    store::{Entry, Stored as _},
+    KubeCluster, Options, entry::Entry, objects::StoredWorkload, stored::Stored as _,
     watch::WatchTimeouts,
 };
 use crate::{

@@ -4,7 +4,7 @@ use foretide_domain::{Replicas, ScaleTarget, federate::PodShape};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{KubeMember, Options, store::Entry, watch::WatchTimeouts};
+use super::super::{KubeMember, Options, entry::Entry, watch::WatchTimeouts};
 use crate::{
     adapters::api_server::{
         Connection, Limits, WriteGate,

@@ -4,6 +4,7 @@ mod access;
 mod api_services;
 mod client_authorities;
 mod cluster;
+mod copies;
 mod get;
 mod lease;
 mod member;

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::super::{
     Changes,
+    entry::Entry,
     pods::StoredPod,
-    store::{Entry, Store},
+    store::Store,
     watch::{MAX_STALENESS, Watch, WatchTimeouts},
 };
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
     },
     clock::{Clock, Contact},
     machine::Machine,
-    ports::ObjectKey,
+    ports::{ObjectKey, UnusableCopies},
 };
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=25&resourceVersion=";
@@ -206,6 +207,18 @@ async fn a_silent_watch_is_opened_again_and_after_three_failures_listed_again() 
         .map(|line| line.contains("watch=true"))
         .collect();
     assert_eq!(kinds, [false, true, true, true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_answered_in_time_is_asked_for_in_smaller_pages() {
+    let store = pods(None);
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        2 => list("10", "", &[pod("a", 1)]),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server.clone(), client, 4)).await;
+    let limits = [500, 125, 31].map(|limit| format!("GET /api/v1/pods?limit={limit}"));
+    assert_eq!(server.lines()[..3], limits);
 }
 
 #[tokio::test]
@@ -590,7 +603,10 @@ async fn a_server_that_was_restored_from_a_backup_is_listed_again() {
 fn copies_are_stale_by_namespace() {
     let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
     let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
-    let stale = |namespace| store.stale(namespace, MAX_STALENESS).map(|copy| copy.since);
+    let stale = |namespace| match store.stale(namespace, MAX_STALENESS) {
+        Some(UnusableCopies::Stale { since, .. }) => Some(since),
+        _ => None,
+    };
     assert_eq!(stale(Some("shop")), Some(None), "never listed");
     let old = Contact::ago(Duration::from_secs(61));
     store.contacted(Some("shop"), &old);

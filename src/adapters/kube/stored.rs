@@ -1,0 +1,37 @@
+//! What a store keeps of an object: a value of a type of each kind.
+
+use std::fmt::Debug;
+
+use serde_json::Value;
+
+use super::{labels::PackedLabels, size};
+
+/// The value that a store keeps of an object of one kind.
+pub(in crate::adapters) trait Stored:
+    Sized + Debug + Send + Sync + 'static
+{
+    /// Whether the value is the object as it is, with all that its author wrote. Labels and annotations of others are
+    /// removed from such an object, because they may be as large as the API allows.
+    const IS_WHOLE: bool = false;
+
+    /// Decodes an object; the error names the field and what was expected.
+    fn decode(object: Value) -> Result<Self, String>;
+
+    /// The memory that the value takes, in bytes.
+    fn size(&self) -> usize {
+        size::estimate(self)
+    }
+
+    /// Its labels, if objects of this kind are selected by label.
+    fn labels(&self) -> Option<&PackedLabels> {
+        None
+    }
+
+    /// Takes the same labels in another text.
+    fn share_labels(&mut self, _labels: PackedLabels) {}
+
+    /// Whether its spec and annotations equal those of `before`; such a change is not reported.
+    fn spec_eq(&self, _before: &Self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,262 @@
+//! The budget of copies of objects.
+//!
+//! ```text
+//! limit:  | the process | page | copies        half of the rest, and      | forecasts | a tenth |
+//!                                              what forecasts do not want               kept free
+//! ```
+//!
+//! Each store opens an account for the copies that it keeps. While all accounts together are beyond the budget, the newest
+//! copy of the namespace that holds most gives way ([`FairShares`]): its store leaves the object out.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use super::fair_shares::{FairShares, Item};
+use crate::clock::{Clock, Monotonic};
+
+/// What a process takes without any object: 22 MiB, and the lists and answers that are being read.
+const PROCESS: usize = 64 << 20;
+/// How often the log says that objects are left out.
+const LOG_PERIOD: Duration = Duration::from_mins(1);
+
+/// The budget of the copies of one process.
+#[derive(Debug)]
+pub struct CopyBudget {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What copies and forecasts may take together, in bytes.
+    room: usize,
+    budget: usize,
+    shares: FairShares<Tenant, CopyKey>,
+    /// How many objects of a namespace an account has left out.
+    left_out: BTreeMap<(u64, Tenant), usize>,
+    keepers: BTreeMap<u64, Weak<dyn Keeper>>,
+    opened: u64,
+    logged_at: Option<Monotonic>,
+}
+
+/// A namespace of a cluster.
+type Tenant = (Arc<str>, Arc<str>);
+
+/// The account and the name of an object.
+type CopyKey = (u64, Arc<str>);
+
+/// Keeps copies, and can do without any of them.
+pub(crate) trait Keeper: Send + Sync {
+    /// Leaves out an object, unless another copy of it was charged since.
+    fn leave_out(&self, namespace: &Arc<str>, copy: &Item<Arc<str>>);
+}
+
+/// The account of a store for the copies that it keeps. They are released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Account {
+    budget: Arc<CopyBudget>,
+    cluster: Arc<str>,
+    number: u64,
+    clock: Clock,
+}
+
+// === impl CopyBudget ===
+
+impl CopyBudget {
+    /// The budget within a limit of the process, in bytes.
+    pub(super) fn within(limit: usize) -> Self {
+        let room = (limit / 10 * 9).saturating_sub(PROCESS);
+        let state = State {
+            room,
+            budget: room,
+            shares: FairShares::default(),
+            left_out: BTreeMap::new(),
+            keepers: BTreeMap::new(),
+            opened: 0,
+            logged_at: None,
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Sets aside what the page takes, and half of the rest for forecasts until it is known what they want. Returns the parts
+    /// of copies and of forecasts, in bytes.
+    pub(super) fn set_aside(&self, page: usize) -> [usize; 2] {
+        let mut state = self.state();
+        state.room = state.room.saturating_sub(page);
+        state.budget = state.room / 2;
+        [state.budget, state.room - state.budget]
+    }
+
+    /// What copies may take now, in bytes.
+    pub(super) fn budget(&self) -> usize {
+        self.state().budget
+    }
+
+    /// Leaves to forecasts what they want, but not more than half.
+    pub(crate) fn share_with_forecasts(&self, wanted: usize) {
+        let mut state = self.state();
+        state.budget = state.room.saturating_sub(wanted).max(state.room / 2);
+        drop(state);
+        self.settle();
+    }
+
+    /// How many objects of each namespace of each cluster are left out, as far as any are. The hub has no name.
+    pub(crate) fn left_out(&self) -> BTreeMap<Tenant, usize> {
+        self.state().left_out_by_tenant()
+    }
+
+    /// Opens an account for the copies that `keeper` has of the objects of a cluster.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        cluster: Arc<str>,
+        keeper: Weak<dyn Keeper>,
+        clock: Clock,
+    ) -> Account {
+        let mut state = self.state();
+        state.opened += 1;
+        let number = state.opened;
+        state.keepers.insert(number, keeper);
+        Account {
+            budget: Arc::clone(self),
+            cluster,
+            number,
+            clock,
+        }
+    }
+
+    /// Makes copies give way until the others fit. The caller must not have locked a store.
+    fn settle(&self) {
+        while let Some((keeper, namespace, copy)) = self.pop_beyond() {
+            if let Some(keeper) = keeper.upgrade() {
+                keeper.leave_out(&namespace, &copy);
+            }
+        }
+    }
+
+    /// The copy that gives way, with its keeper and namespace, if all copies together are beyond the budget.
+    fn pop_beyond(&self) -> Option<(Weak<dyn Keeper>, Arc<str>, Item<Arc<str>>)> {
+        let mut state = self.state();
+        let budget = state.budget;
+        let ((_, namespace), item) = state.shares.pop_beyond(budget)?;
+        let (account, key) = item.key;
+        let keeper = state.keepers.get(&account)?.clone();
+        let copy = Item {
+            created: item.created,
+            key,
+            bytes: item.bytes,
+        };
+        Some((keeper, namespace, copy))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn left_out_by_tenant(&self) -> BTreeMap<Tenant, usize> {
+        let mut by_tenant = BTreeMap::new();
+        for ((_, tenant), objects) in &self.left_out {
+            *by_tenant.entry(tenant.clone()).or_default() += objects;
+        }
+        by_tenant
+    }
+
+    fn log(&mut self, now: Monotonic) {
+        if self.logged_at.is_some_and(|at| now.since(at) < LOG_PERIOD) {
+            return;
+        }
+        let left_out = self.left_out_by_tenant();
+        let most = left_out.iter().max_by_key(|(_, objects)| **objects);
+        let Some(((cluster, namespace), most)) = most else {
+            return;
+        };
+        self.logged_at = Some(now);
+        tracing::warn!(
+            objects = left_out.values().sum::<usize>(),
+            %namespace,
+            member = %cluster,
+            of_namespace = most,
+            "the memory limit has no room for the copies of all objects; this namespace holds most, and its newest are left \
+             out (docs/operations.md, Memory)"
+        );
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    /// Charges a copy.
+    pub(crate) fn charge(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
+        let (tenant, item) = self.named(namespace, copy);
+        self.budget.state().shares.insert(&tenant, item);
+    }
+
+    /// Releases a copy that is no longer kept.
+    pub(crate) fn release(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
+        let (tenant, item) = self.named(namespace, copy);
+        self.budget.state().shares.remove(&tenant, &item);
+    }
+
+    /// Makes copies give way until the others fit. The caller must not have locked a store.
+    pub(crate) fn settle(&self) {
+        self.budget.settle();
+    }
+
+    /// Whether a copy of so many bytes that gave way would stay now.
+    pub(crate) fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
+        let mut state = self.budget.state();
+        state.log(self.clock.monotonic());
+        let (tenant, budget) = (self.tenant(namespace), state.budget);
+        state.shares.would_stay(&tenant, bytes, budget)
+    }
+
+    /// Counts objects of a namespace that are left out: one more, or one less.
+    pub(crate) fn count_left_out(&self, namespace: &Arc<str>, change: isize) {
+        let key = (self.number, self.tenant(namespace));
+        let mut state = self.budget.state();
+        let objects = state.left_out.entry(key.clone()).or_default();
+        *objects = objects.saturating_add_signed(change);
+        if *objects == 0 {
+            state.left_out.remove(&key);
+        }
+        state.log(self.clock.monotonic());
+    }
+
+    fn named(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) -> (Tenant, Item<CopyKey>) {
+        let Item {
+            created,
+            key,
+            bytes,
+        } = copy;
+        let key = (self.number, key);
+        (
+            self.tenant(namespace),
+            Item {
+                created,
+                key,
+                bytes,
+            },
+        )
+    }
+
+    fn tenant(&self, namespace: &Arc<str>) -> Tenant {
+        (self.cluster.clone(), namespace.clone())
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut state = self.budget.state();
+        state.keepers.remove(&self.number);
+        let number = self.number;
+        state.shares.remove_all(|(account, _)| *account == number);
+        state.left_out.retain(|(account, _), _| *account != number);
+    }
+}
