@@ -1,5 +1,6 @@
 //! Where history comes from, by a configuration: the clients of its Prometheus servers, and how queries are made.
 
+use foretide_domain::{cron::Zone, forecast::Refused};
 use jiff::SignedDuration;
 
 use super::AppError;
@@ -11,10 +12,11 @@ use crate::{
             adapter_config::ReloadOutcome, matchers,
         },
     },
+    api::autoscaler::Autoscaler,
     clock::Clock,
     config::{AdapterConfigSource, Config, ScopeArg},
     error::chain,
-    forecaster::HistorySource,
+    forecaster::{self, HistorySource},
     machine::Machine,
     ports::{DemandQueries, HistoryReader},
 };
@@ -55,6 +57,27 @@ pub async fn of_command(
     Ok((history(config, adapter.rules, machine)?, problem))
 }
 
+/// The annotations of an autoscaler whose queries a controller with this flag refuses, each with the reason.
+#[must_use]
+pub fn refused_queries(
+    autoscaler: Autoscaler,
+    scope: ScopeArg,
+    local: &Zone,
+) -> Vec<(String, Refused)> {
+    let queries = QueryRules {
+        scope: promql_scope(scope),
+        ..QueryRules::default()
+    };
+    forecaster::refused_queries(&queries, autoscaler, local)
+}
+
+const fn promql_scope(scope: ScopeArg) -> PromqlScope {
+    match scope {
+        ScopeArg::Namespace => PromqlScope::Namespace,
+        ScopeArg::Any => PromqlScope::Any,
+    }
+}
+
 /// The history of the servers in a configuration; absent if it names none.
 pub(super) fn history(
     config: &Config,
@@ -72,10 +95,6 @@ pub(super) fn history(
     for (name, server) in &config.prometheus_endpoints {
         reader.named.insert(name.as_str().into(), client(server));
     }
-    let scope = match config.promql_scope {
-        ScopeArg::Namespace => PromqlScope::Namespace,
-        ScopeArg::Any => PromqlScope::Any,
-    };
     let resource_matchers = config.resource_matchers.as_deref().map(matchers);
     let defaults = QueryDefaults {
         resource_matchers: resource_matchers.transpose()?.unwrap_or_default(),
@@ -83,7 +102,7 @@ pub(super) fn history(
     };
     let queries = QueryRules {
         defaults,
-        scope,
+        scope: promql_scope(config.promql_scope),
         adapter,
         endpoints: reader.names(&config.cluster_label),
     };

@@ -166,9 +166,18 @@ impl Document {
     /// The location of a field such as `spec.crons[0].start`, or of its nearest parent if the field does not exist.
     #[must_use]
     pub(super) fn find(&self, path: &str) -> Location {
+        self.locate(steps(path))
+    }
+
+    /// The location of an annotation, as [`Self::find`].
+    pub(super) fn find_annotation(&self, name: &str) -> Location {
+        self.locate(["metadata", "annotations", name].into_iter())
+    }
+
+    fn locate<'a>(&self, steps: impl Iterator<Item = &'a str>) -> Location {
         let mut node = &self.root;
         let mut line = node.line;
-        for step in steps(path) {
+        for step in steps {
             let Some((at, below)) = node.step(step) else {
                 break;
             };

@@ -2,7 +2,7 @@
 //!
 //! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into
 //! the domain, and the parts that the controller ignores or the API server refuses in the child, with the lint of cron
-//! windows. What is refused or ignored is an error; what may be a mistake is a warning.
+//! windows and the queries in annotations. What is refused or ignored is an error; what may be a mistake is a warning.
 
 mod child;
 mod config;
@@ -10,7 +10,10 @@ mod fleet;
 mod kind;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA, Rules,
@@ -34,7 +37,12 @@ use super::{
     output::OutputFormat,
 };
 use crate::{
-    api::validation::{self, FleetSpec, Invalid},
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, FleetSpec, Invalid},
+    },
+    app,
+    config::ScopeArg,
     error::{TEMPLATE, is_template},
 };
 
@@ -59,6 +67,9 @@ pub struct ValidateArgs {
     /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
+    /// Which series a query in an annotation may read, as the flag of the controller
+    #[arg(long, value_enum, value_name = "SCOPE", default_value_t = ScopeArg::Namespace)]
+    pub promql_scope: ScopeArg,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: OutputFormat,
@@ -134,6 +145,20 @@ impl Accepted {
         }
     }
 
+    /// The object that it was read from; if it names no namespace, in the one that kubectl takes.
+    fn autoscaler(&self) -> Autoscaler {
+        fn in_default<K: Resource + Clone>(object: &K) -> Arc<K> {
+            let mut object = object.clone();
+            let namespace = &mut object.meta_mut().namespace;
+            namespace.get_or_insert_with(|| "default".to_owned());
+            Arc::new(object)
+        }
+        match self {
+            Self::Ehpa(ehpa, _) => Autoscaler::Effective(in_default(&**ehpa)),
+            Self::Fdhpa(fdhpa, _) => Autoscaler::Federated(in_default(&**fdhpa)),
+        }
+    }
+
     fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
             Self::Ehpa(ehpa, _) => &ehpa.spec,
@@ -155,8 +180,12 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The result for each document of a file.
-    fn file(&self, path: &Path) -> Result<Vec<Validation>, manifest::ManifestError> {
+    /// The result for each document of a file, where the queries in annotations may read this.
+    fn file(
+        &self,
+        path: &Path,
+        scope: ScopeArg,
+    ) -> Result<Vec<Validation>, manifest::ManifestError> {
         let text = manifest::text(path)?;
         let documents = manifest::parse(&path.display().to_string(), &text)?;
         let validate = |document: &Document| {
@@ -165,12 +194,25 @@ impl<'a> Validator<'a> {
                     let diagnostics = config::diagnostics(path, &text, document);
                     Validation::without_autoscaler(Subject::Configuration, diagnostics)
                 }
-                _ => self.validate(document),
+                _ => self.with_queries(document, scope),
             };
             hint_at_templates(&mut validation.diagnostics, &text);
             validation
         };
         Ok(documents.iter().map(validate).collect())
+    }
+
+    /// As [`Self::validate`], with the queries in annotations, which other commands check when they read by them.
+    fn with_queries(&self, document: &Document, scope: ScopeArg) -> Validation {
+        let mut validation = self.validate(document);
+        let autoscaler = validation.accepted.as_deref().map(Accepted::autoscaler);
+        let refused = autoscaler.map(|it| app::history::refused_queries(it, scope, self.local));
+        let each = refused.into_iter().flatten().map(|(annotation, refused)| {
+            let place = document.find_annotation(&annotation);
+            diagnostic(place, Severity::Error, refused.message)
+        });
+        validation.diagnostics.extend(each);
+        validation
     }
 
     /// All findings about one document, in the order of its lines.

@@ -57,7 +57,7 @@ use self::{
     source::{ForecastSource, SourceSeries, autoscalers},
     workers::Workers,
 };
-pub use self::{minutes::minutes_are_usable, series_key::SeriesKey};
+pub use self::{minutes::minutes_are_usable, request::refused_queries, series_key::SeriesKey};
 use crate::{
     api::{
         autoscaler::Autoscaler,

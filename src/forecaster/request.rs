@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_domain::{
+    cron::Zone,
     forecast::{Refused, forecast_length},
+    hpa::MetricSpec,
     lead_time::LeadTime,
     pod_names::PodNames,
     proposal::Reason,
@@ -15,7 +17,10 @@ use super::history::QueryPart;
 use super::minutes::resolution;
 use super::source::{ForecastSource, SeriesScope, SourceSeries};
 use crate::{
-    api::validation::{self, WorkloadFacts},
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, WorkloadFacts},
+    },
     ports::{Demand, DemandQueries, QUERY_ANNOTATION, Resolution},
 };
 
@@ -49,6 +54,32 @@ pub(super) struct RefreshRequest {
     pub(super) lead_time: LeadTime,
 }
 
+/// Why the query that the annotation of a metric has is refused, for each metric of an autoscaler, with the annotation.
+pub fn refused_queries<Q: DemandQueries>(
+    queries: &Q,
+    autoscaler: Autoscaler,
+    local: &Zone,
+) -> Vec<(String, Refused)> {
+    let source = ForecastSource::of(autoscaler, local);
+    let predicted = source.filter(|source| source.workload.prediction.is_some());
+    let Some(source) = predicted else {
+        return Vec::new();
+    };
+    let refused = source.workload.metrics.iter().filter_map(|metric| {
+        let series = source.of_all_pods(metric, None);
+        let inputs = RequestInputs::new(&source, &series, WorkloadFacts::default(), None, 0);
+        inputs.written_query.as_ref()?;
+        let refused = RefreshRequest::build(queries, &source, &series, &inputs).err()?;
+        Some((query_annotation(metric), refused))
+    });
+    refused.collect()
+}
+
+/// The annotation that may have the query of a metric's history.
+fn query_annotation(metric: &MetricSpec) -> String {
+    format!("{QUERY_ANNOTATION}{}", metric.identifier())
+}
+
 // === impl RequestInputs ===
 
 impl RequestInputs {
@@ -59,7 +90,7 @@ impl RequestInputs {
         pods: Option<Arc<PodNames>>,
         rules: u64,
     ) -> Self {
-        let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
+        let annotation = query_annotation(series.metric);
         Self {
             generation: source.generation(),
             written_query: source.annotation(&annotation).cloned(),

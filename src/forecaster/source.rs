@@ -228,7 +228,7 @@ impl ForecastSource {
     }
 
     /// The series of all pods, wherever they run.
-    fn of_all_pods<'a>(
+    pub(super) fn of_all_pods<'a>(
         &self,
         metric: &'a MetricSpec,
         members: Option<&Arc<[FleetMember]>>,

@@ -83,6 +83,51 @@ fn validation_errors_name_file_line_and_field() {
 }
 
 #[test]
+fn a_query_that_the_controller_refuses_is_an_error_at_its_annotation() {
+    let object = |kind: &str, namespace: &str, query: &str, prediction: &str| {
+        format!(
+            "{kind}\nmetadata:\n  name: web\n{namespace}  annotations:\n    a: b\n    \
+             metric-query.autoscaling.crane.io/resource.cpu: '{query}'\nspec:\n  scaleTargetRef: {{apiVersion: apps/v1, \
+             kind: Deployment, name: web}}\n  maxReplicas: 3\n{prediction}---\n"
+        )
+    };
+    let ehpa = "apiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler";
+    let fleet = "apiVersion: autoscaling.foretide.io/v1alpha1\nkind: FederatedHPA";
+    let predicted = "  prediction: {predictionWindowSeconds: 3600}\n";
+    let in_shop = "  namespace: shop\n";
+    let subquery = "max_over_time(up[1h:1m])";
+    let of_shop = r#"sum(up{namespace="shop"})"#;
+    let text = [
+        object(ehpa, "", subquery, predicted),
+        object(fleet, in_shop, "sum(", predicted),
+        object(ehpa, "", of_shop, predicted),
+        object(ehpa, in_shop, of_shop, predicted),
+        object(ehpa, "", subquery, ""),
+    ];
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries.yaml");
+    std::fs::write(&path, text.concat()).unwrap();
+    let path = path.display().to_string();
+
+    let output = run(&format!("validate -f {path}")).unwrap();
+    let found: Vec<&str> = output.text.lines().collect();
+    let error = |line: u8, why: &str| {
+        let annotation = "annotation metric-query.autoscaling.crane.io/resource.cpu";
+        format!("{path}:{line}: error: {annotation}: {why}")
+    };
+    assert_eq!(output.exit, Exit::Invalid);
+    assert_eq!(found.len(), 4, "{}", output.text);
+    let why = "subqueries are not accepted; use a recording rule";
+    assert_eq!(found[0], error(7, why));
+    let why = "the query cannot be parsed: ";
+    assert!(found[1].starts_with(&error(20, why)), "{}", found[1]);
+    let why = "the query may read namespace \"default\" only: ";
+    assert!(found[2].starts_with(&error(32, why)), "{}", found[2]);
+
+    let output = run(&format!("validate --promql-scope any -f {path}")).unwrap();
+    assert_eq!(output.exit, Exit::Ok, "{}", output.text);
+}
+
+#[test]
 fn a_validation_report_is_json_on_request() {
     let report = as_json("validate -o json -f tests/it/manifests/broken.yaml");
     assert_eq!(report["kind"], "ValidationReport");

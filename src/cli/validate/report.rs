@@ -52,7 +52,7 @@ pub(in crate::cli) fn run(
             );
         }
         for file in files {
-            let validations = validator.file(&file);
+            let validations = validator.file(&file, args.promql_scope);
             // An empty file in a folder is no mistake, as for kubectl.
             if &file == path && validations.as_ref().is_ok_and(Vec::is_empty) {
                 let message = format!(
