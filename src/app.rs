@@ -38,12 +38,14 @@ use crate::{
     leadership::{self, Campaign, Leadership},
     machine::Machine,
     page::{DecisionLog, Page},
-    ports::{Fleet, MemberView},
+    ports::{Cluster as _, Fleet, MemberView},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 
 /// How often the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
+/// How often a controller that may not read the Secrets of members looks for fleets.
+const FLEET_CHECK_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// Name of the lease that the replicas of one installation share.
 const LEASE: &str = "foretide";
@@ -200,12 +202,18 @@ impl Process {
         let leadership = leadership.cloned().unwrap_or_default();
         let gate = WriteGate::of(leadership.clone());
         let connection = self.connection.clone();
-        let hub = KubeCluster::new(connection, &self.config.namespaces, gate.clone());
+        let hub = Arc::new(KubeCluster::new(
+            connection,
+            &self.config.namespaces,
+            gate.clone(),
+        ));
         Clusters {
-            hub: Arc::new(hub),
             members: Arc::new(Fleets {
                 members: self.members(gate),
+                hub: Arc::clone(&hub),
+                clock: self.machine.clock().clone(),
             }),
+            hub,
             leadership,
         }
     }
@@ -408,17 +416,28 @@ fn own_namespace(config: &Config, connection: &Connection) -> Option<String> {
 /// The member clusters; none where the namespace of their Secrets is not configured.
 struct Fleets {
     members: Option<MemberRegistry>,
+    hub: Arc<KubeCluster>,
+    clock: Clock,
 }
 
 // === impl Fleets ===
 
 impl Fleets {
-    /// Keeps the registry in step with the Secrets.
+    /// Keeps the registry in step with the Secrets. Where they may not be read and there is no fleet, they are not asked for.
     async fn run(&self) {
-        match &self.members {
-            Some(members) => members.run().await,
-            None => std::future::pending().await,
+        let Some(members) = &self.members else {
+            return std::future::pending().await;
+        };
+        if members.is_refused().await {
+            while self.hub.federated().is_empty() {
+                self.clock.sleep(FLEET_CHECK_PERIOD).await;
+            }
+            tracing::warn!(
+                "there are fleets, and the Secrets of their members may not be read: set fleets.enabled in the chart, or apply \
+                 deploy/fleets"
+            );
         }
+        members.run().await;
     }
 }
 

@@ -482,7 +482,7 @@ async fn every_permission_was_used(world: &World) {
     let all = of_members.iter().flatten().chain(&hub);
     let denied: Vec<_> = all.filter(|event| event.code == 403).collect();
     assert!(denied.is_empty(), "permissions are missing: {denied:#?}");
-    let of_fleets = granted(include_str!("../../deploy/22-members-rbac.yaml"));
+    let of_fleets = granted(include_str!("../../deploy/fleets/rbac.yaml"));
     let asked = used(&hub, &of_fleets);
     let idle: BTreeSet<_> = of_fleets.difference(&asked).collect();
     assert_eq!(idle, BTreeSet::new(), "of the hub");

@@ -276,7 +276,7 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
         "10-namespace.yaml",
         "20-controller-rbac.yaml",
         "21-user-rbac.yaml",
-        "22-members-rbac.yaml",
+        "fleets/rbac.yaml",
     ] {
         let manifests = std::fs::read_to_string(deploy.join(file)).unwrap();
         cluster.apply(&manifests).await.unwrap();

@@ -31,7 +31,7 @@ fn sources() -> Vec<(String, PathBuf)> {
     };
     let mut all = in_folder("crds", "crds/", is_yaml);
     all.extend(in_folder("deploy", "", |name| name.contains("rbac")));
-    for folder in ["admission", "adapter", "adapter/upstream", "keda"] {
+    for folder in ["admission", "adapter", "adapter/upstream", "fleets", "keda"] {
         let copies = format!("{folder}/");
         all.extend(in_folder(&format!("deploy/{folder}"), &copies, is_yaml));
     }

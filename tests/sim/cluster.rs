@@ -700,6 +700,14 @@ impl Cluster {
         scales.count()
     }
 
+    /// Takes the permission to read the Secrets of members away.
+    pub(crate) fn revoke_secrets(&mut self) {
+        self.laws.may_be_refused = "secrets";
+        let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/foretide-system/rolebindings/foretide-members";
+        let (code, answer) = self.server.ask("kubectl", "DELETE", path, &json!({}));
+        assert_eq!(code, 200, "{answer}");
+    }
+
     /// As `kubectl scale`.
     pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
         self.scale_by_hand_in(SHOP, name, count);
@@ -1071,7 +1079,7 @@ static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
         "crds/prediction.crane.io_timeseriespredictions.yaml",
         "deploy/10-namespace.yaml",
         "deploy/20-controller-rbac.yaml",
-        "deploy/22-members-rbac.yaml",
+        "deploy/fleets/rbac.yaml",
         "deploy/23-leader-rbac.yaml",
     ];
     let namespace =

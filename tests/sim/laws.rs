@@ -56,6 +56,8 @@ pub(crate) struct Laws {
     risen: BTreeMap<String, Timestamp>,
     /// By autoscaler: what it allows, and since when. The last one is in force.
     allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
+    /// The resource that was not granted.
+    pub(crate) may_be_refused: &'static str,
     /// Since when hosts have no news.
     stale: BTreeMap<String, Timestamp>,
     /// When the connections of hosts became silent.
@@ -122,6 +124,7 @@ impl Laws {
             term: Writer::default(),
             term_since: Timestamp::MIN,
             lease_codes: BTreeMap::new(),
+            may_be_refused: "",
             leases: BTreeMap::new(),
         }
     }
@@ -144,7 +147,8 @@ impl Laws {
             }
         }
         self.check_counts(now)?;
-        match self.server.forbidden().first() {
+        let mut forbidden = self.server.forbidden().into_iter();
+        match forbidden.find(|(_, access)| access.resource != self.may_be_refused) {
             Some(forbidden) => Err(format!("rights: {forbidden:?}")),
             None => Ok(()),
         }

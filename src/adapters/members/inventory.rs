@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     adapters::{
-        api_server::{CallError, Calls, Connection, Discovery, Resource},
+        api_server::{CallError, Calls, Connection, Discovery, Resource, query},
         kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
     },
     ports::ClusterError,
@@ -158,6 +158,16 @@ impl Inventory {
             profile_secrets: secrets(PROFILE_SECRETS),
             without_profiles: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the API server forbids to list the Secrets.
+    pub(super) async fn is_refused(&self, settings: &MemberSettings) -> bool {
+        let Ok(path) = Resource::SECRET.collection(Some(&settings.namespace)) else {
+            return false;
+        };
+        let one = query(&[("limit", "1"), ("labelSelector", &settings.label)]);
+        let listed = self.connection.calls().read_text(&(path + &one)).await;
+        listed.is_err_and(|error| error.is_status(403))
     }
 
     /// A connection to a member, whose pages of lists wait for those of other members.

@@ -127,6 +127,11 @@ impl MemberRegistry {
         }
     }
 
+    /// Whether the API server forbids to read the Secrets. Only a hub of fleets has that permission.
+    pub async fn is_refused(&self) -> bool {
+        self.inventory.is_refused(&self.settings).await
+    }
+
     /// Watches the inventory and keeps the connections until it is dropped; returns only when a watch exits.
     pub async fn run(&self) {
         let mut inventory = std::pin::pin!(self.inventory.run());

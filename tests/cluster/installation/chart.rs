@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::site::{Helm, SYSTEM, Terminal};
 
 /// Turns everything on that is off by default.
-const ALL: &str = "--set admission.enabled=true,networkPolicy.enabled=true \
+const ALL: &str = "--set fleets.enabled=true,admission.enabled=true,networkPolicy.enabled=true \
     --set adapter.enabled=true,kedaScaler.enabled=true \
     --set monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true \
     --set monitoring.dashboards.enabled=true";
 
 /// The folders beside `deploy/` that `ALL` adds.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
+    "kubectl kustomize deploy/fleets",
     "kubectl kustomize deploy/network-policy",
     "kubectl kustomize deploy/monitoring",
     "cat deploy/admission/targets.yaml",
@@ -264,7 +265,7 @@ async fn values_reach_the_objects_and_wrong_ones_are_refused() {
         "
 image: {repository: registry.example.org/foretide, digest: sha256:0123456789012345678901234567890123456789012345678901234567890123}
 replicas: 3
-fleets: {enabled: false}
+fleets: {enabled: true}
 podDisruptionBudget: {minAvailable: 50%}
 podLabels: {team: web, app.kubernetes.io/name: other}
 podAnnotations: {note: 'a: b', checksum/config: none}
@@ -301,7 +302,7 @@ monitoring:
     ] {
         assert!(args.contains(&json!(argument)), "{args:?}");
     }
-    assert_eq!(find("Role", "foretide-members"), None);
+    assert!(find("Role", "foretide-members").is_some());
     let budget = find("PodDisruptionBudget", "foretide-controller").unwrap();
     assert_eq!(budget["spec"]["minAvailable"], "50%");
     // What the selector and a rollout need is not overwritten.

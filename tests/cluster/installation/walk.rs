@@ -302,14 +302,13 @@ async fn uninstalled(site: &mut Site, pod: Pod) {
     scaled(site, 10).await;
 }
 
-/// Installed again, also without the permissions for fleets, and removed with everything.
+/// Installed again, then with the permissions for fleets, and removed with everything.
 async fn removed(site: &mut Site) {
     site.follow("Install with Helm").await;
-    let upgrade =
-        format!("helm upgrade foretide deploy/helm/foretide -n {SYSTEM} --values values.yaml");
-    let without = format!("{upgrade} --set fleets.enabled=false");
-    site.terminal.run(&without).await;
     Pod::start(site, "without-fleets").await.stop().await;
+    let upgrade = format!(
+        "helm upgrade foretide deploy/helm/foretide -n {SYSTEM} --values values.yaml --set fleets.enabled=true"
+    );
     site.terminal.run(&upgrade).await;
     let pod = Pod::start(site, "last").await;
     site.terminal
@@ -354,8 +353,9 @@ pub(super) async fn move_to_helm(site: &mut Site) {
     for section in ["Metrics, alerts, dashboards", "Network policy"] {
         site.write_values(section);
     }
-    let admission = "printf 'admission:\\n  enabled: true\\n' >> values.yaml";
-    site.terminal.run(admission).await;
+    let switches =
+        "printf 'fleets: {enabled: true}\\nadmission: {enabled: true}\\n' >> values.yaml";
+    site.terminal.run(switches).await;
     site.follow("Move from kustomize to Helm").await;
 }
 

@@ -13,6 +13,7 @@ mod lost;
 mod nonparticipants;
 mod overflow;
 mod ownership;
+mod permissions;
 mod placement;
 mod saturated;
 mod scale_down;
