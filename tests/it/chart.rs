@@ -120,3 +120,25 @@ fn the_scaler_is_closed_by_default_to_all_but_those_whom_the_manifest_lets_in() 
     assert_eq!(of_scaler["enabled"], json!(true));
     assert_eq!(of_scaler["clients"], policy["spec"]["ingress"][0]["from"]);
 }
+
+#[test]
+fn by_default_no_secret_can_be_read_and_no_image_is_chosen() {
+    let values = include_str!("../../deploy/helm/foretide/values.yaml");
+    let values = serde_saphyr::from_str::<Value>(values).unwrap();
+    assert_eq!(values["fleets"]["enabled"], json!(false));
+    let image = ["repository", "tag", "digest"].map(|field| &values["image"][field]);
+    assert_eq!(image, [""; 3]);
+
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let read = |path: &str| fs::read_to_string(deploy.join(path)).unwrap();
+    let installed = serde_saphyr::from_str::<Value>(&read("Kustomization")).unwrap();
+    let installed = installed["resources"].as_array().unwrap().iter();
+    let ours = installed
+        .filter_map(Value::as_str)
+        .filter(|path| is_yaml(path));
+    let rules = ours.flat_map(|path| serde_saphyr::from_multiple::<Value>(&read(path)).unwrap());
+    for object in rules {
+        let rules = object["rules"].to_string();
+        assert!(!rules.contains("secrets"), "{rules}");
+    }
+}

@@ -45,7 +45,8 @@ const EXTERNAL: &str = "v1beta1.external.metrics.k8s.io";
 const CERTIFICATES: &str = "foretide-adapter-certificates";
 
 /// The values of the page that installs Foretide.
-const VALUES: &str = "image: {repository: registry.example.org/foretide}\nprometheus: ''\n";
+const VALUES: &str =
+    "image: {repository: registry.example.org/foretide, tag: 0.1.0}\nprometheus: ''\n";
 
 /// The registration of another adapter.
 const FOREIGN: &str = "

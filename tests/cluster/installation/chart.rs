@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 
 use super::site::{Helm, SYSTEM, Terminal};
 
+/// The image of the manifests, which the chart does not choose.
+const IMAGE: &str =
+    "--set image.repository=registry.example.org/foretide --set-string image.tag=0.1.0";
+
 /// Turns everything on that is off by default.
 const ALL: &str = "--set fleets.enabled=true,admission.enabled=true,networkPolicy.enabled=true \
     --set adapter.enabled=true,kedaScaler.enabled=true \
@@ -45,7 +49,8 @@ fn objects(manifests: &str) -> Objects {
 
 /// What the chart renders, without the annotation that keeps the definitions.
 async fn rendered(terminal: &Terminal, options: &str) -> Objects {
-    let template = format!("helm template foretide deploy/helm/foretide -n {SYSTEM} {options}");
+    let template =
+        format!("helm template foretide deploy/helm/foretide -n {SYSTEM} {IMAGE} {options}");
     let mut objects = objects(&terminal.run(&template).await);
     for ([kind, ..], object) in &mut objects {
         if kind == "CustomResourceDefinition" {
@@ -104,7 +109,7 @@ async fn the_chart_installs_what_kustomize_installs() {
     assert_equal(&with_upstream, &of_kustomize, "with an upstream adapter");
 
     terminal
-        .run("helm lint --strict deploy/helm/foretide")
+        .run(&format!("helm lint --strict deploy/helm/foretide {IMAGE}"))
         .await;
 }
 
@@ -121,7 +126,8 @@ async fn helm_3_renders_what_helm_4_renders() {
         let by_four = rendered(&four, options).await;
         assert_equal(&rendered(&three, options).await, &by_four, options);
     }
-    three.run("helm lint --strict deploy/helm/foretide").await;
+    let lint = format!("helm lint --strict deploy/helm/foretide {IMAGE}");
+    three.run(&lint).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -384,12 +390,20 @@ monitoring:
         ("extraArgs={sync-period=3s}", "/extraArgs/0"),
         ("networkPolicy.enabled=yes", "/networkPolicy/enabled"),
         ("image.digest=latest", "/image/digest"),
+        ("image.repository=", "expected REGISTRY/NAME"),
+        ("image.repository=foretide", "expected REGISTRY/NAME"),
+        ("image.repository=team/foretide", "expected REGISTRY/NAME"),
+        (
+            "image.repository=registry.example.org/foretide:1",
+            "expected REGISTRY/NAME",
+        ),
+        ("image.tag=", "image.digest and image.tag are empty"),
         (
             "monitoring.serviceMonitor.interval=often",
             "/monitoring/serviceMonitor/interval",
         ),
     ] {
-        let template = format!("helm template foretide deploy/helm/foretide --set {wrong}");
+        let template = format!("helm template foretide deploy/helm/foretide {IMAGE} --set {wrong}");
         let refusal = terminal.attempt(&template).await.unwrap_err();
         assert!(refusal.contains(path), "{wrong}: {refusal}");
     }

@@ -4,13 +4,17 @@ app.kubernetes.io/name: foretide
 app.kubernetes.io/part-of: foretide
 {{- end }}
 
-{{/* The image, by digest if there is one. */}}
+{{/* The image, by digest if there is one. Without a registry, a node that lacks it would pull what docker.io has under that name. */}}
 {{- define "foretide.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
-{{- end -}}
+{{- with .Values.image -}}
+{{- if not (regexMatch "^(localhost|[^/@]*[.:][^/@]*)/[^:@]*[^:@/]$" .repository) }}
+{{- fail (printf "image.repository is %q: expected REGISTRY/NAME, such as registry.example.org/foretide (docs/installation.md#the-image)" .repository) }}
+{{- end }}
+{{- if not (or .digest .tag) }}
+{{- fail (printf "image.digest and image.tag are empty: expected the digest of %s, such as sha256:0123..., or a tag" .repository) }}
+{{- end }}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* A manifest of deploy/ that does not depend on values, in the namespace of the release. */}}
