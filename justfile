@@ -26,9 +26,9 @@ seeds count="500" after="0":
 
 # What takes long: ten thousand seeds that no night has played before, ten thousand fleets, thousands of large objects,
 # every clock change of every zone, a scrape and a day of forecasts of a real Prometheus, the page of the adapter, Helm 3,
-# whether a test notices each safeguard that is removed and each expression of the day that is changed, and the images.
+# whether a test notices each safeguard that is removed and each expression of the day that is changed, advisories, and the images.
 # Two or three hours.
-nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny image image-arm64
+nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny-daily image image-arm64
     cargo check -p foretide-crds
     cargo check -p foretide-chart
     cargo check -p foretide-replay
@@ -97,6 +97,10 @@ spelling:
 # Licenses, sources and banned crates.
 deny:
     .ci/deny
+
+# And what changes while nothing changes here: yanked crates and advisories. Seconds, for a timer of every day; `nightly` has it.
+deny-daily:
+    .ci/deny --daily
 
 # Rewrites the manifests of the definitions from their types.
 generate:
