@@ -35,10 +35,10 @@ use crate::{
         self, MetricsAccess,
         page::{PageAccess, PageSite},
     },
-    leadership::{self, Campaign, Leadership},
+    leadership::{self, Campaign, LEASE, Leadership},
     machine::Machine,
     page::{DecisionLog, Page},
-    ports::{Cluster as _, Fleet, MemberView},
+    ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 
@@ -46,9 +46,6 @@ use crate::{
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How often a controller that may not read the Secrets of members looks for fleets.
 const FLEET_CHECK_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-
-/// Name of the lease that the replicas of one installation share.
-const LEASE: &str = "foretide";
 
 /// Why the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -266,8 +263,9 @@ impl Process {
         if is_open && self.config.listen.ip().is_loopback() {
             return site;
         }
-        // People have tokens for the API server, whatever the audience of scrapers is.
-        let reviewer = KubeAccessReviewer::new(&self.connection, None);
+        // People have tokens for the API server; only those of service accounts can be for the page alone.
+        let reviewer = KubeAccessReviewer::new(&self.connection, Some(PAGE_AUDIENCE));
+        let reviewer = reviewer.or_for_the_api_server();
         site.guarded(PageAccess::new(reviewer, self.machine.clock().clone()))
     }
 

@@ -13,7 +13,7 @@ use url::Url;
 use super::{
     context::CommandContext,
     members::NAMESPACE,
-    output::{CommandOutput, Failure},
+    output::{self, CommandOutput, Failure},
     web::{self, ListenArgs},
 };
 use crate::{
@@ -21,6 +21,10 @@ use crate::{
     error::chain,
     http::page::{RemoteRequest, proxy},
 };
+
+/// What is said before the token of a person is sent.
+const OWN_TOKEN: &str = "note: the page is read with your token of the kubeconfig, which the API server accepts too. It is sent to one \
+                         process, the controller's that leads, or to --url; --service-account sends a token for the page alone.\n";
 
 /// Arguments of `foretide ui`.
 #[derive(Debug, Clone, clap::Args)]
@@ -68,6 +72,13 @@ pub(super) fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutpu
         let listen = args.page.listen;
         let page = RemotePage::open(args.settings(), context.machine.clone()).await;
         let page = Arc::new(page.map_err(|error| Failure::runtime(chain(&error)))?);
+        if !page.sends_page_tokens() {
+            let notes = CommandOutput {
+                notes: OWN_TOKEN.to_owned(),
+                ..CommandOutput::default()
+            };
+            output::print(Ok(notes), context.screen);
+        }
         let fetch = move |request| fetch(Arc::clone(&page), request).boxed();
         let router = proxy(fetch, web::lab(context));
         web::serve(listen, router, std::future::pending(), context.screen).await

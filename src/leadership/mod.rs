@@ -30,6 +30,9 @@ use crate::{clock::Clock, machine::Machine};
 /// The longest that one write to a cluster may take. A write starts only if the token lasts at least that long.
 pub const WRITE_TIME: Duration = Duration::from_secs(5);
 
+/// The name of the Lease.
+pub const LEASE: &str = "foretide";
+
 /// An identity that no other process has: the name of this host, which is the pod's, and a random number, because a
 /// container that was started again is another process.
 #[must_use]
@@ -39,6 +42,13 @@ pub fn identity(machine: &Machine) -> String {
         "" => format!("foretide_{random:016x}"),
         host => format!("{host}_{random:016x}"),
     }
+}
+
+/// The host of an [`identity`]: the name of its pod. None of what this function did not make.
+#[must_use]
+pub fn host_of(identity: &str) -> Option<&str> {
+    let (host, random) = identity.rsplit_once('_')?;
+    (!host.is_empty() && random.len() == 16).then_some(host)
 }
 
 /// Whether this process may act, and for how long; clones share their state.

@@ -7,6 +7,9 @@ use super::ClusterError;
 /// The longest token that is reviewed. Those of service accounts have one to two thousand characters.
 const TOKEN_MAX: usize = 16 * 1024;
 
+/// The audience of tokens that are good for the page alone: the API server refuses them.
+pub const PAGE_AUDIENCE: &str = "foretide-page";
+
 /// A bearer token (RFC 6750). Its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(String);

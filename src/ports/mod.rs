@@ -15,7 +15,8 @@ mod members;
 mod metric_sources;
 
 pub use access::{
-    Access, AccessReviewer, BearerToken, ClientAuthorities, RequestHeader, ResourceAccess, User,
+    Access, AccessReviewer, BearerToken, ClientAuthorities, PAGE_AUDIENCE, RequestHeader,
+    ResourceAccess, User,
 };
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};

@@ -25,7 +25,8 @@ use crate::{
 /// The reviews of one API server.
 pub struct KubeAccessReviewer {
     calls: Calls,
-    audience: Option<String>,
+    /// Whom a token may be for, in the order in which they are tried; none for the API server itself.
+    audiences: Vec<Option<String>>,
 }
 
 // === impl KubeAccessReviewer ===
@@ -37,16 +38,26 @@ impl KubeAccessReviewer {
         Self {
             // With slots of their own: a flood of tokens delays no sync.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
-            audience: audience.map(str::to_owned),
+            audiences: vec![audience.map(str::to_owned)],
         }
     }
 
-    async fn review_token(&self, token: &BearerToken) -> Result<Option<User>, CallError> {
-        let audiences = self.audience.clone().map(|audience| vec![audience]);
+    /// The same reviews, also of tokens for the API server itself.
+    #[must_use]
+    pub fn or_for_the_api_server(mut self) -> Self {
+        self.audiences.push(None);
+        self
+    }
+
+    async fn review_token(
+        &self,
+        token: &BearerToken,
+        audience: Option<&String>,
+    ) -> Result<Option<User>, CallError> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.expose().to_owned()),
-                audiences,
+                audiences: audience.map(|audience| vec![audience.clone()]),
             },
             ..TokenReview::default()
         };
@@ -59,7 +70,7 @@ impl KubeAccessReviewer {
         } = reviewed.status.ok_or_else(without_status)?;
         // A server that knows no audiences names none, and then the token is for the server itself.
         let is_for = |wanted: &String| audiences.iter().flatten().any(|one| one == wanted);
-        let is_valid = authenticated == Some(true) && self.audience.as_ref().is_none_or(is_for);
+        let is_valid = authenticated == Some(true) && audience.is_none_or(is_for);
         let user = user.filter(|_| is_valid).map(user_of);
         Ok(user.filter(|user| !user.name.is_empty()))
     }
@@ -115,19 +126,25 @@ impl KubeAccessReviewer {
 impl std::fmt::Debug for KubeAccessReviewer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KubeAccessReviewer")
-            .field("audience", &self.audience)
+            .field("audiences", &self.audiences)
             .finish_non_exhaustive()
     }
 }
 
 impl AccessReviewer for KubeAccessReviewer {
     async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
-        let reviewed = self.review_token(token).await;
-        reviewed.map_err(|error| {
-            // A server may quote the request in its response.
-            let redactor = Redactor::new(vec![token.expose().to_owned()]);
-            error.redacted(&redactor).about("the review of a token")
-        })
+        for audience in &self.audiences {
+            let reviewed = self.review_token(token, audience.as_ref()).await;
+            let user = reviewed.map_err(|error| {
+                // A server may quote the request in its response.
+                let redactor = Redactor::new(vec![token.expose().to_owned()]);
+                error.redacted(&redactor).about("the review of a token")
+            })?;
+            if user.is_some() {
+                return Ok(user);
+            }
+        }
+        Ok(None)
     }
 
     async fn is_allowed(&self, user: &User, access: &Access) -> Result<bool, ClusterError> {

@@ -1,4 +1,5 @@
-//! Tokens of a service account, requested from the API server before the last one ends.
+//! Tokens of a service account for the page alone, requested from the API server before the last one ends. A process
+//! that gets one can read pages with it, and nothing at the API server.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::{
     adapters::api_server::{Body, CallError, Calls, Connection, segment},
     clock::{Clock, Monotonic},
     error::chain,
+    ports::PAGE_AUDIENCE,
 };
 
 /// How long a token is valid. The API server may make it shorter or longer.
@@ -84,7 +86,7 @@ impl AccountTokens {
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": { "expirationSeconds": LIFETIME.as_secs() },
+            "spec": { "audiences": [PAGE_AUDIENCE], "expirationSeconds": LIFETIME.as_secs() },
         });
         let made: TokenRequest = self
             .calls

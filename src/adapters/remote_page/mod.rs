@@ -1,8 +1,8 @@
 //! The page of a controller in a cluster, read with the rights of the person who runs `foretide ui`.
 //!
 //! ```text
-//! RemotePage --GET, bearer token--> an address                        (pods: through the API server, `pods`)
-//!      token: of the kubeconfig, or requested for a service account   (`account`)
+//! RemotePage --GET, bearer token--> an address, or the pod that leads through the API server (`pods`)
+//!      token: of the kubeconfig, or requested for a service account and the page alone     (`account`)
 //! ```
 //!
 //! Only GET requests are sent to the page. What of an answer may be passed on is left to `http::page`.
@@ -120,6 +120,12 @@ impl std::fmt::Debug for RemotePage {
 }
 
 impl RemotePage {
+    /// Whether what is sent is good for the page alone, and not for the API server.
+    #[must_use]
+    pub fn sends_page_tokens(&self) -> bool {
+        self.client.tokens.is_some()
+    }
+
     /// The page as these settings name it; nothing is sent yet, but a plugin of the kubeconfig may run.
     ///
     /// # Errors
@@ -163,7 +169,7 @@ impl RemotePage {
         let Some(pods) = &self.pods else {
             return self.client.get(path, headers).await;
         };
-        let pod = pods.current(&self.client).await?;
+        let pod = pods.current().await?;
         let answer = self.client.get(&format!("{pod}{path}"), headers).await;
         if answer.is_err() {
             // It may have ended, or another one leads.

@@ -1,5 +1,11 @@
-//! The pods of a controller, each reached by a port-forward of the API server. The one that leads is read; a standby
-//! knows no decisions.
+//! The pod of a controller that leads, reached by a port-forward of the API server.
+//!
+//! ```text
+//! Lease foretide ──holder──► pod: ready, labeled ──owner──► ReplicaSet ──owner──► Deployment foretide-controller
+//! ```
+//!
+//! A token is sent to that pod and to no other: whoever may create a pod in the namespace may give it the label. A
+//! standby knows no decisions, so nothing is lost.
 
 use std::{
     io,
@@ -8,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use http::{HeaderMap, Response, Uri};
+use futures::future::BoxFuture;
+use http::Uri;
 use hyper_util::{
     client::legacy::{
         Builder,
@@ -17,37 +23,37 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioIo},
 };
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use kube::{
-    Api, Client, Config,
-    client::{Body, middleware::AuthLayer},
+use k8s_openapi::{
+    api::{
+        apps::v1::ReplicaSet,
+        coordination::v1::Lease,
+        core::v1::{Pod, PodCondition},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use serde::Deserialize;
+use kube::{Api, Client, Config, client::middleware::AuthLayer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
     sync::Mutex,
-    time::timeout,
 };
 use tower::{BoxError, ServiceBuilder, service_fn};
 
-use super::client::PageClient;
 use crate::{
     adapters::api_server::{CallError, Calls, Connection, Resource},
     clock::{Clock, Monotonic},
     error::chain,
+    leadership::{LEASE, host_of},
 };
 
 /// The label of the pods that `deploy/` and the chart install.
 const SELECTOR: &str = "app.kubernetes.io/name=foretide";
+/// The Deployment that they install.
+const DEPLOYMENT: &str = "foretide-controller";
 /// The name of the container's port, and its usual number.
 const PORT_NAME: &str = "http";
 const PORT: u16 = 8080;
-/// How long a pod is read before it is asked again whether it leads.
+/// How long a pod is read before the Lease is read again.
 const USED_FOR: Duration = Duration::from_secs(30);
-/// How long a pod may take to say so.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// The longest overview.
-const OVERVIEW_MAX: usize = 1 << 20;
 
 /// Which pod is read.
 pub(super) struct ControllerPods {
@@ -56,11 +62,6 @@ pub(super) struct ControllerPods {
     clock: Clock,
     /// Its address, and since when it is known to lead.
     current: Mutex<Option<(Monotonic, String)>>,
-}
-
-#[derive(Deserialize)]
-struct Overview {
-    leads: bool,
 }
 
 /// A forwarded port as the pool of connections keeps it.
@@ -116,8 +117,11 @@ impl ControllerPods {
         }
     }
 
-    /// The address of the pod that leads, or of one that is ready if none says so.
-    pub(super) async fn current(&self, client: &PageClient) -> Result<String, String> {
+    /// The address of the pod that leads.
+    ///
+    /// # Errors
+    /// A sentence that says why none is known, and what to do.
+    pub(super) async fn current(&self) -> Result<String, String> {
         let mut current = self.current.lock().await;
         let now = self.clock.monotonic();
         if let Some((since, pod)) = &*current
@@ -125,7 +129,7 @@ impl ControllerPods {
         {
             return Ok(pod.clone());
         }
-        let chosen = self.choose(client).await?;
+        let chosen = self.choose().await?;
         *current = Some((now, chosen.clone()));
         Ok(chosen)
     }
@@ -136,80 +140,143 @@ impl ControllerPods {
         current.take_if(|(_, last)| last == pod);
     }
 
-    async fn choose(&self, client: &PageClient) -> Result<String, String> {
+    async fn choose(&self) -> Result<String, String> {
         let namespace = &self.namespace;
-        let pods = self.ready().await.map_err(|error| {
+        let leader = self.leader().await?;
+        let mut ready = self.ready().await.map_err(|error| {
             let error = chain(&error);
             format!("the pods of namespace {namespace} cannot be listed: {error}")
         })?;
-        // All at once: one that does not answer holds up nobody.
-        let mut asked: FuturesUnordered<_> = pods.into_iter().map(|pod| ask(client, pod)).collect();
-        let mut answering = None;
-        let mut problem = format!(
-            "no pod with the label {SELECTOR} is ready in namespace {namespace}; name the namespace of the controller \
-             with --namespace, or its address with --url"
-        );
-        while let Some(asked) = asked.next().await {
-            match asked {
-                Ok((pod, true)) => return Ok(pod),
-                Ok((pod, false)) => answering = answering.or(Some(pod)),
-                Err(error) => problem = error,
-            }
+        if let Some(leader) = &leader {
+            ready.retain(|pod| pod.metadata.name.as_ref() == Some(leader));
         }
-        answering.ok_or(problem)
+        let (pod, others) = (ready.pop(), ready.len());
+        match (pod, leader) {
+            (Some(pod), _) if others == 0 => {
+                self.check_owner(&pod.metadata).await?;
+                Ok(address(&pod))
+            }
+            (None, Some(leader)) => Err(format!(
+                "pod {leader} of namespace {namespace} leads by the Lease {LEASE}, and is not ready or has no label \
+                 {SELECTOR}; try again when it is ready, or when another one leads"
+            )),
+            (Some(_), _) => Err(format!(
+                "{} pods with the label {SELECTOR} are ready in namespace {namespace}, and no Lease {LEASE} says which one \
+                 leads; run the controller with --leader-elect",
+                others + 1
+            )),
+            (None, None) => Err(format!(
+                "no pod with the label {SELECTOR} is ready in namespace {namespace}; name the namespace of the controller \
+                 with --namespace, or its address with --url"
+            )),
+        }
     }
 
-    /// The addresses of the pods that are ready.
-    async fn ready(&self) -> Result<Vec<String>, CallError> {
+    /// The name of the pod that leads; none where there is no election.
+    async fn leader(&self) -> Result<Option<String>, String> {
+        let namespace = &self.namespace;
+        let read = async {
+            let path = Resource::LEASE.object(namespace, LEASE).path()?;
+            self.calls.read::<Lease>(&path).await
+        };
+        let lease = match read.await {
+            Ok(lease) => lease,
+            Err(error) if error.is_status(404) => return Ok(None),
+            Err(error) => {
+                let error = chain(&error);
+                return Err(format!(
+                    "the Lease {LEASE} of namespace {namespace}, which names the pod that leads, cannot be read: {error}; \
+                     you need the right to get it"
+                ));
+            }
+        };
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        let host = holder.as_deref().and_then(host_of);
+        let none = || {
+            format!(
+                "no pod leads by the Lease {LEASE} of namespace {namespace}; try again in some seconds"
+            )
+        };
+        host.map(str::to_owned).map(Some).ok_or_else(none)
+    }
+
+    /// The pods that are ready.
+    async fn ready(&self) -> Result<Vec<Pod>, CallError> {
         let collection = Resource::POD.collection(Some(&self.namespace))?;
-        let mut ready = Vec::new();
+        let mut pods: Vec<Pod> = Vec::new();
         let selected = [("labelSelector", SELECTOR)];
         let listed = self.calls.list(&collection, &selected, |pod| {
-            ready.extend(address(&serde_json::from_str(pod)?));
+            pods.push(serde_json::from_str(pod)?);
             Ok(())
         });
-        listed.await.map(|()| ready)
+        listed.await?;
+        pods.retain(is_ready);
+        Ok(pods)
+    }
+
+    /// Checks that a pod is of the Deployment; without the right to read ReplicaSets, that it says to be of one of its.
+    async fn check_owner(&self, pod: &ObjectMeta) -> Result<(), String> {
+        let (namespace, name) = (&self.namespace, pod.name.as_deref().unwrap_or_default());
+        let foreign = || {
+            format!(
+                "pod {name} of namespace {namespace} is not of the Deployment {DEPLOYMENT}, so no token is sent to it; \
+                 find out who made it, or name the address of the controller with --url"
+            )
+        };
+        let of_deployment = |owner: &&OwnerReference| {
+            let set = owner.name.strip_prefix(DEPLOYMENT);
+            owner.kind == "ReplicaSet" && set.is_some_and(|rest| rest.starts_with('-'))
+        };
+        let owner = controller(pod).filter(of_deployment).ok_or_else(foreign)?;
+        let read = async {
+            let path = Resource::REPLICA_SET
+                .object(namespace, &owner.name)
+                .path()?;
+            self.calls.read::<ReplicaSet>(&path).await
+        };
+        let is_of_deployment = match read.await {
+            Ok(set) => {
+                set.metadata.uid.as_ref() == Some(&owner.uid)
+                    && controller(&set.metadata)
+                        .is_some_and(|owner| owner.kind == "Deployment" && owner.name == DEPLOYMENT)
+            }
+            Err(error) if error.is_status(403) => true,
+            Err(error) if error.is_status(404) => false,
+            Err(error) => {
+                let error = chain(&error);
+                return Err(format!(
+                    "the ReplicaSet {} of namespace {namespace} cannot be read: {error}",
+                    owner.name
+                ));
+            }
+        };
+        is_of_deployment.then_some(()).ok_or_else(foreign)
     }
 }
 
-/// The address of a pod, if it is ready.
-fn address(pod: &Pod) -> Option<String> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let is_ready = |it: &&PodCondition| it.type_ == "Ready" && it.status == "True";
-    conditions.iter().find(is_ready)?;
+/// The owner that manages an object.
+fn controller(object: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = object.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|it| it.conditions.iter().flatten());
+    let is_ready = |it: &PodCondition| it.type_ == "Ready" && it.status == "True";
+    conditions.into_iter().any(is_ready)
+}
+
+/// The address of a pod.
+fn address(pod: &Pod) -> String {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
     let port = ports.find(|port| port.name.as_deref() == Some(PORT_NAME));
     let port = port.map_or(i32::from(PORT), |port| port.container_port);
-    Some(format!("http://{}:{port}", pod.metadata.name.as_ref()?))
-}
-
-/// A pod that answers, and whether it leads.
-async fn ask(client: &PageClient, pod: String) -> Result<(String, bool), String> {
-    let overview = format!("{pod}/api/v1/overview");
-    let answered = async {
-        let answer = client.get(&overview, HeaderMap::new()).await?;
-        Ok(leads(answer).await)
-    };
-    let late = |_| {
-        Err(format!(
-            "{pod} did not answer within {} s",
-            ANSWER_WITHIN.as_secs()
-        ))
-    };
-    let leads = timeout(ANSWER_WITHIN, answered)
-        .await
-        .unwrap_or_else(late)?;
-    Ok((pod, leads))
-}
-
-/// Whether an overview says that its process leads.
-async fn leads(answer: Response<Body>) -> bool {
-    let body = axum::body::Body::new(answer.into_body());
-    let text = axum::body::to_bytes(body, OVERVIEW_MAX)
-        .await
-        .unwrap_or_default();
-    serde_json::from_slice(&text).is_ok_and(|overview: Overview| overview.leads)
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    format!("http://{name}:{port}")
 }
 
 // === impl Forwarded ===

@@ -379,12 +379,34 @@ async fn a_controller_that_is_not_there_is_named() {
     );
 }
 
+/// The ReplicaSet of the controller, and two of its pods.
+const SET: &str = "foretide-controller-6d";
+const A: &str = "foretide-controller-6d-a";
+const B: &str = "foretide-controller-6d-b";
+
 /// What a fake API server forwards to, and which requests it got.
-#[derive(Default)]
 struct Cluster {
-    /// Pods by name, and the port of the process in each; the first ones are asked first.
+    /// Pods by name, and the port of the process in each.
     pods: Vec<(&'static str, u16)>,
+    /// Who holds the Lease; without a Lease absent, and `forbidden` if nobody may read it.
+    lease: Option<&'static str>,
+    /// Name and UID of the ReplicaSet that the pods are of.
+    owner: Option<(&'static str, &'static str)>,
+    /// The status that ReplicaSets are answered with.
+    replica_sets: u16,
     got: Mutex<Vec<String>>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            pods: Vec::new(),
+            lease: None,
+            owner: Some((SET, "u-1")),
+            replica_sets: 200,
+            got: Mutex::default(),
+        }
+    }
 }
 
 impl Cluster {
@@ -401,6 +423,14 @@ impl Cluster {
                 &format!("{base}/monitoring/serviceaccounts/reader/token"),
                 post(token),
             )
+            .route(
+                "/apis/coordination.k8s.io/v1/namespaces/foretide-system/leases/foretide",
+                on_get(lease),
+            )
+            .route(
+                "/apis/apps/v1/namespaces/foretide-system/replicasets/{name}",
+                on_get(replica_set),
+            )
             .with_state(Arc::clone(&cluster));
         let (port, _) = serve(router).await;
         (cluster, port)
@@ -411,16 +441,50 @@ impl Cluster {
     }
 }
 
-async fn token(State(cluster): State<Arc<Cluster>>, headers: HeaderMap) -> Json<Value> {
+async fn token(
+    State(cluster): State<Arc<Cluster>>,
+    headers: HeaderMap,
+    Json(asked): Json<Value>,
+) -> Json<Value> {
     let by = headers["authorization"].to_str().unwrap();
-    cluster.got.lock().unwrap().push(format!("token for {by}"));
-    Json(json!({ "status": { "token": "shopkeeper" } }))
+    let of = format!(
+        "token for {by}, to be sent to {}",
+        asked["spec"]["audiences"]
+    );
+    cluster.got.lock().unwrap().push(of);
+    Json(json!({ "status": { "token": "root" } }))
+}
+
+async fn lease(State(cluster): State<Arc<Cluster>>) -> (StatusCode, Json<Value>) {
+    let status = match cluster.lease {
+        None => StatusCode::NOT_FOUND,
+        Some("forbidden") => StatusCode::FORBIDDEN,
+        Some(_) => StatusCode::OK,
+    };
+    let pod = cluster.lease.filter(|pod| !pod.is_empty());
+    let holder = pod.map(|pod| format!("{pod}_0123456789abcdef"));
+    let lease = json!({ "metadata": { "name": "foretide" }, "spec": { "holderIdentity": holder } });
+    (status, Json(lease))
+}
+
+fn owned_by(kind: &str, name: &str, uid: &str) -> Value {
+    json!([{ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true }])
+}
+
+async fn replica_set(State(cluster): State<Arc<Cluster>>) -> (StatusCode, Json<Value>) {
+    let owners = owned_by("Deployment", "foretide-controller", "u-0");
+    let set = json!({ "metadata": { "name": SET, "uid": "u-1", "ownerReferences": owners } });
+    let status = StatusCode::from_u16(cluster.replica_sets).unwrap();
+    (status, Json(set))
 }
 
 async fn list(State(cluster): State<Arc<Cluster>>) -> Json<Value> {
+    let owners = cluster
+        .owner
+        .map(|(name, uid)| owned_by("ReplicaSet", name, uid));
     let pods = cluster.pods.iter().map(|(name, _)| {
         json!({
-            "metadata": { "name": name },
+            "metadata": { "name": name, "ownerReferences": owners },
             "spec": { "containers": [{ "name": "controller", "ports": [{ "name": "http", "containerPort": 9090 }] }] },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         })
@@ -488,7 +552,7 @@ async fn forward(State(cluster): State<Arc<Cluster>>, mut request: Request) -> R
 }
 
 #[tokio::test]
-async fn a_service_account_reads_with_tokens_that_are_requested_for_it() {
+async fn a_service_account_reads_with_tokens_that_are_good_for_the_page_alone() {
     let (port, _controller) = controller(true).await;
     let (cluster, server) = Cluster::default().serve().await;
     let file = kubeconfig("account", server, &json!({ "token": "person" }));
@@ -499,12 +563,10 @@ async fn a_service_account_reads_with_tokens_that_are_requested_for_it() {
     ))
     .await;
     for _ in 0..2 {
-        assert_eq!(
-            json_of(&get(&router, OVERVIEW).await)["reader"],
-            "shopkeeper"
-        );
+        assert_eq!(json_of(&get(&router, OVERVIEW).await)["reader"], "root");
     }
-    assert_eq!(cluster.got(), ["token for Bearer person"]);
+    let asked = "token for Bearer person, to be sent to [\"foretide-page\"]";
+    assert_eq!(cluster.got(), [asked]);
     let file = kubeconfig("no-account", server, &json!({ "token": "person" }));
     let router = ui(address(
         file,
@@ -521,26 +583,38 @@ async fn a_service_account_reads_with_tokens_that_are_requested_for_it() {
     );
 }
 
+/// A fake API server with these pods, whose Lease names one of them, and the page as its reader gets it.
+async fn page_in(name: &str, cluster: Cluster) -> (Arc<Cluster>, Router) {
+    let (cluster, server) = cluster.serve().await;
+    let file = kubeconfig(name, server, &json!({ "token": "root" }));
+    (cluster, ui(in_pods(file)).await)
+}
+
+fn sentence(answer: &Answer) -> String {
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.text);
+    json_of(answer)["error"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn the_pod_that_leads_is_read_through_the_api_server() {
+async fn the_pod_that_leads_is_read_and_no_other_gets_the_token() {
     let (standby, _standby) = controller(false).await;
     let (leader, _leader) = controller(true).await;
-    let pods = vec![("foretide-a", standby), ("foretide-b", leader)];
     let cluster = Cluster {
-        pods,
+        pods: vec![
+            (A, standby),
+            (B, leader),
+            ("labeled-by-a-stranger", standby),
+        ],
+        lease: Some(B),
         ..Cluster::default()
     };
-    let (cluster, server) = cluster.serve().await;
-    let file = kubeconfig("pods", server, &json!({ "token": "root" }));
-    let router = ui(in_pods(file)).await;
+    let (cluster, router) = page_in("pods", cluster).await;
     let overview = json_of(&get(&router, OVERVIEW).await);
     assert_eq!(
         (&overview["leads"], &overview["reader"]),
         (&json!(true), &json!("root"))
     );
-    let mut asked = cluster.got();
-    asked.sort();
-    assert_eq!(asked, ["foretide-a", "foretide-b"]);
+    assert_eq!(cluster.got(), [B]);
     assert_eq!(get(&router, "/api/v1/autoscalers").await.status, 200);
     assert_eq!(
         cluster.got(),
@@ -550,28 +624,79 @@ async fn the_pod_that_leads_is_read_through_the_api_server() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_answer_holds_up_nobody() {
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = silent.local_addr().unwrap().port();
-    let (leader, _leader) = controller(true).await;
+async fn the_only_pod_is_read_where_there_is_no_election_and_of_several_none() {
+    let (port, _process) = controller(true).await;
     let cluster = Cluster {
-        pods: vec![("foretide-a", port), ("foretide-b", leader)],
+        pods: vec![(A, port)],
         ..Cluster::default()
     };
-    let (_cluster, server) = cluster.serve().await;
-    let file = kubeconfig("silent", server, &json!({ "token": "root" }));
-    let overview = get(&ui(in_pods(file)).await, OVERVIEW).await;
-    assert_eq!(json_of(&overview)["leads"], true);
-    drop(silent);
+    let (cluster, router) = page_in("one", cluster).await;
+    assert_eq!(get(&router, OVERVIEW).await.status, StatusCode::OK);
+    assert_eq!(cluster.got(), [A]);
+    let cluster = Cluster {
+        pods: vec![(A, port), (B, port)],
+        ..Cluster::default()
+    };
+    let (cluster, router) = page_in("two", cluster).await;
+    let said = sentence(&get(&router, OVERVIEW).await);
+    assert!(said.starts_with("2 pods with the label"), "{said}");
+    assert_eq!(cluster.got(), [] as [&str; 0]);
 }
 
 #[tokio::test]
-async fn no_ready_pod_is_a_sentence_that_says_what_to_do() {
-    let (_cluster, server) = Cluster::default().serve().await;
-    let file = kubeconfig("no-pods", server, &json!({ "token": "root" }));
-    let found = get(&ui(in_pods(file)).await, OVERVIEW).await;
-    assert_eq!(found.status, StatusCode::BAD_GATEWAY);
-    let sentence = "no pod with the label app.kubernetes.io/name=foretide is ready in namespace foretide-system; name the \
+async fn a_pod_that_is_not_of_the_deployment_gets_no_token() {
+    let (port, _process) = controller(true).await;
+    for (name, replica_set, answer) in [
+        ("no-owner", None, 403),
+        ("other-deployment", Some("other-6d"), 403),
+        ("other-uid", Some(SET), 200),
+        ("absent-set", Some(SET), 404),
+    ] {
+        let cluster = Cluster {
+            pods: vec![(A, port)],
+            lease: Some(A),
+            owner: replica_set.map(|set| (set, "forged")),
+            replica_sets: answer,
+            ..Cluster::default()
+        };
+        let (cluster, router) = page_in(name, cluster).await;
+        let said = sentence(&get(&router, OVERVIEW).await);
+        assert!(
+            said.contains("is not of the Deployment foretide-controller"),
+            "{name}: {said}"
+        );
+        assert_eq!(cluster.got(), [] as [&str; 0], "{name}");
+    }
+    // Who may not read ReplicaSets believes what the pod says.
+    let cluster = Cluster {
+        pods: vec![(A, port)],
+        lease: Some(A),
+        replica_sets: 403,
+        ..Cluster::default()
+    };
+    let (_cluster, router) = page_in("no-right", cluster).await;
+    assert_eq!(get(&router, OVERVIEW).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn why_no_pod_is_read_is_a_sentence_that_says_what_to_do() {
+    let (_cluster, router) = page_in("no-pods", Cluster::default()).await;
+    let expected = "no pod with the label app.kubernetes.io/name=foretide is ready in namespace foretide-system; name the \
                     namespace of the controller with --namespace, or its address with --url";
-    assert_eq!(json_of(&found)["error"], sentence);
+    assert_eq!(sentence(&get(&router, OVERVIEW).await), expected);
+    for (name, lease, expected) in [
+        ("gone", B, "leads by the Lease foretide, and is not ready"),
+        ("released", "", "no pod leads by the Lease foretide"),
+        ("forbidden", "forbidden", "you need the right to get it"),
+    ] {
+        let cluster = Cluster {
+            pods: vec![(A, 1)],
+            lease: Some(lease),
+            ..Cluster::default()
+        };
+        let (cluster, router) = page_in(name, cluster).await;
+        let said = sentence(&get(&router, OVERVIEW).await);
+        assert!(said.contains(expected), "{name}: {said}");
+        assert_eq!(cluster.got(), [] as [&str; 0], "{name}");
+    }
 }

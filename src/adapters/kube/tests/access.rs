@@ -151,6 +151,35 @@ async fn a_token_must_be_for_the_audience_and_the_server_must_say_so() {
 }
 
 #[tokio::test]
+async fn a_token_for_the_audience_is_tried_before_one_for_the_server() {
+    let (server, client) = FakeServer::new(|sent, _| {
+        let mut object = sent.body.clone();
+        let is_for_page = sent.body["spec"].get("audiences").is_some();
+        object["status"] = if is_for_page {
+            json!({"authenticated": false})
+        } else {
+            scraper()
+        };
+        Reply::Ok(object)
+    });
+    let connection = Connection::over(client);
+    let reviewer = KubeAccessReviewer::new(&connection, Some("foretide-page"));
+    assert_eq!(reviewer.user(&token()).await, Ok(None));
+    let reviewer = reviewer.or_for_the_api_server();
+    assert_eq!(reviewer.user(&token()).await, Ok(Some(user())));
+    let specs = server
+        .sent()
+        .into_iter()
+        .skip(1)
+        .map(|sent| sent.body["spec"].clone());
+    let for_page = json!({"token": TOKEN, "audiences": ["foretide-page"]});
+    assert_eq!(
+        specs.collect::<Vec<_>>(),
+        [for_page, json!({"token": TOKEN})]
+    );
+}
+
+#[tokio::test]
 async fn a_review_without_an_answer_is_an_error_without_the_token() {
     let (_server, without) = reviewer(json!(null), json!(null), None);
     let invalid = |error: ClusterError| matches!(error, ClusterError::Invalid { .. });
