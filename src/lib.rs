@@ -21,6 +21,7 @@ pub mod clock;
 pub mod config;
 pub mod controller;
 mod error;
+mod fair_slots;
 pub mod forecaster;
 mod html;
 pub mod http;

@@ -29,7 +29,6 @@ mod refresher;
 mod request;
 mod series_key;
 pub mod shares;
-mod slots;
 mod source;
 mod unit_change;
 mod workers;

@@ -17,10 +17,10 @@ use super::history::{Comparison, HistoryCache, LiveMatch, RangeQuery, ReadContex
 use super::ingest::{self, Rejection};
 use super::minutes::{RawValues, SeriesSamples};
 use super::request::RefreshRequest;
-use super::slots::Slot;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
 use crate::{
     error::chain,
+    fair_slots::Slot,
     machine::Machine,
     ports::{HistoryError, HistoryReader, QUERY_ANNOTATION},
 };

@@ -14,9 +14,9 @@ use super::{
     minutes::SeriesSamples,
     refresher::{RefreshResult, Refresher},
     series_key::SeriesKey,
-    slots::{FairSlots, PROMPT, Slot},
 };
 use crate::{
+    fair_slots::{FairSlots, PROMPT, Slot},
     machine::Machine,
     ports::{HistoryError, HistoryReader},
     shared_map::SharedMap,
@@ -68,9 +68,9 @@ impl<H, Q> Workers<H, Q> {
     /// The namespaces whose queries, or computations, are slow.
     pub(super) fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
         let of_servers = self.queries.values().into_iter();
-        let slow = of_servers.flat_map(|slots| slots.slow_namespaces());
+        let slow = of_servers.flat_map(|slots| slots.slow_tenants());
         let computing = [&self.computations, &self.learning].into_iter();
-        slow.chain(computing.flat_map(FairSlots::slow_namespaces))
+        slow.chain(computing.flat_map(FairSlots::slow_tenants))
             .collect()
     }
 }

@@ -22,6 +22,7 @@ pub mod keda;
 pub mod metrics_api;
 pub mod page;
 mod probes;
+mod quota;
 mod reviews;
 mod serve;
 mod tls;

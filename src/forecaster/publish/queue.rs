@@ -19,12 +19,8 @@ use tokio::sync::Notify;
 use super::{Publication, not_managed};
 use crate::{
     clock::Clock,
-    forecaster::{
-        ForecasterSetup,
-        forecasts::Forecasts,
-        slots::{FairSlots, Slot},
-        source::ForecastSource,
-    },
+    fair_slots::{FairSlots, Slot},
+    forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource},
     leadership::Leadership,
     ports::{Cluster, ClusterError},
     telemetry::{Telemetry, Write},

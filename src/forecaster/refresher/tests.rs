@@ -6,12 +6,10 @@ use std::sync::{
 use foretide_models::seasonal;
 
 use super::*;
-use crate::forecaster::{
-    request::tests::{part, request},
-    slots::FairSlots,
-};
+use crate::forecaster::request::tests::{part, request};
 use crate::{
     clock::Clock,
+    fair_slots::FairSlots,
     ports::{HistoryQuery, Resolution},
 };
 

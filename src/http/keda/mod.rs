@@ -10,9 +10,8 @@
 //! error, and KEDA then keeps the current replicas.
 //!
 //! Unless client certificates are required, every client that reaches the port is answered. Open streams and requests are
-//! limited, in total and for each address (`quota`), so that idle streams of other clients cannot exclude KEDA.
+//! limited, in total and for each address ([`Quota`]), so that idle streams of other clients cannot exclude KEDA.
 
-mod quota;
 mod reading;
 mod stream;
 mod trigger;
@@ -47,12 +46,14 @@ use self::{
         ScaledObjectRef,
         external_scaler_server::{ExternalScaler, ExternalScalerServer},
     },
-    quota::{Limits, Quota},
     reading::{Reading, Refusal},
     stream::Topics,
     trigger::{InvalidTrigger, Trigger},
 };
-use super::tls::{PeerAddress, PortLimits};
+use super::{
+    quota::{Exhausted, Limits, Quota},
+    tls::{PeerAddress, PortLimits},
+};
 use crate::{clock::Clock, ports::Autoscalers};
 
 /// The messages of `proto/externalscaler.proto`.
@@ -97,7 +98,8 @@ pub const LIMITS: PortLimits = PortLimits {
 const STREAMS: Limits = Limits {
     what: "streams",
     total: 8_192,
-    per_peer: 4_096,
+    per_holder: 4_096,
+    holder: "address",
     advice: "use type external, which KEDA polls, instead of external-push in some triggers, and keep clients other \
              than KEDA out (docs/keda.md)",
 };
@@ -106,7 +108,8 @@ const STREAMS: Limits = Limits {
 const ARRIVING: Limits = Limits {
     what: "unfinished requests",
     total: 256,
-    per_peer: 128,
+    per_holder: 128,
+    holder: "address",
     advice: "send each request in one piece, or try again",
 };
 
@@ -124,7 +127,7 @@ pub fn service(
     (router(scaler, arriving), updates)
 }
 
-fn router(scaler: Scaler, arriving: Arc<Quota>) -> Router {
+fn router(scaler: Scaler, arriving: Arc<Quota<IpAddr>>) -> Router {
     let service = ExternalScalerServer::new(scaler).max_decoding_message_size(REQUEST_MAX);
     let router = Routes::new(service).into_axum_router();
     router.layer(from_fn_with_state(arriving, arrive_in_time))
@@ -132,7 +135,7 @@ fn router(scaler: Scaler, arriving: Arc<Quota>) -> Router {
 
 /// Answers a request if its message arrives in time; refuses it if too many others have not arrived yet.
 async fn arrive_in_time(
-    State(arriving): State<Arc<Quota>>,
+    State(arriving): State<Arc<Quota<IpAddr>>>,
     request: axum::extract::Request,
     next: Next,
 ) -> HttpResponse {
@@ -144,16 +147,22 @@ async fn arrive_in_time(
     }
     let mut permit = match arriving.acquire(peer) {
         Ok(permit) => permit,
-        Err(refused) => return refused.into_http::<Body>(),
+        Err(refused) => return Status::from(refused).into_http::<Body>(),
     };
     tokio::select! {
         biased;
         response = answered => response,
-        evicted = permit.evicted() => evicted.into_http(),
+        evicted = permit.evicted() => Status::from(evicted).into_http(),
         () = tokio::time::sleep(ARRIVAL_TIMEOUT) => {
             let message = format!("expected the whole request within {ARRIVAL_TIMEOUT:?}");
             Status::deadline_exceeded(message).into_http()
         }
+    }
+}
+
+impl From<Exhausted> for Status {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::resource_exhausted(exhausted.to_string())
     }
 }
 
@@ -232,7 +241,7 @@ impl Scaler {
     }
 
     #[cfg(test)]
-    fn streams(&self) -> &Quota {
+    fn streams(&self) -> &Quota<IpAddr> {
         self.activity.quota()
     }
 }

@@ -26,11 +26,11 @@ use tonic::Status;
 
 use super::{
     Statuses,
-    quota::{Limits, Permit, Quota},
     reading::{Reading, Refusal},
     refused,
     trigger::Trigger,
 };
+use crate::http::quota::{Limits, Permit, Quota};
 
 /// How often answers are computed without a change: a status becomes too old as time passes.
 const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
@@ -39,7 +39,8 @@ const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
 const STREAMS_OF_TRIGGER: Limits = Limits {
     what: "streams of this trigger",
     total: 256,
-    per_peer: 128,
+    per_holder: 128,
+    holder: "address",
     advice: "use type external, which KEDA polls, instead of external-push in some of its ScaledObjects",
 };
 
@@ -51,7 +52,7 @@ pub(super) struct Topics<T> {
     statuses: Statuses,
     read: Read<T>,
     /// The streams of all topics.
-    quota: Arc<Quota>,
+    quota: Arc<Quota<IpAddr>>,
     open: Mutex<HashMap<Trigger, Topic<T>>>,
 }
 
@@ -60,14 +61,14 @@ struct Topic<T> {
     /// The object that the answer was computed from.
     object: Arc<EffectiveHorizontalPodAutoscaler>,
     answer: watch::Sender<Result<T, Status>>,
-    quota: Arc<Quota>,
+    quota: Arc<Quota<IpAddr>>,
 }
 
 /// An open stream.
 struct Listener<T> {
     answer: watch::Receiver<Result<T, Status>>,
-    permit: Permit,
-    permit_of_trigger: Permit,
+    permit: Permit<IpAddr>,
+    permit_of_trigger: Permit<IpAddr>,
 }
 
 // === impl Topics ===
@@ -77,7 +78,7 @@ where
     T: Clone + PartialEq + Send + Sync + 'static,
 {
     /// The topics of one call; their streams count against this quota.
-    pub(super) fn new(statuses: Statuses, read: Read<T>, quota: Arc<Quota>) -> Self {
+    pub(super) fn new(statuses: Statuses, read: Read<T>, quota: Arc<Quota<IpAddr>>) -> Self {
         let open = Mutex::default();
         Self {
             statuses,
@@ -194,7 +195,7 @@ where
     }
 
     #[cfg(test)]
-    pub(super) fn quota(&self) -> &Quota {
+    pub(super) fn quota(&self) -> &Quota<IpAddr> {
         &self.quota
     }
 }
@@ -218,8 +219,8 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     async fn next(&mut self) -> Option<Result<T, Status>> {
         tokio::select! {
             biased;
-            evicted = self.permit.evicted() => Some(Err(evicted)),
-            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted)),
+            evicted = self.permit.evicted() => Some(Err(evicted.into())),
+            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted.into())),
             changed = self.answer.changed() => {
                 changed.ok()?;
                 Some(self.answer.borrow_and_update().clone())

@@ -626,7 +626,7 @@ async fn requests_that_do_not_arrive_end_and_exclude_no_others() {
     let router = router(scaler, Quota::new(ARRIVING, Clock::system()));
     let ask = |peer, sent| router.clone().oneshot(call(peer, sent));
     let mut pending = Vec::new();
-    for number in 0..2 * ARRIVING.per_peer {
+    for number in 0..2 * ARRIVING.per_holder {
         let peer = stranger(u8::try_from(number % 2).unwrap());
         let mut request = Box::pin(ask(peer, 7));
         assert!(futures::poll!(&mut request).is_pending());

@@ -9,7 +9,7 @@ const SLOTS: usize = 5;
 /// What happens next; indices are taken modulo what there is.
 #[derive(Debug, Clone)]
 enum Step {
-    Enqueue { namespace: u8 },
+    Enqueue { tenant: u8 },
     EndPromptly { hold: usize },
     BecomeSlow { hold: usize },
     Release { hold: usize },
@@ -18,7 +18,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..6_u8).prop_map(|namespace| Step::Enqueue { namespace }),
+        4 => (0..6_u8).prop_map(|tenant| Step::Enqueue { tenant }),
         2 => any::<usize>().prop_map(|hold| Step::EndPromptly { hold }),
         1 => any::<usize>().prop_map(|hold| Step::BecomeSlow { hold }),
         2 => any::<usize>().prop_map(|hold| Step::Release { hold }),
@@ -39,8 +39,8 @@ impl World {
             lanes.holds.keys().nth(n % holds).copied()
         };
         match *step {
-            Step::Enqueue { namespace } => {
-                self.lanes.enqueue(&namespace.to_string().into(), ());
+            Step::Enqueue { tenant } => {
+                self.lanes.enqueue(&tenant.to_string().into(), ());
             }
             Step::EndPromptly { hold } => {
                 if let Some(hold) = nth(&self.lanes, hold) {
@@ -71,43 +71,43 @@ impl World {
 
 proptest! {
     #[test]
-    fn no_lane_is_overbooked_and_no_namespace_has_all_of_one(steps in collection::vec(step(), 1..80)) {
+    fn no_lane_is_overbooked_and_no_tenant_has_all_of_one(steps in collection::vec(step(), 1..80)) {
         let mut world = World { lanes: Lanes::new(SLOTS), now: Monotonic::default() };
         for step in &steps {
             world.apply(step);
             for lane in [Lane::Prompt, Lane::Slow] {
                 prop_assert!(world.in_use(lane) <= SLOTS);
-                for namespace in world.lanes.shares.keys() {
-                    prop_assert!(world.lanes.holds_of(namespace, Some(lane)) < SLOTS);
+                for tenant in world.lanes.shares.keys() {
+                    prop_assert!(world.lanes.holds_of(tenant, Some(lane)) < SLOTS);
                 }
             }
         }
     }
 
     #[test]
-    fn a_namespace_without_a_slot_waits_only_while_its_lane_is_full(steps in collection::vec(step(), 1..80)) {
+    fn a_tenant_without_a_slot_waits_only_while_its_lane_is_full(steps in collection::vec(step(), 1..80)) {
         let mut world = World { lanes: Lanes::new(SLOTS), now: Monotonic::default() };
         for step in &steps {
             world.apply(step);
-            for (namespace, share) in &world.lanes.shares {
-                let waits = !share.waiting.is_empty() && world.lanes.holds_of(namespace, None) == 0;
+            for (tenant, share) in &world.lanes.shares {
+                let waits = !share.waiting.is_empty() && world.lanes.holds_of(tenant, None) == 0;
                 prop_assert!(!waits || world.in_use(share.latency.lane()) == SLOTS);
             }
         }
     }
 
     #[test]
-    fn slow_work_of_one_namespace_does_not_stay_in_the_prompt_lane(
+    fn slow_work_of_one_tenant_does_not_stay_in_the_prompt_lane(
         steps in collection::vec(step(), 1..80),
-        namespace in 0..6_u8,
+        tenant in 0..6_u8,
     ) {
         let mut world = World { lanes: Lanes::new(SLOTS), now: Monotonic::default() };
-        let slow: Arc<str> = namespace.to_string().into();
+        let slow: Arc<str> = tenant.to_string().into();
         for step in &steps {
-            // Only this namespace is ever slow.
+            // Only this tenant is ever slow.
             if let Step::BecomeSlow { hold } = step {
                 let holds = world.lanes.holds.iter();
-                let mut its = holds.filter(|(_, hold)| hold.namespace == slow);
+                let mut its = holds.filter(|(_, hold)| hold.tenant == slow);
                 let Some((id, _)) = its.nth(hold % SLOTS) else { continue };
                 let id = *id;
                 world.lanes.is_slow(id, world.now);

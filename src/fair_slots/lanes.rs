@@ -1,4 +1,4 @@
-//! Decides which namespace gets the next slot, and in which lane. Pure: it reads no clock and wakes no task.
+//! Decides which tenant gets the next slot, and in which lane. Pure: it reads no clock and wakes no task.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,9 +8,9 @@ use std::{
 
 use crate::clock::Monotonic;
 
-/// For how long a namespace counts as slow after slow work.
+/// For how long a tenant counts as slow after slow work.
 const SLOW_FOR: Duration = Duration::from_mins(1);
-/// How many namespaces are remembered before idle ones are removed.
+/// How many tenants are remembered before idle ones are removed.
 const MAX_IDLE: usize = 1_024;
 
 /// The slots of both lanes, and the work that waits for them.
@@ -21,7 +21,7 @@ pub(super) struct Lanes<W> {
     shares: BTreeMap<Arc<str>, Share<W>>,
     holds: BTreeMap<HoldId, Hold>,
     last_id: HoldId,
-    /// The virtual time of fair queueing: what the namespace that was started last had used before. An idle namespace starts
+    /// The virtual time of fair queueing: what the tenant that was started last had used before. An idle tenant starts
     /// again from here, so that idle time gives no credit.
     virtual_time: Duration,
 }
@@ -38,14 +38,14 @@ enum Lane {
 
 #[derive(Debug)]
 struct Hold {
-    namespace: Arc<str>,
+    tenant: Arc<str>,
     lane: Lane,
     since: Monotonic,
     /// Whether its work is slow, and moves to the slow lane when that has room.
     is_slow: bool,
 }
 
-/// One namespace.
+/// One tenant.
 #[derive(Debug)]
 struct Share<W> {
     waiting: VecDeque<W>,
@@ -54,7 +54,7 @@ struct Share<W> {
     latency: LatencyClass,
 }
 
-/// How fast the work of a namespace is.
+/// How fast the work of a tenant is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LatencyClass {
     Unknown,
@@ -76,11 +76,11 @@ impl<W> Lanes<W> {
         }
     }
 
-    /// Adds work to the queue of its namespace.
-    pub(super) fn enqueue(&mut self, namespace: &Arc<str>, work: W) {
+    /// Adds work to the queue of its tenant.
+    pub(super) fn enqueue(&mut self, tenant: &Arc<str>, work: W) {
         self.forget_idle();
-        let is_idle = self.holds_of(namespace, None) == 0;
-        let share = self.shares.entry(Arc::clone(namespace)).or_default();
+        let is_idle = self.holds_of(tenant, None) == 0;
+        let share = self.shares.entry(Arc::clone(tenant)).or_default();
         if is_idle && share.waiting.is_empty() {
             share.used = share.used.max(self.virtual_time);
         }
@@ -97,7 +97,7 @@ impl<W> Lanes<W> {
             return None;
         }
         self.move_slow();
-        // Before slow periods end: while slow work runs, that of its namespace goes on.
+        // Before slow periods end: while slow work runs, that of its tenant goes on.
         self.renew_slow(now);
         for share in self.shares.values_mut() {
             share.end_slow(now);
@@ -105,20 +105,20 @@ impl<W> Lanes<W> {
                 share.waiting.pop_front();
             }
         }
-        let startable = self.shares.iter().filter(|(namespace, share)| {
-            !share.waiting.is_empty() && self.may_start(namespace, share.latency)
+        let startable = self.shares.iter().filter(|(tenant, share)| {
+            !share.waiting.is_empty() && self.may_start(tenant, share.latency)
         });
-        let rank = |(namespace, share): &(&Arc<str>, &Share<W>)| {
-            let held = self.holds_of(namespace, Some(share.latency.lane()));
+        let rank = |(tenant, share): &(&Arc<str>, &Share<W>)| {
+            let held = self.holds_of(tenant, Some(share.latency.lane()));
             (held, share.used)
         };
-        let namespace = Arc::clone(startable.min_by_key(rank)?.0);
-        let share = self.shares.get_mut(&namespace)?;
+        let tenant = Arc::clone(startable.min_by_key(rank)?.0);
+        let share = self.shares.get_mut(&tenant)?;
         let (lane, work) = (share.latency.lane(), share.waiting.pop_front()?);
         self.virtual_time = self.virtual_time.max(share.used);
         self.last_id = HoldId(self.last_id.0 + 1);
         let hold = Hold {
-            namespace,
+            tenant,
             lane,
             since: now,
             is_slow: false,
@@ -131,7 +131,7 @@ impl<W> Lanes<W> {
     pub(super) fn was_prompt(&mut self, hold: HoldId, now: Monotonic) {
         if let Some(share) = self.share_of(hold) {
             share.end_slow(now);
-            // A slow namespace stays slow for its minute, even if some of its work is prompt.
+            // A slow tenant stays slow for its minute, even if some of its work is prompt.
             if share.latency == LatencyClass::Unknown {
                 share.latency = LatencyClass::Prompt;
             }
@@ -154,17 +154,17 @@ impl<W> Lanes<W> {
         let Some(hold) = self.holds.remove(&hold) else {
             return;
         };
-        if let Some(share) = self.shares.get_mut(&hold.namespace) {
+        if let Some(share) = self.shares.get_mut(&hold.tenant) {
             share.used += now.since(hold.since);
         }
     }
 
-    /// The namespaces whose work is slow.
-    pub(super) fn slow_namespaces(&self, now: Monotonic) -> Vec<Arc<str>> {
+    /// The tenants whose work is slow.
+    pub(super) fn slow_tenants(&self, now: Monotonic) -> Vec<Arc<str>> {
         let shares = self.shares.iter();
         let slow = shares
             .filter(|(_, share)| matches!(share.latency, LatencyClass::Slow(until) if now < until));
-        slow.map(|(namespace, _)| Arc::clone(namespace)).collect()
+        slow.map(|(tenant, _)| Arc::clone(tenant)).collect()
     }
 
     /// Moves slow work to the slow lane while that has room.
@@ -173,8 +173,8 @@ impl<W> Lanes<W> {
         let in_prompt = holds.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
         let slow: Vec<HoldId> = in_prompt.map(|(id, _)| *id).collect();
         for id in slow {
-            let namespace = self.holds.get(&id).map(|hold| Arc::clone(&hold.namespace));
-            if namespace.is_some_and(|namespace| self.has_room(&namespace, Lane::Slow))
+            let tenant = self.holds.get(&id).map(|hold| Arc::clone(&hold.tenant));
+            if tenant.is_some_and(|tenant| self.has_room(&tenant, Lane::Slow))
                 && let Some(hold) = self.holds.get_mut(&id)
             {
                 hold.lane = Lane::Slow;
@@ -182,55 +182,54 @@ impl<W> Lanes<W> {
         }
     }
 
-    /// The minute begins when slow work ends: a namespace whose only work has run for longer would have no slot for others.
+    /// The minute begins when slow work ends: a tenant whose only work has run for longer would have no slot for others.
     fn renew_slow(&mut self, now: Monotonic) {
         for hold in self.holds.values().filter(|hold| hold.is_slow) {
-            if let Some(share) = self.shares.get_mut(&hold.namespace) {
+            if let Some(share) = self.shares.get_mut(&hold.tenant) {
                 share.latency = LatencyClass::Slow(now + SLOW_FOR);
             }
         }
     }
 
-    fn may_start(&self, namespace: &Arc<str>, latency: LatencyClass) -> bool {
-        let held = self.holds_of(namespace, None);
+    fn may_start(&self, tenant: &Arc<str>, latency: LatencyClass) -> bool {
+        let held = self.holds_of(tenant, None);
         let limit = match latency {
             LatencyClass::Unknown => 1,
             // If all of its work turns out to be slow, the slow lane has room for it.
             LatencyClass::Prompt | LatencyClass::Slow(_) => self.slots - 1,
         };
-        held < limit && self.has_room(namespace, latency.lane())
+        held < limit && self.has_room(tenant, latency.lane())
     }
 
-    /// Whether a lane has a slot for a namespace: the last free one is reserved for namespaces that hold none in this lane.
-    fn has_room(&self, namespace: &Arc<str>, lane: Lane) -> bool {
+    /// Whether a lane has a slot for a tenant: the last free one is reserved for tenants that hold none in this lane.
+    fn has_room(&self, tenant: &Arc<str>, lane: Lane) -> bool {
         let in_use = self.holds.values().filter(|hold| hold.lane == lane).count();
-        let reserved = usize::from(self.holds_of(namespace, Some(lane)) > 0);
+        let reserved = usize::from(self.holds_of(tenant, Some(lane)) > 0);
         in_use + reserved < self.slots
     }
 
-    /// How many slots a namespace holds, in one lane or in both.
-    fn holds_of(&self, namespace: &Arc<str>, lane: Option<Lane>) -> usize {
-        let is_its = |hold: &&Hold| {
-            hold.namespace == *namespace && lane.is_none_or(|lane| hold.lane == lane)
-        };
+    /// How many slots a tenant holds, in one lane or in both.
+    fn holds_of(&self, tenant: &Arc<str>, lane: Option<Lane>) -> usize {
+        let is_its =
+            |hold: &&Hold| hold.tenant == *tenant && lane.is_none_or(|lane| hold.lane == lane);
         self.holds.values().filter(is_its).count()
     }
 
     fn share_of(&mut self, hold: HoldId) -> Option<&mut Share<W>> {
-        let namespace = &self.holds.get(&hold)?.namespace;
-        self.shares.get_mut(namespace)
+        let tenant = &self.holds.get(&hold)?.tenant;
+        self.shares.get_mut(tenant)
     }
 
-    /// Removes namespaces without work when there are many.
+    /// Removes tenants without work when there are many.
     fn forget_idle(&mut self) {
         if self.shares.len() < MAX_IDLE {
             return;
         }
         let holds = &self.holds;
-        self.shares.retain(|namespace, share| {
+        self.shares.retain(|tenant, share| {
             // Forgotten, it would start in the prompt lane again.
             let is_slow = matches!(share.latency, LatencyClass::Slow(_));
-            let is_working = holds.values().any(|hold| hold.namespace == *namespace);
+            let is_working = holds.values().any(|hold| hold.tenant == *tenant);
             is_slow || is_working || !share.waiting.is_empty()
         });
     }

@@ -1,13 +1,13 @@
-//! Slots for work of many namespaces: the slow work of one namespace does not delay the others.
+//! Slots for work of many tenants, such as namespaces or readers: the slow work of one tenant does not delay the others.
 //!
 //! ```text
-//! one queue for each namespace ─┬─► prompt lane ▣▣▢▢▢   namespaces whose work is prompt
-//!                               │        │ after two seconds
-//!                               └─► slow lane   ▣▢▢▢▢   namespaces with slow work in the last minute
+//! one queue for each tenant ─┬─► prompt lane ▣▣▢▢▢   tenants whose work is prompt
+//!                            │        │ after two seconds
+//!                            └─► slow lane   ▣▢▢▢▢   tenants with slow work in the last minute
 //! ```
 //!
-//! A free slot goes to the namespace that holds the fewest slots; among equals, to the one that has used slots for the
-//! least time. The last free slot of a lane is reserved for a namespace that holds no slot of this lane. A namespace whose
+//! A free slot goes to the tenant that holds the fewest slots; among equals, to the one that has used slots for the
+//! least time. The last free slot of a lane is reserved for a tenant that holds no slot of this lane. A tenant whose
 //! latency is unknown has one slot until its first work has ended.
 
 mod lanes;
@@ -26,18 +26,18 @@ use crate::clock::{Clock, Monotonic};
 
 /// Work that takes longer is slow. This is a fifth of the timeout of a query, and many times what a query takes that reads
 /// two weeks of minutes.
-pub(super) const PROMPT: Duration = Duration::from_secs(2);
+pub(crate) const PROMPT: Duration = Duration::from_secs(2);
 
-/// Slots of two lanes, shared by namespaces; clones share them.
+/// Slots of two lanes, shared by tenants; clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct FairSlots {
+pub(crate) struct FairSlots {
     lanes: Arc<Mutex<Lanes<oneshot::Sender<Slot>>>>,
     clock: Clock,
 }
 
 /// The right to work, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     slots: FairSlots,
     hold: HoldId,
 }
@@ -46,7 +46,7 @@ pub(super) struct Slot {
 
 impl FairSlots {
     /// This many slots in each lane; at least two, because one is reserved. The clock measures the work.
-    pub(super) fn new(slots: usize, clock: Clock) -> Self {
+    pub(crate) fn new(slots: usize, clock: Clock) -> Self {
         Self {
             lanes: Arc::new(Mutex::new(Lanes::new(slots))),
             clock,
@@ -54,10 +54,10 @@ impl FairSlots {
     }
 
     /// Waits for a slot. Dropping the future removes it from the queue.
-    pub(super) async fn acquire(&self, namespace: &Arc<str>) -> Slot {
+    pub(crate) async fn acquire(&self, tenant: &Arc<str>) -> Slot {
         loop {
             let (sender, slot) = oneshot::channel();
-            self.lanes().enqueue(namespace, sender);
+            self.lanes().enqueue(tenant, sender);
             self.start_waiting();
             // A sender is dropped only after it has sent its slot.
             if let Ok(slot) = slot.await {
@@ -66,9 +66,9 @@ impl FairSlots {
         }
     }
 
-    /// The namespaces whose work is slow.
-    pub(super) fn slow_namespaces(&self) -> Vec<Arc<str>> {
-        self.lanes().slow_namespaces(self.now())
+    /// The tenants whose work is slow.
+    pub(crate) fn slow_tenants(&self) -> Vec<Arc<str>> {
+        self.lanes().slow_tenants(self.now())
     }
 
     /// Assigns the free slots to waiting work.
@@ -100,8 +100,8 @@ impl FairSlots {
 // === impl Slot ===
 
 impl Slot {
-    /// Runs work and measures the latency of its namespace: after two seconds the work moves to the slow lane.
-    pub(super) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Runs work and measures the latency of its tenant: after two seconds the work moves to the slow lane.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(result) = timeout(PROMPT, &mut work).await {
             self.slots.lanes().was_prompt(self.hold, self.slots.now());
@@ -109,7 +109,7 @@ impl Slot {
         }
         self.is_slow();
         let result = work.await;
-        // The minute in which its namespace counts as slow begins at the end of the work.
+        // The minute in which its tenant counts as slow begins at the end of the work.
         self.is_slow();
         result
     }

@@ -1,0 +1,391 @@
+//! Limits of what clients hold for as long as they like, such as streams, requests and bytes: in total, and for each
+//! holder, which is an address or a reader.
+//!
+//! ```text
+//! 8192 streams, 4096 per address
+//!     a: 4096           ── a asks for another ──► refused
+//!     a: 4096, b: 4096  ── KEDA asks for one ───► the newest permit of a is evicted
+//! ```
+//!
+//! If all is in use, the holder with the most loses its newest permit to one with less. Idle streams of one holder
+//! therefore cannot exclude another: every holder can get an equal share.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::clock::{Clock, Monotonic};
+
+/// A flood of requests writes at most one line to the log in this time.
+const WARNING_PERIOD: Duration = Duration::from_mins(1);
+
+/// The permits of one kind, shared by all holders.
+#[derive(Debug)]
+pub(super) struct Quota<H: Holder> {
+    limits: Limits,
+    usage: Mutex<Usage<H>>,
+    clock: Clock,
+}
+
+/// Whom permits are counted for: an address, or the name of a reader.
+pub(super) trait Holder: Ord + Clone + Debug {}
+
+impl<H: Ord + Clone + Debug> Holder for H {}
+
+/// How much there is of a kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// What needs a permit, in the plural.
+    pub(super) what: &'static str,
+    pub(super) total: usize,
+    pub(super) per_holder: usize,
+    /// What a holder is.
+    pub(super) holder: &'static str,
+    /// What a client that needs more can do.
+    pub(super) advice: &'static str,
+}
+
+#[derive(Debug)]
+struct Usage<H> {
+    /// Those that hold permits.
+    holders: BTreeMap<H, Held>,
+    /// The sizes of all permits in use, without evicted ones.
+    size: usize,
+    next_id: u64,
+    /// When it was last logged that a limit was reached.
+    warned: Option<Monotonic>,
+}
+
+/// What one holder has.
+#[derive(Debug, Default)]
+struct Held {
+    /// The sizes of its permits, and what tells that they are evicted; in the order in which they were acquired.
+    permits: BTreeMap<u64, (usize, oneshot::Sender<()>)>,
+    size: usize,
+    /// The sizes of those that were evicted and are not dropped yet: what a client does not read stays in memory.
+    evicted: usize,
+}
+
+/// The right to hold one thing, such as a stream or a request; dropping it releases the permit.
+#[derive(Debug)]
+pub(super) struct Permit<H: Holder> {
+    quota: Arc<Quota<H>>,
+    holder: H,
+    id: u64,
+    size: usize,
+    evicted: oneshot::Receiver<()>,
+}
+
+/// Why there is no permit, or no longer; a sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Exhausted(String);
+
+// === impl Quota ===
+
+impl<H: Holder> Quota<H> {
+    pub(super) fn new(limits: Limits, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            usage: Mutex::default(),
+            clock,
+        })
+    }
+
+    /// Acquires a permit for one of what is counted.
+    ///
+    /// # Errors
+    /// The holder is at its limit, or all is in use and no other holds more.
+    pub(super) fn acquire(self: &Arc<Self>, holder: H) -> Result<Permit<H>, Exhausted> {
+        self.acquire_many(holder, 1)
+    }
+
+    /// Acquires a permit for so many of what is counted, as [`acquire`](Self::acquire) does for one.
+    pub(super) fn acquire_many(
+        self: &Arc<Self>,
+        holder: H,
+        size: usize,
+    ) -> Result<Permit<H>, Exhausted> {
+        let mut usage = self.usage();
+        let (own, evicted) = usage.of_holder(&holder);
+        let Limits {
+            total, per_holder, ..
+        } = self.limits;
+        let is_full = usage.size + size > total;
+        if own + evicted + size > per_holder || !usage.make_room(total, own, size) {
+            // `refused` takes the lock to write to the log.
+            drop(usage);
+            return Err(self.refused(&holder));
+        }
+        let (evict, evicted) = oneshot::channel();
+        let id = usage.next_id;
+        usage.next_id += 1;
+        usage.size += size;
+        let of_holder = usage.holders.entry(holder.clone()).or_default();
+        of_holder.permits.insert(id, (size, evict));
+        of_holder.size += size;
+        drop(usage);
+        if is_full {
+            self.warn(&holder);
+        }
+        Ok(Permit {
+            quota: Arc::clone(self),
+            holder,
+            id,
+            size,
+            evicted,
+        })
+    }
+
+    fn refused(&self, holder: &H) -> Exhausted {
+        self.warn(holder);
+        let Limits {
+            what,
+            total,
+            per_holder,
+            holder,
+            advice,
+        } = self.limits;
+        Exhausted(format!(
+            "too many {what}: at most {per_holder} per {holder} and {total} in total; {advice}"
+        ))
+    }
+
+    /// Logs who reached a limit, at most once in [`WARNING_PERIOD`].
+    fn warn(&self, holder: &H) {
+        let mut usage = self.usage();
+        let now = self.clock.monotonic();
+        let is_recent = |warned| now.since(warned) < WARNING_PERIOD;
+        if usage.warned.is_some_and(is_recent) {
+            return;
+        }
+        usage.warned = Some(now);
+        let (own, _) = usage.of_holder(holder);
+        let (open, holders) = (usage.size, usage.holders.len());
+        drop(usage);
+        let what = self.limits.what;
+        tracing::warn!(
+            ?holder,
+            own,
+            open,
+            holders,
+            "too many {what}: one was refused or evicted"
+        );
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage<H>> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.usage().size
+    }
+}
+
+// === impl Usage ===
+
+impl<H> Default for Usage<H> {
+    fn default() -> Self {
+        Self {
+            holders: BTreeMap::new(),
+            size: 0,
+            next_id: 0,
+            warned: None,
+        }
+    }
+}
+
+impl<H: Ord> Usage<H> {
+    /// How much a holder has, and how much of what it had is evicted and not dropped yet.
+    fn of_holder(&self, holder: &H) -> (usize, usize) {
+        let held = self.holders.get(holder);
+        held.map_or((0, 0), |it| (it.size, it.evicted))
+    }
+
+    /// Evicts the newest permits of those with the most, until `size` more fit for one that holds `own`; false if nobody
+    /// has enough for that.
+    fn make_room(&mut self, total: usize, own: usize, size: usize) -> bool {
+        while self.size + size > total {
+            let largest = self.holders.values_mut().max_by_key(|it| it.size);
+            // Two that differ by less would otherwise evict each other in turn.
+            let Some(largest) = largest.filter(|it| it.size > own + size) else {
+                return false;
+            };
+            let Some((_, (evicted, _tells))) = largest.permits.pop_last() else {
+                return false;
+            };
+            // The sender is dropped: a closed channel tells the holder.
+            largest.size -= evicted;
+            largest.evicted += evicted;
+            self.size -= evicted;
+        }
+        true
+    }
+}
+
+// === impl Permit ===
+
+impl<H: Holder> Permit<H> {
+    /// Waits until the permit is evicted; returns why, for the client.
+    pub(super) async fn evicted(&mut self) -> Exhausted {
+        // Nothing is sent; the channel closes.
+        drop((&mut self.evicted).await);
+        let Limits { what, advice, .. } = self.quota.limits;
+        Exhausted(format!(
+            "too many {what}: evicted in favor of a client that has fewer; {advice}"
+        ))
+    }
+}
+
+impl<H: Holder> Drop for Permit<H> {
+    fn drop(&mut self) {
+        let mut usage = self.quota.usage();
+        let Some(of_holder) = usage.holders.get_mut(&self.holder) else {
+            return;
+        };
+        let was_held = of_holder.permits.remove(&self.id).is_some();
+        if was_held {
+            of_holder.size -= self.size;
+        } else {
+            of_holder.evicted -= self.size;
+        }
+        if of_holder.permits.is_empty() && of_holder.evicted == 0 {
+            usage.holders.remove(&self.holder);
+        }
+        usage.size -= if was_held { self.size } else { 0 };
+    }
+}
+
+// === impl Exhausted ===
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use futures::FutureExt as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn quota(total: usize, per_holder: usize) -> Arc<Quota<IpAddr>> {
+        Quota::new(
+            Limits {
+                what: "streams",
+                total,
+                per_holder,
+                holder: "address",
+                advice: "close some",
+            },
+            Clock::system(),
+        )
+    }
+
+    fn peer(number: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, number])
+    }
+
+    fn is_evicted(permit: &mut Permit<IpAddr>) -> bool {
+        permit.evicted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn each_peer_has_a_limit_and_a_dropped_permit_is_free_again() {
+        let quota = quota(4, 2);
+        let first = quota.acquire(peer(1)).unwrap();
+        let _second = quota.acquire(peer(1)).unwrap();
+        let refused = quota.acquire(peer(1)).unwrap_err();
+        let message = "too many streams: at most 2 per address and 4 in total; close some";
+        assert_eq!(refused.to_string(), message);
+        let _other = quota.acquire(peer(2)).unwrap();
+        drop(first);
+        assert!(quota.acquire(peer(1)).is_ok());
+        assert_eq!(quota.count(), 2);
+    }
+
+    #[test]
+    fn a_full_quota_evicts_the_newest_permit_of_the_peer_with_the_most() {
+        let quota = quota(4, 4);
+        let mut idle: Vec<Permit<IpAddr>> =
+            (0..4).map(|_| quota.acquire(peer(1)).unwrap()).collect();
+        let of_keda = [
+            quota.acquire(peer(2)).unwrap(),
+            quota.acquire(peer(2)).unwrap(),
+        ];
+        // Both have two.
+        assert!(quota.acquire(peer(2)).is_err());
+        assert!(quota.acquire(peer(1)).is_err());
+        let ended = idle
+            .iter_mut()
+            .map(|permit| permit.evicted().now_or_never());
+        let ended: Vec<_> = ended.map(|it| it.is_some()).collect();
+        assert_eq!(ended, [false, false, true, true]);
+        drop((idle, of_keda));
+        assert_eq!((quota.count(), quota.usage().holders.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_evicted_permit_counts_for_its_peer_until_it_is_dropped() {
+        let quota = quota(2, 2);
+        let mut idle = [
+            quota.acquire(peer(1)).unwrap(),
+            quota.acquire(peer(1)).unwrap(),
+        ];
+        let of_keda = quota.acquire(peer(2)).unwrap();
+        assert!(is_evicted(&mut idle[1]));
+        drop(of_keda);
+        assert!(
+            quota.acquire(peer(1)).is_err(),
+            "the evicted permit is not dropped yet"
+        );
+        drop(idle);
+        assert!(quota.acquire(peer(1)).is_ok());
+    }
+
+    #[test]
+    fn sizes_are_divided_as_permits_are() {
+        let quota = quota(16, 16);
+        let mut large = [(); 4].map(|()| quota.acquire_many(peer(1), 4).unwrap());
+        let _small = quota.acquire_many(peer(2), 3).unwrap();
+        let evicted = large.each_mut().map(is_evicted);
+        assert_eq!(evicted, [false, false, false, true]);
+        // The evicted permit is in memory until it is dropped.
+        assert!(quota.acquire_many(peer(1), 1).is_err());
+        drop(large);
+        assert_eq!(quota.count(), 3);
+        assert!(quota.acquire_many(peer(1), 17).is_err());
+    }
+
+    proptest! {
+        /// A peer gets an equal share of the permits, no matter how many the others hold.
+        #[test]
+        fn a_peer_gets_its_share(
+            total in 1_usize..40,
+            others in prop::collection::vec(0_usize..40, 0..6),
+        ) {
+            let quota = quota(total, 30);
+            let mut held = Vec::new();
+            for (other, wanted) in (1..).zip(&others) {
+                held.extend((0..*wanted).filter_map(|_| quota.acquire(peer(other)).ok()));
+            }
+            let share = (total / (others.len() + 1)).min(30);
+            let mut own: Vec<Permit<IpAddr>> = (0..share).map(|_| quota.acquire(peer(0)).unwrap()).collect();
+            prop_assert!(quota.count() <= total);
+            prop_assert!(!own.iter_mut().any(is_evicted));
+            let open = held.iter_mut().chain(&mut own);
+            prop_assert_eq!(open.filter_map(|permit| (!is_evicted(permit)).then_some(())).count(), quota.count());
+            drop((held, own));
+            prop_assert_eq!(quota.count(), 0);
+        }
+    }
+}
