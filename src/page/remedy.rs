@@ -3,6 +3,7 @@
 use foretide_crds::{CronSpec, ProposalSource};
 use foretide_domain::{Replicas, words::ANOTHER_WRITER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
 
 use super::{
     api::Remedy,
@@ -381,19 +382,23 @@ impl Line {
                 let patch = quoted(r#"{"spec":{"failurePolicy":"Reassign"}}"#);
                 on("patch", &format!("{object} --type=merge -p {patch}"))
             }
-            Self::IgnoreReplicas => Some(format!(
-                "# in the Application of Argo CD\nspec:\n  ignoreDifferences:\n  - group: {}\n    kind: {}\n    jsonPointers: [/spec/replicas]\n  \
-                 syncPolicy:\n    syncOptions: [RespectIgnoreDifferences=true]",
-                foretide_domain::api_group(
-                    spec.scale_target_ref
-                        .api_version
-                        .as_deref()
-                        .unwrap_or_default()
-                ),
-                spec.scale_target_ref.kind,
-            )),
+            Self::IgnoreReplicas => {
+                let target = &spec.scale_target_ref;
+                let version = target.api_version.as_deref().unwrap_or_default();
+                let group = foretide_domain::api_group(version);
+                Some(ignore_replicas(group, &target.kind))
+            }
         }
     }
+}
+
+/// Part of a manifest. Texts of JSON are texts of YAML, whatever is in them.
+fn ignore_replicas(group: &str, kind: &str) -> String {
+    let (group, kind) = (json!(group), json!(kind));
+    format!(
+        "# in the Application of Argo CD\nspec:\n  ignoreDifferences:\n  - group: {group}\n    kind: {kind}\n    \
+         jsonPointers: [/spec/replicas]\n  syncPolicy:\n    syncOptions: [RespectIgnoreDifferences=true]"
+    )
 }
 
 fn cron_next(cron: &CronSpec) -> String {
@@ -563,6 +568,22 @@ mod tests {
         let listed = TABLE.iter().flat_map(|(reasons, ..)| *reasons);
         let twice: BTreeSet<_> = listed.clone().collect();
         assert_eq!(twice.len(), listed.count(), "a reason is listed twice");
+    }
+
+    #[test]
+    fn texts_of_a_manifest_are_quoted() {
+        for (group, kind) in [
+            ("apps", "Deployment"),
+            ("", "No"),
+            ("a: [b", "it's \"a\"\n  b: c"),
+        ] {
+            let manifest = ignore_replicas(group, kind);
+            let read: serde_json::Value = serde_saphyr::from_str(&manifest).unwrap();
+            let ignored = &read["spec"]["ignoreDifferences"][0];
+            let pointers = json!(["/spec/replicas"]);
+            let expected = json!({ "group": group, "kind": kind, "jsonPointers": pointers });
+            assert_eq!(ignored, &expected);
+        }
     }
 
     #[test]

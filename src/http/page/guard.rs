@@ -51,23 +51,24 @@ fn refused(is_open: bool, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
             "expected the host localhost or a loopback address; open the page by the address that was printed",
         ));
     }
-    is_foreign(host.as_ref(), uri, headers).then(|| {
+    is_foreign(is_open, host.as_ref(), uri, headers).then(|| {
         Refusal::forbidden(
             "the request comes from another site; open the page in a window of its own",
         )
     })
 }
 
-/// The host that the client asks for: that of a whole address before that of the header, of which there must be one.
+/// The host that the client asks for. A whole address and the header, of which there is one at most, must agree.
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
-    if let Some(authority) = uri.authority() {
-        return Some(authority.clone());
-    }
     let mut hosts = headers.get_all(header::HOST).iter();
-    let host = hosts.next().filter(|_| hosts.next().is_none())?;
+    let (Some(host), others) = (hosts.next(), hosts.count()) else {
+        return uri.authority().cloned();
+    };
     let host: Authority = host.to_str().ok()?.parse().ok()?;
+    let agrees = uri.authority().is_none_or(|whole| *whole == host);
     // `Authority` accepts `USER@HOST`, which no `Host` header has (RFC 9110, 7.2).
-    (!host.as_str().contains('@')).then_some(host)
+    let is_host = others == 0 && !host.as_str().contains('@');
+    (is_host && agrees).then_some(host)
 }
 
 fn is_this_machine(host: &Authority) -> bool {
@@ -79,17 +80,38 @@ fn is_this_machine(host: &Authority) -> bool {
 
 /// Whether another site caused the request. A link to the page itself may be anywhere.
 ///
-/// Browsers say so in `Sec-Fetch-Site`, which no script can set; where they do not, in `Origin`.
-fn is_foreign(host: Option<&Authority>, uri: &Uri, headers: &HeaderMap) -> bool {
-    let text = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    let fetch = |name: &'static str| text(&HeaderName::from_static(name));
-    if let Some(site) = fetch("sec-fetch-site") {
-        let is_link = uri.path() == "/" && fetch("sec-fetch-mode") == Some(b"navigate");
-        return !(is_link || [&b"same-origin"[..], b"none"].contains(&site));
+/// Browsers say so in `Sec-Fetch-Site`, which no script can set; where they do not, in `Origin`. A header that is there
+/// twice is of no browser.
+fn is_foreign(is_open: bool, host: Option<&Authority>, uri: &Uri, headers: &HeaderMap) -> bool {
+    let all = |name: HeaderName| -> Vec<&[u8]> {
+        let values = headers.get_all(name).iter();
+        values.map(HeaderValue::as_bytes).collect()
+    };
+    let fetch = |name: &'static str| all(HeaderName::from_static(name));
+    match fetch("sec-fetch-site")[..] {
+        [] => {}
+        [site] => {
+            let is_link = uri.path() == "/" && fetch("sec-fetch-mode")[..] == [b"navigate"];
+            return !(is_link || [&b"same-origin"[..], b"none"].contains(&site));
+        }
+        _ => return true,
     }
-    text(&header::ORIGIN).is_some_and(|origin| {
+    // A proxy before a page that asks for tokens may speak TLS; one that is open is on this machine and never does.
+    let schemes = if is_open {
+        &["http"][..]
+    } else {
+        &["http", "https"]
+    };
+    let is_own = |origin: &[u8]| {
         let origin = std::str::from_utf8(origin).unwrap_or_default();
-        let authority = origin.split_once("://").map(|(_, authority)| authority);
-        authority != host.map(Authority::as_str)
-    })
+        let parts = origin.split_once("://");
+        parts.is_some_and(|(scheme, authority)| {
+            schemes.contains(&scheme) && Some(authority) == host.map(Authority::as_str)
+        })
+    };
+    match all(header::ORIGIN)[..] {
+        [] => false,
+        [origin] => !is_own(origin),
+        _ => true,
+    }
 }
