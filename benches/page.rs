@@ -17,6 +17,7 @@ use axum::{
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use foretide::{
+    clock::Clock,
     http::page::PageSite,
     page::{
         DecisionLog, Page, Visible,
@@ -87,7 +88,7 @@ fn fleet(c: &mut Criterion) {
         limit: Some(200),
         ..FleetQuery::default()
     };
-    let router = PageSite::open(Arc::clone(&page)).router();
+    let router = PageSite::open(Arc::clone(&page), &Clock::system()).router();
     size(&router, "/api/v1/autoscalers?limit=200");
     c.bench_function("fleet: 200 rows of 5,000", |b| {
         b.iter(|| black_box(page.fleet(&Visible::All, &query())));
@@ -108,7 +109,7 @@ fn workload(c: &mut Criterion) {
     let row = row.expect("a fleet").rows.remove(0);
     let key: ObjectKey = row.key;
     let from = NOW.as_second() - 60 * i64::from(TWO_WEEKS);
-    let router = PageSite::open(Arc::clone(&page)).router();
+    let router = PageSite::open(Arc::clone(&page), &Clock::system()).router();
     let path = format!(
         "/api/v1/autoscalers/{}/{}/{}",
         key.resource, key.namespace, key.name

@@ -258,7 +258,7 @@ impl Process {
 
     /// The page, open to everyone if only this machine reaches it; else each reader sees what its rights allow.
     fn page_site(&self, page: Arc<Page>) -> PageSite {
-        let site = PageSite::open(page);
+        let site = PageSite::open(page, self.machine.clock());
         let is_open = self.config.metrics_auth == MetricsAuth::Open;
         if is_open && self.config.listen.ip().is_loopback() {
             return site;

@@ -138,7 +138,8 @@ trait Animation {
 pub(super) fn serve(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     pages::run(async {
         let (page, simulation) = web::start(context, args.speed * PAGE_SPEED)?;
-        let router = PageSite::open(page).with_lab(pages::lab(context)).router();
+        let site = PageSite::open(page, context.machine.clock());
+        let router = site.with_lab(pages::lab(context)).router();
         pages::serve(args.page.at.listen, router, simulation, context.screen).await
     })
 }

@@ -1,43 +1,48 @@
 //! Who may read `/metrics`: users whose token a review allows.
 //!
-//! Requests with the same token share one review, and its verdict is used for some seconds. A review that fails or takes
+//! Requests of one peer with the same token share one review, and its verdict is used for some seconds. A review that fails or takes
 //! too long is no verdict: the response is 503, and the next request is reviewed again.
 
 #[cfg(test)]
 mod tests;
+
+use std::net::IpAddr;
 
 use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
-use super::reviews::{Digest, Reviews};
+use super::reviews::{Digest, FairReviews, ReviewLimits};
 use crate::{
     clock::Clock,
     ports::{Access, AccessReviewer, BearerToken, ClusterError, User},
 };
 
-/// How many reviews are in flight. Each is two requests to the API server, which take milliseconds.
-const REVIEWS_MAX: usize = 4;
-/// How many verdicts are kept: any client that reaches the port chooses tokens.
-const VERDICTS_MAX: usize = 256;
+/// Of each peer. A review is two requests to the API server, which take milliseconds.
+const REVIEWS: ReviewLimits = ReviewLimits {
+    tenants: 32,
+    results: 32,
+    in_flight: 4,
+};
 /// The path that a user must be allowed to get.
 const METRICS_PATH: &str = "/metrics";
 
 /// Which requests for `/metrics` are answered.
 pub struct MetricsAccess<R> {
     reviewer: R,
-    verdicts: Reviews<Verdict>,
+    verdicts: FairReviews<Verdict>,
 }
 
 /// What the reviews say about a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Verdict {
     /// It is of a user who may read the metrics.
     Allowed,
     /// It is of this user, who may not.
     Forbidden { user: String },
     /// It is of no user.
+    #[default]
     Unauthenticated,
 }
 
@@ -66,15 +71,16 @@ impl<R: AccessReviewer> MetricsAccess<R> {
     pub fn new(reviewer: R, clock: Clock) -> Self {
         Self {
             reviewer,
-            verdicts: Reviews::new("request for /metrics", clock, VERDICTS_MAX, REVIEWS_MAX),
+            verdicts: FairReviews::new("request for /metrics", clock, REVIEWS),
         }
     }
 
     /// Checks the token of a request.
-    pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
+    pub(super) async fn check(&self, peer: IpAddr, headers: &HeaderMap) -> Result<(), Denied> {
         let token = bearer(headers).ok_or(Denied::Unauthorized)?;
+        let (peer, about) = (peer.to_string().into(), Digest::of(token.expose()));
         let review = self.review(&token);
-        let verdict = self.verdicts.get(Digest::of(token.expose()), review).await;
+        let verdict = self.verdicts.get(&peer, about, review).await;
         match verdict {
             Ok(Verdict::Allowed) => Ok(()),
             Ok(Verdict::Forbidden { user }) => Err(Denied::Forbidden { user }),

@@ -9,7 +9,7 @@ use std::{
     cmp::Reverse,
     convert::Infallible,
     future::Future,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     pin::Pin,
     sync::{
         Arc,
@@ -20,10 +20,16 @@ use std::{
 
 use axum::{BoxError, Router, body::Bytes};
 use futures::{Stream, StreamExt};
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::task::{AbortHandle, JoinSet};
 use tower::ServiceExt as _;
+
+use super::body_deadline::BodyDeadline;
+
+/// The address of the client, in the request's extensions. Clients behind one proxy have the same.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub IpAddr);
 
 /// What one connection does.
 #[derive(Debug, Default)]
@@ -113,6 +119,16 @@ fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<u
     least_needed.map(|(position, _)| position)
 }
 
+// === impl PeerAddress ===
+
+impl PeerAddress {
+    /// The address that the connection of a request comes from.
+    pub(super) fn of(extensions: &Extensions) -> IpAddr {
+        let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        extensions.get().map_or(unknown, |Self(peer)| *peer)
+    }
+}
+
 // === impl Activity ===
 
 impl Activity {
@@ -138,11 +154,12 @@ impl Activity {
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<BodyInFlight<axum::body::Body>>, Infallible>> + use<B>
     where
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
         let in_flight = self.request();
-        let response = router.oneshot(request.map(axum::body::Body::new));
+        let request = request.map(|body| axum::body::Body::new(BodyDeadline::new(body)));
+        let response = router.oneshot(request);
         async { Ok(response.await?.map(|body| in_flight.until_sent(body))) }
     }
 

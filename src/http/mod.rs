@@ -15,6 +15,7 @@
 //! is silent, and no autoscaler is late by a minute.
 
 mod access;
+mod body_deadline;
 mod connections;
 mod failure;
 mod identity;
@@ -26,6 +27,7 @@ mod quota;
 mod reviews;
 mod serve;
 mod tls;
+mod write_timeout;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +35,7 @@ use axum::{
     Router,
     body::Bytes,
     extract::State,
-    http::{HeaderMap, StatusCode, header},
+    http::{Extensions, HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -41,10 +43,11 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     access::MetricsAccess,
+    connections::PeerAddress,
     identity::AccessControl,
     probes::probes,
     serve::serve,
-    tls::{PeerAddress, PeerCertificates, PortLimits, TlsConfigs, serve_http2, serve_tls},
+    tls::{PeerCertificates, PortLimits, TlsConfigs, serve_http2, serve_tls},
 };
 use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
 
@@ -124,10 +127,11 @@ fn probe(problem: Option<String>) -> (StatusCode, String) {
 
 async fn scrape<R: AccessReviewer>(
     State(guarded): State<Arc<GuardedMetrics<R>>>,
+    extensions: Extensions,
     headers: HeaderMap,
 ) -> Response {
     if let Some(access) = &guarded.access
-        && let Err(denied) = access.check(&headers).await
+        && let Err(denied) = access.check(PeerAddress::of(&extensions), &headers).await
     {
         return denied.into_response();
     }

@@ -2,10 +2,18 @@
 //!
 //! Requests about the same share one review. A review that fails or takes too long has no result, and the next request
 //! is reviewed again.
+//!
+//! ```text
+//! FairReviews: one queue of slots ──► Reviews of 10.0.0.1    each with results of its own
+//!                                └──► Reviews of 10.0.0.2
+//! ```
 
 use std::{
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,6 +26,7 @@ use tokio::{
 use crate::{
     clock::{Clock, Monotonic},
     error::chain,
+    fair_slots::FairSlots,
     ports::ClusterError,
     shared_map::SharedMap,
 };
@@ -40,7 +49,31 @@ pub(super) struct Reviews<T> {
     /// Whether a review waits for a slot, or is not made without one.
     waits: bool,
     /// Whether the last review failed, so that a row of failures is logged once.
-    fails: AtomicBool,
+    fails: Arc<AtomicBool>,
+}
+
+/// Reviews of one kind that tenants, such as peers or users, ask for. None has all slots, and what is kept of one does
+/// not replace what is kept of another.
+pub(super) struct FairReviews<T> {
+    about: &'static str,
+    clock: Clock,
+    of_tenants: SharedMap<Arc<str>, Reviews<T>>,
+    /// How many results of one tenant are kept.
+    results_max: usize,
+    slots: FairSlots,
+    /// Of all tenants.
+    fails: Arc<AtomicBool>,
+}
+
+/// How many reviews of one kind there are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReviewLimits {
+    /// Tenants that are known.
+    pub(super) tenants: usize,
+    /// Results that are kept of one tenant: clients choose what is reviewed.
+    pub(super) results: usize,
+    /// Reviews in flight, and as many more that are slow; of one tenant one less.
+    pub(super) in_flight: usize,
 }
 
 /// Why there is no result.
@@ -84,7 +117,7 @@ impl<T: Clone> Reviews<T> {
             results: SharedMap::new(results_max),
             slots: Semaphore::new(reviews_max),
             waits: true,
-            fails: AtomicBool::new(false),
+            fails: Arc::default(),
         }
     }
 
@@ -155,11 +188,79 @@ impl<T: Clone> Reviews<T> {
         }
         Err(Unreviewed::Failed)
     }
+}
+
+// === impl FairReviews ===
+
+impl<T: Clone + Default + PartialEq> FairReviews<T> {
+    /// Reviews of what `about` says in log records. Of the results of a tenant, the default, which refuses, is evicted
+    /// first.
+    pub(super) fn new(about: &'static str, clock: Clock, limits: ReviewLimits) -> Self {
+        let ReviewLimits {
+            tenants,
+            results,
+            in_flight,
+        } = limits;
+        Self {
+            about,
+            of_tenants: SharedMap::new(tenants),
+            results_max: results,
+            slots: FairSlots::new(in_flight, clock.clone()),
+            fails: Arc::default(),
+            clock,
+        }
+    }
+
+    /// The result of a review that a tenant asks for, or its last one about the same.
+    ///
+    /// # Errors
+    /// [`Unreviewed`]
+    pub(super) async fn get(
+        &self,
+        tenant: &Arc<str>,
+        about: Digest,
+        review: impl Future<Output = Result<T, ClusterError>>,
+    ) -> Result<T, Unreviewed> {
+        let new = || self.of_a_tenant();
+        let reviews = self.of_tenants.get_or_insert_with(Arc::clone(tenant), new);
+        let in_turn = async {
+            let slot = self.slots.acquire(tenant).await;
+            slot.run(review).await
+        };
+        reviews.get(about, in_turn).await
+    }
 
     /// What is kept of what was reviewed.
     #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<Digest> {
-        self.results.keys_where(|_| true)
+        let reviews = self.of_tenants.values().into_iter();
+        reviews
+            .flat_map(|it| it.results.keys_where(|_| true))
+            .collect()
+    }
+
+    fn of_a_tenant(&self) -> Reviews<T> {
+        // The slots of all are enough.
+        let unlimited = Semaphore::MAX_PERMITS;
+        let clock = self.clock.clone();
+        Reviews {
+            results: SharedMap::new(self.results_max).evicting_first(LastResult::refuses),
+            fails: Arc::clone(&self.fails),
+            ..Reviews::new(self.about, clock, self.results_max, unlimited)
+        }
+    }
+}
+
+// === impl LastResult ===
+
+impl<T: Default + PartialEq> LastResult<T> {
+    /// Whether nobody has an advantage of it: there is none, or it is the default.
+    fn refuses(&self) -> bool {
+        let last = self.0.try_lock();
+        last.is_ok_and(|last| {
+            last.as_ref()
+                .is_none_or(|(_, result)| *result == T::default())
+        })
     }
 }
 

@@ -1,8 +1,6 @@
 //! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request and to take
 //! what is sent, and on how many are open at a time.
 
-mod patience;
-
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
@@ -15,8 +13,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use self::patience::Patience;
-use super::connections::{Activity, ConnectionLimits, serve_connections};
+use super::{
+    connections::{Activity, ConnectionLimits, PeerAddress, serve_connections},
+    write_timeout::WriteTimeout,
+};
 
 /// Probes and a few scrapers need less than ten; they may come from one address. The streams of the page have half of them
 /// at most. A new connection is always served: at the limit, one that answers no request is closed for it.
@@ -27,7 +27,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// How long the header of a request may take.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take none of an answer: meanwhile the answer is in memory.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much of a request's header is kept of one connection, and of an answer that its reader is slow to take.
 const BUFFER_MAX: usize = 64 * 1024;
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
@@ -68,21 +68,27 @@ where
     S: Stream<Item = (IpAddr, I)> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let serve_one = |_peer, stream, activity| serve_one(stream, activity, router.clone());
+    let serve_one =
+        |peer, stream, activity| serve_one(PeerAddress(peer), stream, activity, router.clone());
     serve_connections(incoming, LIMITS, serve_one).await;
 }
 
-async fn serve_one<I>(stream: I, activity: Arc<Activity>, router: Router)
+async fn serve_one<I>(peer: PeerAddress, stream: I, activity: Arc<Activity>, router: Router)
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service =
-        service_fn(move |request: Request<Incoming>| activity.answer(router.clone(), request));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        activity.answer(router.clone(), request)
+    });
     let served: Result<(), hyper::Error> = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(BUFFER_MAX)
-        .serve_connection(TokioIo::new(Patience::new(stream, UNREAD_TIMEOUT)), service)
+        .serve_connection(
+            TokioIo::new(WriteTimeout::new(stream, UNREAD_TIMEOUT)),
+            service,
+        )
         .await;
     if let Err(error) = served {
         tracing::debug!(error = %io::Error::other(error), "connection of the HTTP port ended");
@@ -176,6 +182,29 @@ mod tests {
         tokio::time::sleep(UNREAD_TIMEOUT * 2).await;
         assert!(served.is_finished());
         drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_ends_its_request() {
+        let echo = |body: String| async { body };
+        let router = Router::new().route("/", axum::routing::post(echo));
+        let (mut client, of_server) = duplex(1024);
+        let served = tokio::spawn(serve_plain(stream::iter([(PEER, of_server)]), router));
+        let begun = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n";
+        client.write_all(begun).await.unwrap();
+        // A byte now and then does not help.
+        for _ in 0..4 {
+            client.write_all(b"a").await.unwrap();
+            tokio::time::sleep(Duration::from_secs(7)).await;
+        }
+        let answer = timeout(Duration::from_secs(3), received(client)).await;
+        let answer = answer.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        assert!(
+            answer.contains("expected the whole body within 30 s"),
+            "{answer}"
+        );
+        served.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -29,8 +29,9 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
-    connections::{Activity, ConnectionLimits, serve_connections},
-    serve::{HEADER_TIMEOUT, accepted},
+    connections::{Activity, ConnectionLimits, PeerAddress, serve_connections},
+    serve::{HEADER_TIMEOUT, UNREAD_TIMEOUT, accepted},
+    write_timeout::WriteTimeout,
 };
 
 /// How long a handshake may take.
@@ -58,10 +59,6 @@ pub struct PortLimits {
     /// Requests of one connection that are answered at a time over HTTP/2. The client sends others later.
     pub requests: u32,
 }
-
-/// The address of the client, in the request's extensions. Clients behind one proxy have the same.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerAddress(pub IpAddr);
 
 /// The certificates that the client of a connection presented, its own first; none without a client certificate.
 ///
@@ -232,7 +229,8 @@ impl Connection {
             request.extensions_mut().insert(peer);
             activity.answer(router.clone(), request)
         });
-        let served = builder.serve_connection(TokioIo::new(stream), service);
+        let stream = TokioIo::new(WriteTimeout::new(stream, UNREAD_TIMEOUT));
+        let served = builder.serve_connection(stream, service);
         let mut served = std::pin::pin!(served);
         let stop = async { drop(stopped.wait_for(|stopped| *stopped).await) };
         let ended = tokio::select! {
@@ -278,7 +276,7 @@ mod tests {
 
     use axum::{
         Extension,
-        body::{Body, to_bytes},
+        body::{Body, Bytes, to_bytes},
         routing::get,
     };
     use futures::channel::mpsc;
@@ -450,6 +448,32 @@ mod tests {
             let answer = exchange(stream).await;
             assert!(answer.ends_with(count), "{answer}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_an_answer_is_left() {
+        let (sent, mut ended) = oneshot::channel::<()>();
+        let sent = Arc::new(Mutex::new(Some(sent)));
+        let large = move || {
+            let sent = sent.lock().unwrap().take();
+            let chunks = futures::stream::repeat(Bytes::from(vec![b'a'; 4096]));
+            let chunks = chunks.map(move |chunk| {
+                let _until_dropped = &sent;
+                Ok::<_, io::Error>(chunk)
+            });
+            async { Body::from_stream(chunks) }
+        };
+        let port = Port::new(Router::new().route("/", get(large)));
+        port.configs.send_replace(Some(server(&port.pki, "name")));
+        let mut client = port.connect("name", None).await.unwrap();
+        client.write_all(REQUEST).await.unwrap();
+        client.read_exact(&mut [0; 4096]).await.unwrap();
+        assert!(timeout(UNREAD_TIMEOUT / 2, &mut ended).await.is_err());
+        let ended = timeout(UNREAD_TIMEOUT * 2, ended).await;
+        assert!(
+            ended.is_ok_and(|sent| sent.is_err()),
+            "the answer is dropped"
+        );
     }
 
     #[tokio::test(start_paused = true)]

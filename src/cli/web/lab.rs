@@ -22,7 +22,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{
-        DefaultBodyLimit, FromRequestParts, Path, Query, State,
+        DefaultBodyLimit, FromRequest as _, FromRequestParts, Path, Query, Request, State,
         rejection::{JsonRejection, QueryRejection},
     },
     http::{StatusCode, header, request::Parts},
@@ -42,6 +42,8 @@ use crate::{
 
 /// The largest body of a request: a month of minutes of a metric has about 2 MiB.
 const BODY_MAX: usize = 32 << 20;
+/// How many bodies are received at a time.
+const RECEIVED_AT_A_TIME: usize = 2;
 /// How many experiments are kept, and how many bytes of results.
 const KEPT_MAX: usize = 8;
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -56,6 +58,7 @@ const REPORT_POLICY: &str =
 struct Lab {
     context: CommandContext,
     kept: Mutex<Kept>,
+    receiving: Semaphore,
     /// A back-test uses a whole core.
     turn: Arc<Semaphore>,
 }
@@ -100,11 +103,7 @@ struct Id(String);
 
 /// The routes of a Lab that holds no experiment yet.
 pub(super) fn routes(context: &CommandContext) -> Router {
-    let lab = Arc::new(Lab {
-        context: context.clone(),
-        kept: Mutex::default(),
-        turn: Arc::new(Semaphore::new(1)),
-    });
+    let lab = Arc::new(Lab::new(context.clone()));
     let one = "/lab/v1/experiments/{id}";
     let json = |results: &Results| as_media("application/json", &results.json);
     let manifest = |results: &Results| as_media("application/yaml", &results.manifest);
@@ -122,9 +121,9 @@ pub(super) fn routes(context: &CommandContext) -> Router {
 
 async fn begin(
     State(lab): State<Arc<Lab>>,
-    experiment: Result<Json<Experiment>, JsonRejection>,
+    request: Request,
 ) -> Result<(StatusCode, Json<ExperimentId>), Refusal> {
-    let Json(experiment) = experiment.map_err(|rejection| unreadable(&rejection))?;
+    let experiment = lab.receive(request).await?;
     let run = lab.kept().begin()?;
     let id = run.id.to_string();
     tokio::spawn(lab.run(experiment, run));
@@ -220,6 +219,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 // === impl Lab ===
 
 impl Lab {
+    fn new(context: CommandContext) -> Self {
+        Self {
+            context,
+            kept: Mutex::default(),
+            receiving: Semaphore::new(RECEIVED_AT_A_TIME),
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    async fn receive(&self, request: Request) -> Result<Experiment, Refusal> {
+        let _receiving = self.receiving.try_acquire().map_err(|_| {
+            let message = "other experiments are being received; try again";
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
+        })?;
+        let received = Json::from_request(request, &()).await;
+        received
+            .map(|Json(experiment)| experiment)
+            .map_err(|rejection| unreadable(&rejection))
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -173,30 +173,40 @@ async fn a_review_that_fails_or_hangs_is_503_in_time_and_no_verdict() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn reviews_in_flight_are_limited() {
-    let port = Port::new();
-    let hanging: Vec<_> = (0..REVIEWS_MAX).map(|n| format!("hangs-{n}")).collect();
-    let scrapes = hanging.iter().map(|token| port.scrape(token));
-    let scrapes = futures::future::join_all(scrapes);
-    let other = timeout(REVIEW_DEADLINE / 2, port.scrape("allowed"));
-    let (hung, other) = join(scrapes, other).await;
-    assert_eq!(hung, [503; REVIEWS_MAX]);
-    assert!(other.is_err(), "{other:?}");
-    assert_eq!(port.reviews(), hanging);
-    assert_eq!(port.scrape("allowed").await, 200);
+/// A check of a token that comes from a peer.
+async fn check(access: &MetricsAccess<FakeReviewer>, peer: u8, token: &str) -> Result<(), Denied> {
+    let header = format!("Bearer {token}").parse().unwrap();
+    let headers = HeaderMap::from_iter([(header::AUTHORIZATION, header)]);
+    access.check(IpAddr::from([10, 0, 0, peer]), &headers).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_random_tokens_only_some_hashes_are_kept() {
+async fn a_peer_whose_reviews_hang_keeps_no_other_waiting() {
     let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let access = MetricsAccess::new(FakeReviewer::default(), clock);
-    for n in 0..3 * VERDICTS_MAX {
-        let header = format!("Bearer t{n}").parse().unwrap();
-        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, header)]);
-        assert_eq!(access.check(&headers).await, Err(Denied::Unauthorized));
+    let hanging: Vec<_> = (0..60).map(|n| format!("hangs-{n}")).collect();
+    let flood = hanging.iter().map(|token| check(&access, 1, token));
+    let flood = futures::future::join_all(flood);
+    let other = timeout(REVIEW_DEADLINE / 2, check(&access, 2, "allowed"));
+    let (hung, other) = join(flood, other).await;
+    assert_eq!(hung, vec![Err(Denied::Unknown); 60]);
+    assert_eq!(other, Ok(Ok(())));
+    assert_eq!(check(&access, 1, "allowed").await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_wrong_tokens_only_some_hashes_are_kept_and_none_for_a_right_one() {
+    let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
+    let access = MetricsAccess::new(FakeReviewer::default(), clock);
+    assert_eq!(check(&access, 1, "allowed").await, Ok(()));
+    for n in 0..3 * REVIEWS.results {
+        let wrong = check(&access, 1, &format!("t{n}")).await;
+        assert_eq!(wrong, Err(Denied::Unauthorized));
     }
     let kept = access.verdicts.keys();
-    assert!(kept.len() <= VERDICTS_MAX, "{}", kept.len());
+    assert!(kept.len() <= REVIEWS.results, "{}", kept.len());
     assert!(!format!("{kept:?} {access:?}").contains("t1"));
+    access.reviewer.reviews.lock().unwrap().clear();
+    assert_eq!(check(&access, 1, "allowed").await, Ok(()));
+    assert!(access.reviewer.reviews.lock().unwrap().is_empty());
 }

@@ -19,20 +19,12 @@ mod trigger;
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::{
-    future::Future,
-    net::{IpAddr, Ipv4Addr},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, net::IpAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use axum::{
     Router,
     body::Body,
     extract::State,
-    http::Extensions,
     middleware::{Next, from_fn_with_state},
     response::Response as HttpResponse,
 };
@@ -51,8 +43,9 @@ use self::{
     trigger::{InvalidTrigger, Trigger},
 };
 use super::{
+    connections::PeerAddress,
     quota::{Exhausted, Limits, Quota},
-    tls::{PeerAddress, PortLimits},
+    tls::PortLimits,
 };
 use crate::{clock::Clock, ports::Autoscalers};
 
@@ -139,7 +132,7 @@ async fn arrive_in_time(
     request: axum::extract::Request,
     next: Next,
 ) -> HttpResponse {
-    let peer = peer(request.extensions());
+    let peer = PeerAddress::of(request.extensions());
     let mut answered = pin!(next.run(request));
     // A request that has arrived needs no permit.
     if let Poll::Ready(response) = poll!(answered.as_mut()) {
@@ -164,12 +157,6 @@ impl From<Exhausted> for Status {
     fn from(exhausted: Exhausted) -> Self {
         Self::resource_exhausted(exhausted.to_string())
     }
-}
-
-/// The address that the connection comes from.
-fn peer(extensions: &Extensions) -> IpAddr {
-    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    extensions.get().map_or(unknown, |PeerAddress(peer)| *peer)
 }
 
 /// The autoscalers as triggers read them.
@@ -265,7 +252,9 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let trigger = parse(request.get_ref())?;
-        let answers = self.activity.stream(trigger, peer(request.extensions()))?;
+        let answers = self
+            .activity
+            .stream(trigger, PeerAddress::of(request.extensions()))?;
         Ok(Response::new(answers))
     }
 
@@ -298,7 +287,9 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
         let trigger = parse(request.get_ref())?;
-        let answers = self.specs.stream(trigger, peer(request.extensions()))?;
+        let answers = self
+            .specs
+            .stream(trigger, PeerAddress::of(request.extensions()))?;
         Ok(Response::new(answers))
     }
 }

@@ -1,6 +1,7 @@
 //! The service without a connection: every source, every refusal, and the streams.
 
 use std::{
+    net::Ipv4Addr,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},

@@ -2,13 +2,18 @@
 //!
 //! Someone who may list them in all namespaces is asked about once; for others, each namespace that has autoscalers is
 //! asked about, or the one alone that the request names. There is a limit to how many are, and how long that takes; what
-//! was found until then counts, and the reader is told. As for `/metrics`, a verdict is used for some seconds, and
-//! requests with the same token share reviews.
+//! was found until then counts, and the reader is told. As for `/metrics`, a result is used for some seconds.
+//!
+//! ```text
+//! token ── whose is it? slots and results of the peer ──► user ── what does it see? those of the tenant ──► Reader
+//! ```
+//!
+//! So neither wrong tokens nor a user with many tokens keep other readers waiting.
 
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, pin::pin, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
@@ -19,10 +24,10 @@ use crate::{
     clock::Clock,
     http::{
         access::{Denied, bearer},
-        reviews::{Digest, Reviews},
+        reviews::{Digest, FairReviews, ReviewLimits},
     },
     page::Visible,
-    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
+    ports::{Access, AccessReviewer, ClusterError, ResourceAccess, User},
 };
 
 /// Group and resource of the kinds of autoscalers.
@@ -30,16 +35,24 @@ const KINDS: [(&str, &str); 2] = [
     ("autoscaling.crane.io", "effectivehorizontalpodautoscalers"),
     ("autoscaling.foretide.io", "federatedhpas"),
 ];
-/// How many readers' reviews are in flight.
-const READERS_AT_A_TIME: usize = 4;
+/// Of the tokens of each peer.
+const TOKENS: ReviewLimits = ReviewLimits {
+    tenants: 32,
+    results: 128,
+    in_flight: 4,
+};
+/// Of what the users of each tenant see.
+const READERS: ReviewLimits = ReviewLimits {
+    tenants: 256,
+    results: 16,
+    in_flight: 2,
+};
 /// How many namespaces of one reader are reviewed at a time.
 const NAMESPACES_AT_A_TIME: usize = 4;
 /// How many namespaces are reviewed for one reader, the first ones by name: reviews of more would take too long.
 const NAMESPACES_MAX: usize = 500;
 /// How long that may take, which leaves time for the other reviews of the reader.
 const NAMESPACES_DEADLINE: Duration = Duration::from_secs(3);
-/// How many verdicts are kept: any client that reaches the port chooses tokens.
-const VERDICTS_MAX: usize = 256;
 
 /// The namespaces that have autoscalers now.
 pub(super) type Namespaces = dyn Fn() -> BTreeSet<String> + Send + Sync;
@@ -48,6 +61,7 @@ pub(super) type Namespaces = dyn Fn() -> BTreeSet<String> + Send + Sync;
 pub(super) trait Admission: Send + Sync + 'static {
     fn admit<'a>(
         &'a self,
+        peer: IpAddr,
         headers: &'a HeaderMap,
         named: Option<&'a str>,
         namespaces: &'a Namespaces,
@@ -57,8 +71,10 @@ pub(super) trait Admission: Send + Sync + 'static {
 /// Readers as an API server reviews them.
 pub struct PageAccess<R> {
     reviewer: R,
-    /// The reader of a token; none if it is of no user.
-    verdicts: Reviews<Option<Reader>>,
+    /// The user of a token; none if it is of no user.
+    users: FairReviews<Option<User>>,
+    /// What a user may read.
+    readers: FairReviews<Option<Reader>>,
 }
 
 // === impl PageAccess ===
@@ -73,27 +89,30 @@ impl<R: AccessReviewer> PageAccess<R> {
     /// Access as this reviewer decides.
     #[must_use]
     pub fn new(reviewer: R, clock: Clock) -> Self {
-        let verdicts = Reviews::new("reader of the page", clock, VERDICTS_MAX, READERS_AT_A_TIME);
-        Self { reviewer, verdicts }
+        let users = FairReviews::new("token for the page", clock.clone(), TOKENS);
+        let readers = FairReviews::new("reader of the page", clock, READERS);
+        Self {
+            reviewer,
+            users,
+            readers,
+        }
     }
 
     async fn review(
         &self,
-        token: &BearerToken,
+        user: &User,
         namespaces: BTreeSet<String>,
     ) -> Result<Option<Reader>, ClusterError> {
-        let Some(user) = self.reviewer.user(token).await? else {
-            return Ok(None);
-        };
-        if self.may_list(&user, "").await? {
+        let name = Some(user.name.clone());
+        if self.may_list(user, "").await? {
             return Ok(Some(Reader {
-                name: Some(user.name),
+                name,
                 ..Reader::of_all()
             }));
         }
-        let (visible, unreviewed) = self.visible_to(&user, namespaces).await?;
+        let (visible, unreviewed) = self.visible_to(user, namespaces).await?;
         Ok(Some(Reader {
-            name: Some(user.name),
+            name,
             visible: Visible::Namespaces(visible),
             unreviewed,
         }))
@@ -142,30 +161,43 @@ impl<R: AccessReviewer> PageAccess<R> {
 impl<R: AccessReviewer> Admission for PageAccess<R> {
     fn admit<'a>(
         &'a self,
+        peer: IpAddr,
         headers: &'a HeaderMap,
         named: Option<&'a str>,
         namespaces: &'a Namespaces,
     ) -> BoxFuture<'a, Result<Reader, Refusal>> {
         Box::pin(async move {
             let token = bearer(headers).ok_or(Denied::Unauthorized)?;
+            let (peer, about) = (peer.to_string().into(), Digest::of(token.expose()));
+            let review = self.reviewer.user(&token);
+            let user = self.users.get(&peer, about, review).await;
+            let user = user.map_err(|_| Denied::Unknown)?;
+            let user = user.ok_or(Denied::Unauthorized)?;
             let mut asked = namespaces();
-            // The name of a namespace has no space, so different pairs have different texts.
-            let about = format!("{} {}", named.unwrap_or_default(), token.expose());
             if let Some(named) = named {
                 asked.retain(|namespace| namespace == named);
             }
-            let is_empty = asked.is_empty();
-            let review = self.review(&token, asked);
-            let verdict = self.verdicts.get(Digest::of(&about), review).await;
-            let reviewed = verdict.map_err(|_| Denied::Unknown)?;
-            let reader = reviewed.ok_or(Denied::Unauthorized)?;
+            // The text of `Debug` is escaped, so different values have different texts.
+            let about = Digest::of(&format!("{named:?} {user:?}"));
+            let review = self.review(&user, asked);
+            let reader = self.readers.get(&tenant(&user.name), about, review).await;
+            let reader = reader.map_err(|_| Denied::Unknown)?;
+            let reader = reader.ok_or(Denied::Unknown)?;
             // Of a namespace that is named, nothing says whether it is there.
-            if named.is_none() && !is_empty && reader.sees_nothing() {
+            if named.is_none() && reader.sees_nothing() {
                 return Err(reader.refused());
             }
             Ok(reader)
         })
     }
+}
+
+/// Whose share the requests of a user are counted to: all service accounts of a namespace have one, because who may
+/// request a token there may make any number of them.
+fn tenant(user: &str) -> Arc<str> {
+    let of_account = user.starts_with("system:serviceaccount:");
+    let namespace = user.rsplit_once(':').filter(|_| of_account);
+    namespace.map_or(user, |(namespace, _)| namespace).into()
 }
 
 // === impl Reader ===
@@ -178,6 +210,11 @@ impl Reader {
             visible: Visible::All,
             unreviewed: 0,
         }
+    }
+
+    /// Whose share the reader uses; of all who are asked for no name, the same.
+    pub(super) fn tenant(&self) -> Arc<str> {
+        tenant(self.name.as_deref().unwrap_or_default())
     }
 
     fn sees_nothing(&self) -> bool {

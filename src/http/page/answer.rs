@@ -1,31 +1,45 @@
 //! Answers that wait for their readers: compressed once, and within a budget of bytes.
 //!
 //! A reader may take an answer as slowly as it likes; until then the answer is in memory. So all that wait may be so
-//! large together, and a view that would exceed that is refused. What is in the binary costs nothing.
+//! large together. Beyond that, the newest answers of the reader who lets most wait break off for one who lets less wait,
+//! and other views are refused. What is in the binary costs nothing.
 
 #[cfg(test)]
 mod tests;
 
-use std::{io::Write as _, sync::Arc};
+use std::{convert::Infallible, io::Write as _, sync::Arc};
 
 use axum::{
-    body::Bytes,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    body::{Body, Bytes},
+    http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
 use flate2::{Compression, write::GzEncoder};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures::stream;
+use tokio::sync::mpsc;
 
 use super::Refusal;
+use crate::{
+    clock::Clock,
+    http::quota::{Limits, Permit, Quota},
+};
 
-/// How many bytes of answers may wait: the largest ones have about one MiB, compressed a tenth of that.
-const UNSENT_MAX: u32 = 16 << 20;
+/// The bytes of answers that may wait: the largest ones have about one MiB, compressed a tenth of that.
+const UNSENT: Limits = Limits {
+    what: "bytes of answers that wait",
+    total: 16 << 20,
+    per_holder: 8 << 20,
+    holder: "reader",
+    advice: "take answers as they come, and try again",
+};
+/// How much of an answer is handed over at a time.
+const CHUNK: usize = 16 * 1024;
 /// A shorter answer is sent as it is.
 const COMPRESSED_FROM: usize = 1024;
 
-/// The bytes that may still wait.
+/// The bytes that wait.
 #[derive(Debug, Clone)]
-pub(super) struct Unsent(Arc<Semaphore>);
+pub(super) struct Unsent(Arc<Quota<Arc<str>>>);
 
 /// A text of the page, ready to be sent.
 pub(super) struct Text {
@@ -34,10 +48,10 @@ pub(super) struct Text {
     is_compressed: bool,
 }
 
-/// Bytes that wait for their reader, and their part of the budget.
-struct Waiting {
-    bytes: Bytes,
-    _part: OwnedSemaphorePermit,
+/// A text that waits for its reader.
+pub(super) struct Admitted {
+    text: Text,
+    permit: Permit<Arc<str>>,
 }
 
 /// Whether a reader takes gzip.
@@ -53,39 +67,57 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
 
 // === impl Unsent ===
 
-impl Default for Unsent {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(UNSENT_MAX as usize)))
-    }
-}
-
 impl Unsent {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self(Quota::new(UNSENT, clock))
+    }
+
     /// The same text, which has its part of the budget until it is sent or its reader has left.
     ///
     /// # Errors
     /// 429 if too much waits already.
-    pub(super) fn admit(&self, text: Text) -> Result<Text, Refusal> {
-        // One that is larger than the whole budget takes all of it: more permits than there are are never given.
-        let size = u32::try_from(text.bytes.len()).map_or(UNSENT_MAX, |size| size.min(UNSENT_MAX));
-        let acquired = Arc::clone(&self.0).try_acquire_many_owned(size);
-        let part = acquired.map_err(|_| {
-            let message = "too many answers wait for readers that are slow to take them; try again";
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
-        })?;
-        let waiting = Waiting {
-            bytes: text.bytes,
-            _part: part,
-        };
-        Ok(Text {
-            bytes: Bytes::from_owner(waiting),
-            ..text
-        })
+    pub(super) fn admit(&self, reader: Arc<str>, text: Text) -> Result<Admitted, Refusal> {
+        // One that is larger than a reader's part takes all of it.
+        let size = text.bytes.len().min(UNSENT.per_holder);
+        let permit = self.0.acquire_many(reader, size)?;
+        Ok(Admitted { text, permit })
     }
 }
 
-impl AsRef<[u8]> for Waiting {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+// === impl Admitted ===
+
+impl IntoResponse for Admitted {
+    fn into_response(self) -> Response {
+        let Self { text, permit } = self;
+        let bytes = text.bytes.clone();
+        let (mut parts, _) = text.into_response().into_parts();
+        // So that a reader notices an answer that breaks off.
+        let length = HeaderValue::from(bytes.len());
+        parts.headers.insert(header::CONTENT_LENGTH, length);
+        let (sender, chunks) = mpsc::channel(1);
+        tokio::spawn(hand_over(bytes, permit, sender));
+        let chunks = stream::unfold(chunks, async |mut chunks| {
+            let chunk = chunks.recv().await?;
+            Some((Ok::<_, Infallible>(chunk), chunks))
+        });
+        Response::from_parts(parts, Body::from_stream(chunks))
+    }
+}
+
+/// Hands bytes over as their reader takes them, until they are evicted.
+async fn hand_over(bytes: Bytes, mut permit: Permit<Arc<str>>, chunks: mpsc::Sender<Bytes>) {
+    let handed = async {
+        for chunk in bytes.chunks(CHUNK) {
+            // A copy, because a part of the bytes would keep all of them in memory.
+            if chunks.send(Bytes::copy_from_slice(chunk)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _evicted = permit.evicted() => {}
+        () = handed => {}
     }
 }
 

@@ -24,6 +24,23 @@ mod tests;
 
 use std::sync::Arc;
 
+use self::{access::Admission, answer::Unsent, stream::STREAMS};
+pub use self::{
+    access::PageAccess,
+    openapi::document as openapi,
+    proxy::{RemoteRequest, proxy},
+};
+use super::{
+    access::Denied,
+    connections::PeerAddress,
+    quota::{Exhausted, Quota},
+};
+use crate::{
+    clock::Clock,
+    fair_slots::FairSlots,
+    page::{Page, ViewError, Visible},
+    ports::AccessReviewer,
+};
 use axum::{
     Json, Router,
     extract::{
@@ -35,21 +52,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
-use self::{access::Admission, answer::Unsent, stream::Streams};
-pub use self::{
-    access::PageAccess,
-    openapi::document as openapi,
-    proxy::{RemoteRequest, proxy},
-};
-use super::access::Denied;
-use crate::{
-    page::{Page, ViewError, Visible},
-    ports::AccessReviewer,
-};
-
-/// How many views are rendered at a time. Each takes milliseconds of a core that syncs need too.
+/// How many views are rendered at a time, of one reader one less. Each takes milliseconds of a core that syncs need too.
 const RENDERED_AT_A_TIME: usize = 2;
 
 /// A page, and who may read it.
@@ -58,9 +62,9 @@ pub struct PageSite {
     /// Absent where everyone who reaches the listener may read everything, which is then on loopback.
     admission: Option<Box<dyn Admission>>,
     lab: Option<Router>,
-    rendering: Arc<Semaphore>,
+    rendering: FairSlots,
     unsent: Unsent,
-    streams: Arc<Streams>,
+    streams: Arc<Quota<Arc<str>>>,
 }
 
 /// Who reads.
@@ -92,14 +96,14 @@ struct ErrorBody {
 impl PageSite {
     /// A page for everyone who reaches the listener, which must be on loopback.
     #[must_use]
-    pub fn open(page: Arc<Page>) -> Self {
+    pub fn open(page: Arc<Page>, clock: &Clock) -> Self {
         Self {
             page,
             admission: None,
             lab: None,
-            rendering: Arc::new(Semaphore::new(RENDERED_AT_A_TIME)),
-            unsent: Unsent::default(),
-            streams: Arc::default(),
+            rendering: FairSlots::new(RENDERED_AT_A_TIME, clock.clone()),
+            unsent: Unsent::new(clock.clone()),
+            streams: Quota::new(STREAMS, clock.clone()),
         }
     }
 
@@ -173,8 +177,9 @@ async fn admit(
             let mut parts = names.iter().flatten();
             let in_path = parts.find(|(part, _)| *part == "namespace");
             let asked = in_path.map(|(_, namespace)| namespace);
+            let peer = PeerAddress::of(request.extensions());
             admission
-                .admit(request.headers(), asked, &namespaces)
+                .admit(peer, request.headers(), asked, &namespaces)
                 .await?
         }
     };
@@ -233,6 +238,12 @@ impl From<QueryRejection> for Refusal {
     }
 }
 
+impl From<Exhausted> for Refusal {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, exhausted.to_string())
+    }
+}
+
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Self {
         match denied {
@@ -241,8 +252,8 @@ impl From<Denied> for Refusal {
                 "expected a bearer token that the API server of this cluster accepts; `foretide ui` sends yours",
             ),
             Denied::Forbidden { user } => Self::forbidden(format!(
-                "user {user:?} cannot list effectivehorizontalpodautoscalers and federatedhpas in any namespace that \
-                 has some; bind the ClusterRole ehpa-viewer, or view, to it"
+                "user {user:?} cannot list effectivehorizontalpodautoscalers and federatedhpas in any namespace of \
+                 which this process knows some, and a standby knows none; bind the ClusterRole ehpa-viewer, or view, to it"
             )),
             Denied::Unknown => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,

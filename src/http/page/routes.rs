@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     PageSite, Reader, Refusal,
-    answer::{Text, takes_gzip},
+    answer::{Admitted, Text, takes_gzip},
     stream::stream,
 };
 use crate::page::{
@@ -245,7 +245,7 @@ where
             let key = named(names);
             let ask = Ask { reader, key, query };
             let takes_gzip = takes_gzip(&headers);
-            site.rendered(takes_gzip, move |site| {
+            site.rendered(ask.reader.tenant(), takes_gzip, move |site| {
                 write(view(site, &ask)?).map_err(|error| unrendered(&error))
             })
             .await
@@ -282,15 +282,16 @@ impl PageSite {
     )]
     async fn rendered(
         self: Arc<Self>,
+        tenant: Arc<str>,
         takes_gzip: bool,
         render: impl FnOnce(&Self) -> Result<Text, Refusal> + Send + 'static,
-    ) -> Result<Text, Refusal> {
-        let turn = Arc::clone(&self.rendering).acquire_owned().await;
+    ) -> Result<Admitted, Refusal> {
+        let turn = self.rendering.acquire(&tenant).await;
         let rendered = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let text = render(&self)?;
-            self.unsent
-                .admit(if takes_gzip { text.compressed() } else { text })
+            let text = if takes_gzip { text.compressed() } else { text };
+            self.unsent.admit(tenant, text)
         });
         rendered
             .await

@@ -4,17 +4,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
     extract::{Query, State, rejection::QueryRejection},
-    http::StatusCode,
     response::{
         IntoResponse, Sse,
         sse::{Event, KeepAlive},
@@ -27,15 +21,22 @@ use tokio::{
 };
 
 use super::{PageSite, Reader, Refusal};
-use crate::page::{
-    Page, Visible,
-    api::{ObjectKey, StreamQuery},
+use crate::{
+    http::quota::{Limits, Permit},
+    page::{
+        Page, Visible,
+        api::{ObjectKey, StreamQuery},
+    },
 };
 
-/// How many streams are open at a time: half of the connections of the port, so that the other half answers requests.
-const STREAMS_MAX: usize = 32;
-/// How many of them one reader has.
-const STREAMS_OF_READER_MAX: usize = 8;
+/// Half of the connections of the port, so that the other half answers requests.
+pub(super) const STREAMS: Limits = Limits {
+    what: "live views",
+    total: 32,
+    per_holder: 8,
+    holder: "reader",
+    advice: "close some of them",
+};
 /// The least time between two looks of a stream, and so between two events: a look walks all that the reader sees, and
 /// each autoscaler changes something each sync.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -43,16 +44,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// A stream ends after this time. Browsers open it again, and the reader is reviewed again.
 const LIFETIME: Duration = Duration::from_mins(10);
-
-/// The open streams, by reader.
-#[derive(Debug, Default)]
-pub(super) struct Streams(Mutex<HashMap<Option<String>, usize>>);
-
-/// The place of an open stream among [`Streams`], until it is dropped.
-struct Place {
-    streams: Arc<Streams>,
-    reader: Option<String>,
-}
 
 /// What one stream tells about.
 struct Watched {
@@ -64,7 +55,6 @@ struct Watched {
     sent: Option<u64>,
     /// When it may be looked again whether there is a newer one.
     looks: Interval,
-    _place: Place,
 }
 
 /// `GET /api/v1/stream`
@@ -78,6 +68,7 @@ pub(super) async fn stream(
     if let Some(key) = &of {
         site.page.check(key, &reader.visible)?;
     }
+    let permit = site.streams.acquire(reader.tenant())?;
     let watched = Watched {
         changes: site.page.log().changes(),
         page: Arc::clone(&site.page),
@@ -85,9 +76,8 @@ pub(super) async fn stream(
         of,
         sent: None,
         looks: looks(),
-        _place: site.streams.enter(reader.name)?,
     };
-    Ok(Sse::new(watched.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
+    Ok(Sse::new(watched.events(permit)).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
 }
 
 /// One look at once, and each later one no sooner than after the pause.
@@ -116,7 +106,7 @@ fn watched(query: StreamQuery) -> Result<Option<ObjectKey>, Refusal> {
 
 impl Watched {
     /// The version at once, so that no change between a view and its stream is missed, and then each newer one.
-    fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
+    fn events(self, mut permit: Permit<Arc<str>>) -> impl Stream<Item = Result<Event, Infallible>> {
         let versions = stream::unfold(self, |mut watched| async {
             let version = watched.next().await?;
             Some((version, watched))
@@ -125,7 +115,14 @@ impl Watched {
             let data = format!("{{\"version\":{version}}}");
             Ok(Event::default().event("changed").data(data))
         });
-        events.take_until(Box::pin(sleep(LIFETIME)))
+        let ended = async move {
+            tokio::select! {
+                biased;
+                _evicted = permit.evicted() => {}
+                () = sleep(LIFETIME) => {}
+            }
+        };
+        events.take_until(Box::pin(ended))
     }
 
     /// The next version that the reader has not; none if nothing is recorded any more.
@@ -141,37 +138,5 @@ impl Watched {
             }
             self.changes.changed().await.ok()?;
         }
-    }
-}
-
-// === impl Streams ===
-
-impl Streams {
-    fn enter(self: &Arc<Self>, reader: Option<String>) -> Result<Place, Refusal> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_reader = open.get(&reader).copied().unwrap_or_default();
-        if open.values().sum::<usize>() >= STREAMS_MAX || of_reader >= STREAMS_OF_READER_MAX {
-            let message = "too many live views are open; close some of them";
-            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
-        }
-        open.insert(reader.clone(), of_reader + 1);
-        Ok(Place {
-            streams: Arc::clone(self),
-            reader,
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self
-            .streams
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.reader) {
-            *count -= 1;
-        }
-        open.retain(|_, count| *count > 0);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 const SCRIPT: &str = "<script>alert('1')</script><img src=x onerror=\"alert(2)\">]]>&";
 
 #[derive(Debug)]
-struct StandingClock;
+pub(super) struct StandingClock;
 
 impl Host for StandingClock {
     fn now(&self) -> Timestamp {
@@ -94,7 +94,8 @@ fn router() -> Router {
             decided: None,
         });
     }
-    PageSite::open(Arc::new(Page::new(log, Arc::new(StandingClock)))).router()
+    let page = Page::new(log, Arc::new(StandingClock));
+    PageSite::open(Arc::new(page), &Clock::system()).router()
 }
 
 #[tokio::test]

@@ -49,12 +49,12 @@ impl AccessReviewer for Reviewer {
 /// A page that anyone may reach, and bearers of tokens may read.
 async fn guarded() -> Router {
     let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
-    let site = PageSite::open(demo_page().await);
+    let site = PageSite::open(demo_page().await, &Clock::system());
     site.guarded(PageAccess::new(Reviewer, clock)).router()
 }
 
 async fn open() -> Router {
-    PageSite::open(demo_page().await).router()
+    PageSite::open(demo_page().await, &Clock::system()).router()
 }
 
 async fn with(router: &Router, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -103,6 +103,11 @@ async fn only_names_of_this_machine_are_answered_where_no_token_is_asked_for() {
         &[("host", "localhost")],
     );
     assert_eq!(whole.await.status, 421);
+    for (host, status) in [("evil.example", 421), ("LOCALHOST:8090", 200)] {
+        let whole = "http://localhost:8090/api/v1/overview";
+        let found = with(&router, whole, &[("host", host)]).await;
+        assert_eq!(found.status, status, "{host}");
+    }
 }
 
 #[tokio::test]
@@ -140,6 +145,23 @@ async fn what_another_site_causes_is_refused() {
         ("/app.js", &[("sec-fetch-site", "cross-site")], 403),
         (OVERVIEW, &[("origin", "http://localhost:8090")], 200),
         (OVERVIEW, &[("origin", "http://localhost:8091")], 403),
+        (OVERVIEW, &[("origin", "https://localhost:8090")], 403),
+        (
+            OVERVIEW,
+            &[
+                ("origin", "http://localhost:8090"),
+                ("origin", "http://evil.example"),
+            ],
+            403,
+        ),
+        (
+            OVERVIEW,
+            &[
+                ("sec-fetch-site", "same-origin"),
+                ("sec-fetch-site", "cross-site"),
+            ],
+            403,
+        ),
         (OVERVIEW, &[("origin", "https://evil.example")], 403),
         (OVERVIEW, &[("origin", "null")], 403),
         (OVERVIEW, &[("origin", "")], 403),
@@ -272,6 +294,23 @@ async fn data_need_a_token_that_is_valid_and_files_need_none() {
         let found = with(&router, OVERVIEW, &headers).await;
         assert_eq!(found.status, status, "{authorization:?}");
         assert_eq!(with(&router, "/", &headers).await.status, 200);
+    }
+    // A proxy before this one may speak TLS.
+    for (origin, status) in [
+        ("https://foretide.example", 200),
+        ("http://foretide.example", 200),
+        ("evil://foretide.example", 403),
+    ] {
+        let headers = [
+            ("authorization", "Bearer root"),
+            ("host", "foretide.example"),
+            ("origin", origin),
+        ];
+        assert_eq!(
+            with(&router, OVERVIEW, &headers).await.status,
+            status,
+            "{origin}"
+        );
     }
     // What a browser would add by itself.
     for path in [OVERVIEW, "/api/v1/stream", "/api/v1/openapi.json"] {

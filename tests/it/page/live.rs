@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
-use foretide::http::page::PageSite;
+use foretide::{clock::Clock, http::page::PageSite};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
@@ -28,7 +28,7 @@ async fn next(stream: &mut BodyDataStream, seconds: u64) -> Option<String> {
 async fn a_stream_tells_of_changes_every_two_seconds_and_of_nothing_else() {
     let (page, mut demo) = Demo::start();
     demo.minutes(2).await;
-    let router = PageSite::open(page).router();
+    let router = PageSite::open(page, &Clock::system()).router();
     let open = async |path: &str| {
         let request = request(path).body(Body::empty()).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_stream_tells_of_changes_every_two_seconds_and_of_nothing_else() {
 
 #[tokio::test]
 async fn one_reader_has_eight_streams() {
-    let router = PageSite::open(super::demo_page().await).router();
+    let router = PageSite::open(super::demo_page().await, &Clock::system()).router();
     let open = async || {
         let request = request(FLEET).body(Body::empty()).unwrap();
         router.clone().oneshot(request).await.unwrap()
@@ -92,7 +92,7 @@ async fn readers_that_do_not_read_delay_no_sync() {
     let (page, mut demo) = Demo::start();
     demo.minutes(2).await;
     let version = page.log().changes();
-    let router = PageSite::open(page).router();
+    let router = PageSite::open(page, &Clock::system()).router();
     let open = async |path: &str| {
         let request = request(path).body(Body::empty()).unwrap();
         router.clone().oneshot(request).await.unwrap().into_body()
@@ -111,7 +111,7 @@ async fn readers_that_do_not_read_delay_no_sync() {
 async fn a_stream_looks_for_changes_at_most_every_two_seconds() {
     let (page, mut demo) = Demo::start();
     demo.minutes(1).await;
-    let router = PageSite::open(page).router();
+    let router = PageSite::open(page, &Clock::system()).router();
     let request = request(WEB).body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
     let mut stream = response.into_body().into_data_stream();

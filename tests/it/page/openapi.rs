@@ -8,6 +8,7 @@ use axum::{
 };
 use foretide::{
     cli::web::lab,
+    clock::Clock,
     http::page::{PageSite, openapi},
 };
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ fn the_committed_description_is_that_of_the_routes() {
 
 #[tokio::test]
 async fn each_path_answers_as_it_is_described() {
-    let router = PageSite::open(demo_page().await).router();
+    let router = PageSite::open(demo_page().await, &Clock::system()).router();
     let served = get(&router, "/api/v1/openapi.json").await;
     let document: Value = serde_json::from_str(&served.text).unwrap();
     assert_eq!(document, openapi());
@@ -112,7 +113,7 @@ fn of_lab(document: &Value) -> Vec<(&String, &Map<String, Value>)> {
 }
 
 async fn page_with_lab() -> Router {
-    PageSite::open(demo_page().await)
+    PageSite::open(demo_page().await, &Clock::system())
         .with_lab(lab(&context()))
         .router()
 }

@@ -84,7 +84,7 @@ async fn serve(router: Router) -> (u16, AbortHandle) {
 async fn controller(leads: bool) -> (u16, AbortHandle) {
     let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let page = Page::new(Arc::default(), Arc::new(Process { leads }));
-    let site = PageSite::open(Arc::new(page));
+    let site = PageSite::open(Arc::new(page), &Clock::system());
     serve(site.guarded(PageAccess::new(Reviewer, clock)).router()).await
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::to_bytes;
 use foretide::{
+    clock::Clock,
     http::page::PageSite,
     page::{DecisionLog, Page, Visible, api::FleetQuery},
 };
@@ -29,7 +30,7 @@ async fn the_worst_200_of_5000_autoscalers_are_a_small_answer() {
         (0..minutes).rev().for_each(|ago| member.record(&log, ago));
     }
     let page = Arc::new(Page::new(log, Arc::new(StandingClock)));
-    let router = PageSite::open(Arc::clone(&page)).router();
+    let router = PageSite::open(Arc::clone(&page), &Clock::system()).router();
     let rows = compressed(&router, "/api/v1/autoscalers?limit=200").await;
     assert!((10 * KIB..300 * KIB).contains(&rows), "{rows} B");
     let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
@@ -45,7 +46,7 @@ async fn two_weeks_of_an_autoscaler_are_a_small_answer() {
         .rev()
         .for_each(|ago| member.record(&log, ago));
     let page = Arc::new(Page::new(log, Arc::new(StandingClock)));
-    let router = PageSite::open(Arc::clone(&page)).router();
+    let router = PageSite::open(Arc::clone(&page), &Clock::system()).router();
     let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
     let row = &view.rows[0];
     assert_eq!(row.desired, Some(member.decide().desired.as_i32()));

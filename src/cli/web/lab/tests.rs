@@ -5,12 +5,13 @@ use axum::{
     http::Request,
 };
 use foretide_domain::cron::Zone;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{cli::output::Screen, http::page::PageSite};
+use crate::{cli::output::Screen, clock::Clock, http::page::PageSite};
 
 const MANIFEST: &str = include_str!("../../demo/autoscaler.yaml");
 
@@ -30,7 +31,9 @@ fn router() -> Router {
 /// The Lab behind the guard of a page.
 fn page() -> Router {
     let (page, _) = crate::cli::demo::web::start(&context(), 0.0).unwrap();
-    PageSite::open(page).with_lab(router()).router()
+    PageSite::open(page, &Clock::system())
+        .with_lab(router())
+        .router()
 }
 
 async fn send(router: &Router, line: &str, body: &Value) -> (StatusCode, String) {
@@ -116,9 +119,8 @@ async fn a_cancelled_experiment_ends_and_eight_are_kept() {
 #[tokio::test]
 async fn an_experiment_that_is_cancelled_while_it_waits_leaves_at_once() {
     let lab = Arc::new(Lab {
-        context: context(),
-        kept: Mutex::default(),
         turn: Arc::new(Semaphore::new(0)),
+        ..Lab::new(context())
     });
     let run = lab.kept().begin().unwrap();
     let waits = tokio::spawn(Arc::clone(&lab).run(Experiment::default(), Arc::clone(&run)));
@@ -128,6 +130,32 @@ async fn an_experiment_that_is_cancelled_while_it_waits_leaves_at_once() {
     assert_eq!(cancelled.unwrap(), StatusCode::NO_CONTENT);
     waits.await.unwrap();
     assert_eq!(run.advance(0.5), ControlFlow::Break(()));
+}
+
+#[tokio::test]
+async fn two_bodies_are_received_at_a_time() {
+    let lab = Arc::new(Lab::new(context()));
+    let unending = || {
+        Request::new(Body::from_stream(stream::pending::<
+            Result<String, Infallible>,
+        >()))
+    };
+    let json = ("content-type", "application/json");
+    let begin = || {
+        let mut request = unending();
+        request
+            .headers_mut()
+            .insert(json.0, json.1.parse().unwrap());
+        Box::pin(super::begin(State(Arc::clone(&lab)), request))
+    };
+    let mut received = [begin(), begin()];
+    for begun in &mut received {
+        assert!(begun.now_or_never().is_none());
+    }
+    let refused = begin().await.unwrap_err().into_response();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(received);
+    assert!(begin().now_or_never().is_none());
 }
 
 #[tokio::test]

@@ -6,9 +6,12 @@ use std::{
 };
 
 use axum::http::{HeaderValue, StatusCode, header};
+use futures::future::{join, join_all};
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use super::*;
+use crate::ports::BearerToken;
 
 /// What was asked: the user, and the namespace and the resource that the user would list.
 type Asked = (String, String, String);
@@ -16,6 +19,8 @@ type Asked = (String, String, String);
 #[derive(Clone, Default)]
 struct FakeReviewer {
     asked: Arc<Mutex<Vec<Asked>>>,
+    /// The tokens whose users were asked for.
+    tokens: Arc<Mutex<Vec<String>>>,
     /// Namespaces in which a user may list a resource; an empty one for all.
     rights: BTreeMap<&'static str, Vec<(&'static str, &'static str)>>,
 }
@@ -23,6 +28,17 @@ struct FakeReviewer {
 impl AccessReviewer for FakeReviewer {
     async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
         let name = token.expose().to_owned();
+        self.tokens.lock().unwrap().push(name.clone());
+        if name.starts_with("hangs") {
+            sleep(Duration::from_hours(1)).await;
+        }
+        if let Some(number) = name.strip_prefix("minted-") {
+            let name = format!("system:serviceaccount:team:account-{number}");
+            return Ok(Some(User {
+                name,
+                ..User::default()
+            }));
+        }
         if name == "fails" {
             return Err(ClusterError::Unreachable {
                 what: "the review".into(),
@@ -51,7 +67,8 @@ impl AccessReviewer for FakeReviewer {
             sleep(Duration::from_secs(1)).await;
         }
         let wanted = (&*access.namespace, &*access.resource);
-        Ok(self.rights[&*user.name].contains(&wanted))
+        let rights = self.rights.get(&*user.name);
+        Ok(rights.is_some_and(|rights| rights.contains(&wanted)))
     }
 }
 
@@ -107,7 +124,23 @@ impl Door {
         }
         let namespaces: BTreeSet<String> = namespaces.iter().map(ToString::to_string).collect();
         let namespaces = move || namespaces.clone();
-        let reader = self.access.admit(&headers, named, &namespaces).await?;
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        let reader = self
+            .access
+            .admit(peer, &headers, named, &namespaces)
+            .await?;
+        Ok(reader.visible)
+    }
+
+    /// Admission of the bearer of one token from another machine, among namespaces that take long to ask about.
+    async fn admit_from(&self, peer: u8, token: &str) -> Result<Visible, Refusal> {
+        let header = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, header)]);
+        let slow = (0..20).map(|number| format!("slow-{number}"));
+        let there: BTreeSet<_> = slow.chain(["shop".to_owned()]).collect();
+        let namespaces = move || there.clone();
+        let peer = IpAddr::from([10, 0, 0, peer]);
+        let reader = self.access.admit(peer, &headers, None, &namespaces).await?;
         Ok(reader.visible)
     }
 
@@ -140,12 +173,71 @@ async fn a_reader_sees_the_namespaces_where_both_kinds_may_be_listed() {
 }
 
 #[tokio::test]
-async fn where_there_is_nothing_to_see_nobody_is_refused() {
+async fn where_no_autoscaler_is_known_only_who_sees_all_namespaces_is_let_in() {
     let door = Door::new();
-    assert_eq!(
-        door.admit_among(&["Bearer nobody"], None, &[]).await,
-        Ok(only(&[]))
-    );
+    for token in ["Bearer nobody", "Bearer shopkeeper"] {
+        let refused = door.admit_among(&[token], None, &[]).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+        assert!(
+            refused.message.contains("a standby knows none"),
+            "{refused:?}"
+        );
+    }
+    let root = door.admit_among(&["Bearer root"], None, &[]).await;
+    assert_eq!(root, Ok(Visible::All));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_mints_tokens_keeps_no_other_reader_waiting() {
+    let door = Door::new();
+    let tokens: Vec<_> = (0..60).map(|number| format!("minted-{number}")).collect();
+    let peers = 1_u8..;
+    let flood = peers
+        .zip(&tokens)
+        .map(|(peer, token)| door.admit_from(peer, token));
+    let other = timeout(Duration::from_secs(4), door.admit_from(100, "root"));
+    let (refused, other) = join(join_all(flood), other).await;
+    assert!(refused.iter().all(Result::is_err));
+    assert_eq!(other, Ok(Ok(Visible::All)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_tokens_whose_reviews_hang_keeps_no_other_peer_waiting() {
+    let door = Door::new();
+    let tokens: Vec<_> = (0..60).map(|number| format!("hangs-{number}")).collect();
+    let flood = tokens.iter().map(|token| door.admit_from(1, token));
+    let other = timeout(Duration::from_secs(1), door.admit_from(2, "root"));
+    let (refused, other) = join(join_all(flood), other).await;
+    assert!(refused.iter().all(Result::is_err));
+    assert_eq!(other, Ok(Ok(Visible::All)));
+}
+
+#[tokio::test]
+async fn wrong_tokens_do_not_replace_what_is_known_of_a_reader() {
+    let door = Door::new();
+    let first = door.admit_from(1, "root").await;
+    for number in 0..3 * TOKENS.results {
+        let wrong = door.admit_from(1, &format!("wrong-{number}")).await;
+        assert_eq!(wrong.unwrap_err().status, StatusCode::UNAUTHORIZED);
+    }
+    door.reviewer.tokens.lock().unwrap().clear();
+    door.asked();
+    assert_eq!(door.admit_from(1, "root").await, first);
+    assert_eq!(door.reviewer.tokens.lock().unwrap().len(), 0);
+    assert_eq!(door.asked(), 0);
+}
+
+#[test]
+fn the_service_accounts_of_a_namespace_have_one_share() {
+    for (user, expected) in [
+        ("ann", "ann"),
+        ("oidc:team:ann", "oidc:team:ann"),
+        ("system:serviceaccount:team:a", "system:serviceaccount:team"),
+        ("system:serviceaccount:team:b", "system:serviceaccount:team"),
+        ("", ""),
+    ] {
+        assert_eq!(&*tenant(user), expected);
+    }
 }
 
 #[tokio::test]

@@ -1,26 +1,62 @@
 //! Streams in paused time.
 
+use axum::http::StatusCode;
+use futures::FutureExt as _;
+
 use super::*;
+use crate::{
+    clock::Clock,
+    http::{page::tests::StandingClock, quota::Quota},
+};
 
 #[test]
-fn one_reader_has_eight_streams_and_all_have_thirty_two() {
-    let streams = Arc::new(Streams::default());
-    let eight: Vec<Place> = (0..8)
-        .map(|_| streams.enter(Some("ann".to_owned())).unwrap())
+fn one_reader_has_eight_streams_and_of_all_who_has_most_gives_way() {
+    let streams = Quota::<Arc<str>>::new(STREAMS, Clock::system());
+    let open = |reader: &str| streams.acquire(reader.into());
+    let mut of_four: Vec<_> = (0..32)
+        .map(|number| open(["ann", "bob", "eve", "joe"][number % 4]).unwrap())
         .collect();
-    let refused = streams.enter(Some("ann".to_owned())).err().unwrap();
+    let refused = Refusal::from(open("ann").unwrap_err());
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
-    let mut others: Vec<Place> = (0..24)
-        .map(|number| streams.enter(Some(format!("bob{}", number % 4))).unwrap())
-        .collect();
-    assert!(streams.enter(Some("eve".to_owned())).is_err());
-    others.pop();
-    assert!(streams.enter(Some("ann".to_owned())).is_err());
-    drop(streams.enter(Some("eve".to_owned())).unwrap());
-    drop(eight);
-    drop(streams.enter(Some("ann".to_owned())).unwrap());
-    drop(others);
-    assert!(streams.0.lock().unwrap().is_empty());
+    let _other = open("zoe").unwrap();
+    let is_evicted = |permit: &mut Permit<_>| permit.evicted().now_or_never().is_some();
+    assert_eq!(
+        of_four
+            .iter_mut()
+            .filter_map(|it| is_evicted(it).then_some(()))
+            .count(),
+        1
+    );
+    assert_eq!(streams.count(), 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_another_reader_needs_its_place() {
+    let streams = Quota::<Arc<str>>::new(
+        Limits {
+            total: 2,
+            ..STREAMS
+        },
+        Clock::system(),
+    );
+    let permits = ["ann", "ann"].map(|reader| streams.acquire(reader.into()).unwrap());
+    let page = Arc::new(Page::new(Arc::default(), Arc::new(StandingClock)));
+    let [first, second] = permits.map(|permit| {
+        let watched = Watched {
+            changes: page.log().changes(),
+            page: Arc::clone(&page),
+            visible: Visible::All,
+            of: None,
+            sent: None,
+            looks: looks(),
+        };
+        Box::pin(watched.events(permit))
+    });
+    let [mut first, mut second] = [first, second];
+    assert!(first.next().await.is_some() && second.next().await.is_some());
+    let _other = streams.acquire("bob".into()).unwrap();
+    assert!(second.next().await.is_none());
+    assert!(first.next().now_or_never().is_none(), "it goes on");
 }
 
 #[test]

@@ -13,16 +13,16 @@ use tokio::{
 };
 
 /// A stream that ends with an error when none of what is written has been taken for some time.
-pub(super) struct Patience<I> {
+pub(super) struct WriteTimeout<I> {
     stream: I,
     limit: Duration,
     /// Runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-// === impl Patience ===
+// === impl WriteTimeout ===
 
-impl<I: AsyncWrite + Unpin> Patience<I> {
+impl<I: AsyncWrite + Unpin> WriteTimeout<I> {
     pub(super) fn new(stream: I, limit: Duration) -> Self {
         Self {
             stream,
@@ -49,7 +49,7 @@ impl<I: AsyncWrite + Unpin> Patience<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for WriteTimeout<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
