@@ -1,12 +1,13 @@
 //! The pages of a list: how many objects each asks for, and how many are read at a time.
 //!
 //! ```text
-//! 500 objects ──► too long ──► 125 ──► too long ──► 31 ──► read: 250 KiB per object ──► 8 ──► ... ──► 500
+//! 64 objects ──► too long ──► 16 ──► read: 250 KiB per object ──► 8 ──► ... ──► small ones ──► 16 ──► ... ──► 500
 //! ```
 //!
-//! Objects differ in size: 500 pods are some 4 MiB, 500 objects with large annotations more than 100 MiB. A page that is
-//! too long is asked for again in a smaller one, with the same continue token, down to one object. Pages that were
-//! read say how large the objects are, and the next one asks for as many as fit into [`PAGE_TARGET`].
+//! Objects differ in size: 500 pods are some 4 MiB, 500 objects with large annotations more than 100 MiB, for which a server
+//! takes longer than is waited. A page that is too long is asked for again in a smaller one, with the same continue token,
+//! down to one object. Pages that were read say how large the objects are, and the next one asks for as many as fit into
+//! [`PAGE_TARGET`].
 
 use std::sync::Arc;
 
@@ -16,7 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{error::CallError, resource::query};
 
-/// Maximum number of objects of a page, and of the first one: the page size of client-go.
+/// Number of objects of the first page.
+const OBJECTS_FIRST: usize = 64;
+/// Maximum number of objects of a page: the page size of client-go.
 const OBJECTS_MAX: usize = 500;
 /// The size that a page should have.
 const PAGE_TARGET: usize = 2 << 20;
@@ -84,7 +87,7 @@ impl Default for Pages {
     /// Nothing has been read.
     fn default() -> Self {
         Self {
-            limit: OBJECTS_MAX,
+            limit: OBJECTS_FIRST,
             next: None,
             version: None,
             objects: 0,
@@ -98,7 +101,7 @@ impl Pages {
     pub(in crate::adapters) fn after_timeouts(timeouts: u32) -> Self {
         let quarters = 4_usize.saturating_pow(timeouts);
         Self {
-            limit: (OBJECTS_MAX / quarters).max(1),
+            limit: (OBJECTS_FIRST / quarters).max(1),
             ..Self::default()
         }
     }
@@ -277,10 +280,10 @@ mod tests {
 
     #[test]
     fn pages_are_as_large_as_the_objects_allow() {
-        assert_eq!(limits(&[]), [500]);
-        assert_eq!(limits(&[2_000; 1_200]), [500; 3]);
+        assert_eq!(limits(&[]), [64]);
+        assert_eq!(limits(&[2_000; 1_200]), [64, 128, 256, 500, 500]);
         let (large, small) = (250 << 10, 1_000);
-        assert_eq!(limits(&[large; 40]), [500, 125, 31, 8, 8]);
+        assert_eq!(limits(&[large; 40]), [64, 16, 8, 8, 8]);
         let mut mixed = vec![large; 40];
         mixed.extend([small; 1_000]);
         let limits = limits(&mixed);
@@ -296,7 +299,7 @@ mod tests {
                 .retry_smaller(CallError::Response("cut".into()))
                 .is_err()
         );
-        for limit in [125, 31, 7, 1] {
+        for limit in [16, 4, 1] {
             pages.retry_smaller(CallError::TooLong(1)).unwrap();
             assert_eq!(pages.query([]), format!("?limit={limit}"));
         }

@@ -246,7 +246,7 @@ mod tests {
             share("west", None, ""),
         ];
         assert_eq!(hub.fleet_shares().await, Ok(expected));
-        let line = "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas?limit=500";
+        let line = "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas?limit=64";
         assert_eq!(server.lines(), [line]);
     }
 

@@ -12,7 +12,7 @@ use crate::{
     ports::{ClusterError, ListedPod, PodLister},
 };
 
-const FIRST: &str = "GET /api/v1/namespaces/shop/pods?limit=500&labelSelector=app%3Dweb";
+const FIRST: &str = "GET /api/v1/namespaces/shop/pods?limit=64&labelSelector=app%3Dweb";
 
 fn lister(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (FakeServer, KubePodLister) {
     let (server, client) = FakeServer::new(move |sent, _| reply(&sent.line));
@@ -42,7 +42,8 @@ async fn all_pages_are_read() {
     let running = ["web-a", "web-b", "web-c"].map(|name| (name, Phase::Running));
     assert_eq!(names, running);
     let lines: Vec<String> = server.sent().into_iter().map(|sent| sent.line).collect();
-    assert_eq!(lines, [FIRST.to_owned(), format!("{FIRST}&continue=t%2F1")]);
+    let second = FIRST.replace("=64", "=128") + "&continue=t%2F1";
+    assert_eq!(lines, [FIRST.to_owned(), second]);
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ async fn a_watch_counts_the_errors_of_an_outage_and_recovers() {
     assert_eq!(names(&store), ["a", "b"]);
     let lines = server.lines();
     assert_eq!(
-        lines[4], "GET /api/v1/namespaces/shop/pods?limit=500",
+        lines[4], "GET /api/v1/namespaces/shop/pods?limit=64",
         "the list begins again"
     );
     assert_eq!(
@@ -217,7 +217,7 @@ async fn a_list_that_is_not_answered_in_time_is_asked_for_in_smaller_pages() {
         _ => Reply::Hang,
     });
     follow(&store, timeouts(), (server.clone(), client, 4)).await;
-    let limits = [500, 125, 31].map(|limit| format!("GET /api/v1/pods?limit={limit}"));
+    let limits = [64, 16, 4].map(|limit| format!("GET /api/v1/pods?limit={limit}"));
     assert_eq!(server.lines()[..3], limits);
 }
 
@@ -470,13 +470,19 @@ async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
         }
     });
     let store = pods(None);
-    follow(&store, timeouts(), (server.clone(), client, 8)).await;
+    follow(&store, timeouts(), (server.clone(), client, 9)).await;
     assert_eq!(names(&store).len(), 60);
     let lines = server.lines();
-    let first = ["500", "125", "31", "8&continue=31", "8&continue=39"];
+    let first = [
+        "64",
+        "16",
+        "8&continue=16",
+        "8&continue=24",
+        "8&continue=32",
+    ];
     let expected = first.map(|limit| format!("GET /api/v1/pods?limit={limit}"));
     assert_eq!(lines[..5], expected);
-    assert_eq!(lines[7], format!("GET /api/v1/pods?{OPEN}10"));
+    assert_eq!(lines[8], format!("GET /api/v1/pods?{OPEN}10"));
     let report = store.report();
     assert_eq!((report.errors, report.unreadable), (0, 0));
 }
@@ -594,7 +600,7 @@ async fn a_server_that_was_restored_from_a_backup_is_listed_again() {
     follow(&store, timeouts(), (server.clone(), client, 5)).await;
     let lines = server.lines();
     assert_eq!(lines[2], "GET /api/v1/pods?limit=1");
-    assert_eq!(lines[3], "GET /api/v1/pods?limit=500");
+    assert_eq!(lines[3], "GET /api/v1/pods?limit=64");
     assert_eq!(lines[4], format!("GET /api/v1/pods?{OPEN}61"));
     assert_eq!(names(&store), ["b"]);
 }
