@@ -113,7 +113,7 @@ impl Decision {
         let asked = winner.asked.unwrap_or(count);
         let mut text = format!("{} {}", self.subject(winner), asks_for(winner, asked));
         if let (Source::Cron, Some(window)) = (winner.source, self.window(&winner.name))
-            && let Some(until) = window.state.until
+            && let Some(until) = window.state.next_transition
         {
             let _infallible = write!(text, " until {}", clock(until, &window.zone, self.at));
         }

@@ -97,8 +97,8 @@ fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
 fn inside(window: &Window, change: &Change) -> Option<String> {
     let just_before = change.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
     let state = window.state(just_before);
-    let until = state.until.filter(|until| *until > change.at)?;
-    let length = until.duration_since(state.since?);
+    let until = state.next_transition.filter(|until| *until > change.at)?;
+    let length = until.duration_since(window.active_since(just_before)?);
     let moved = i64::from(change.after.seconds() - change.before.seconds());
     let usual = length + SignedDuration::from_secs(moved);
     Some(format!(

@@ -287,6 +287,18 @@ impl Expression {
         matches!(self.days(), Days::Either(..))
     }
 
+    /// Whether it names times on every day of every month.
+    pub(super) fn matches_every_day(&self) -> bool {
+        let (_, of_month, of_week) = self.days().normal_form();
+        [
+            (Field::Month, self.month.values()),
+            (Field::DayOfMonth, of_month),
+            (Field::DayOfWeek, of_week),
+        ]
+        .into_iter()
+        .all(|(field, values)| values == field.every().values())
+    }
+
     pub(super) fn days(&self) -> Days {
         if self.day_of_month.is_star() || self.day_of_week.is_star() {
             Days::Both(self.day_of_month, self.day_of_week)

@@ -155,10 +155,10 @@ impl Bits {
         rest.checked_ilog2()
     }
 
-    /// The values that are not in `other`.
-    pub(super) fn without(self, other: Self) -> Self {
+    /// The values but for those of `others`.
+    pub(super) fn without(self, others: u64) -> Self {
         Self {
-            values: self.values & !other.values,
+            values: self.values & !others,
             star: false,
         }
     }

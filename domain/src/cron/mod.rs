@@ -11,9 +11,11 @@
 //! proposals is left to [`autoscale`](super::autoscale).
 
 mod clock_change;
+mod exception;
 mod expression;
 mod field;
 mod lint;
+mod month;
 mod occurrence;
 mod window;
 mod zone;

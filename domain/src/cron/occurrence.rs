@@ -6,8 +6,10 @@
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 
-use super::expression::{Days, Expression};
+use super::exception::{Excepted, Exception};
+use super::expression::Expression;
 use super::field::Bits;
+use super::month::Month;
 use super::zone::{Ambiguity, Zone};
 
 /// Months searched in one direction: eight years and the month of the start.
@@ -109,7 +111,8 @@ pub fn occurrences<'e>(
 #[derive(Debug)]
 pub(super) struct Search<'e> {
     expression: &'e Expression,
-    except: Option<&'e Expression>,
+    except: Option<Exception<'e>>,
+    limit: Option<Date>,
     zone: &'e Zone,
     /// Months searched plus candidates resolved.
     pub(super) steps: u32,
@@ -120,14 +123,21 @@ impl<'e> Search<'e> {
         Self {
             expression,
             except: None,
+            limit: None,
             zone,
             steps: 0,
         }
     }
 
-    /// Leaves out the civil times that `other` names too.
-    pub(super) fn except(mut self, other: &'e Expression) -> Self {
-        self.except = Some(other);
+    /// Leaves out times; the exception is from the same expression.
+    pub(super) fn except(mut self, other: Option<Exception<'e>>) -> Self {
+        self.except = other;
+        self
+    }
+
+    /// Ends the search with the month of `t`.
+    pub(super) fn within_month_of(mut self, t: Timestamp) -> Self {
+        self.limit = Some(self.zone.civil(t).date());
         self
     }
 
@@ -160,22 +170,28 @@ impl<'e> Search<'e> {
     /// First occurrence written for a civil time after `civil`.
     pub(super) fn after_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
         let (date, hour, minute) = parts(civil)?;
-        let same_day = self.first_time(date, hour, minute + 1);
-        let found = same_day.or_else(|| {
-            let date = self.day_at_or_after(date.tomorrow().ok()?)?;
-            self.first_time(date, 0, 0)
-        })?;
+        let mut day = self.day_at_or_after(date)?;
+        if day == date {
+            if let Some(found) = self.first_time(date, hour, minute + 1) {
+                return self.resolve(found);
+            }
+            day = self.day_at_or_after(date.tomorrow().ok()?)?;
+        }
+        let found = self.first_time(day, 0, 0)?;
         self.resolve(found)
     }
 
     /// Last occurrence written for `civil` or a civil time before it.
     pub(super) fn at_or_before_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
         let (date, hour, minute) = parts(civil)?;
-        let same_day = self.last_time(date, hour, minute);
-        let found = same_day.or_else(|| {
-            let date = self.day_at_or_before(date.yesterday().ok()?)?;
-            self.last_time(date, 23, 59)
-        })?;
+        let mut day = self.day_at_or_before(date)?;
+        if day == date {
+            if let Some(found) = self.last_time(date, hour, minute) {
+                return self.resolve(found);
+            }
+            day = self.day_at_or_before(date.yesterday().ok()?)?;
+        }
+        let found = self.last_time(day, 23, 59)?;
         self.resolve(found)
     }
 
@@ -189,127 +205,83 @@ impl<'e> Search<'e> {
         })
     }
 
-    /// First time of a day at or after `from_hour:from_minute`.
+    /// First time of a day that has one, at or after `from_hour:from_minute`.
     fn first_time(&self, date: Date, from_hour: u32, from_minute: u32) -> Option<DateTime> {
-        self.matches(date).then_some(())?;
-        let except = self.exception_on(date);
+        let excepted = self.except.map(|except| except.on(date));
         let mut hour = self.expression.hour.at_or_after(from_hour)?;
         loop {
             let from = if hour == from_hour { from_minute } else { 0 };
-            if let Some(minute) = self.minutes(hour, except).at_or_after(from) {
+            if let Some(minute) = self.minutes(hour, excepted).at_or_after(from) {
                 return at_minute(date, hour, minute);
             }
             hour = self.expression.hour.at_or_after(hour + 1)?;
         }
     }
 
-    /// Last time of a day at or before `to_hour:to_minute`.
+    /// Last time of a day that has one, at or before `to_hour:to_minute`.
     fn last_time(&self, date: Date, to_hour: u32, to_minute: u32) -> Option<DateTime> {
-        self.matches(date).then_some(())?;
-        let except = self.exception_on(date);
+        let excepted = self.except.map(|except| except.on(date));
         let mut hour = self.expression.hour.at_or_before(to_hour)?;
         loop {
             let to = if hour == to_hour { to_minute } else { 59 };
-            if let Some(minute) = self.minutes(hour, except).at_or_before(to) {
+            if let Some(minute) = self.minutes(hour, excepted).at_or_before(to) {
                 return at_minute(date, hour, minute);
             }
             hour = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
         }
     }
 
-    /// Whether the expression matches the day, the exception aside.
-    fn matches(&self, date: Date) -> bool {
-        days_of(self.expression, date) & day_bit(date) != 0
+    /// Minutes of one hour of a day.
+    fn minutes(&self, hour: u32, excepted: Option<Excepted>) -> Bits {
+        let excepted = excepted.map_or(0, |excepted| excepted.minutes(hour));
+        self.expression.minute.without(excepted)
     }
 
-    /// The exception, if it names times on this day.
-    fn exception_on(&self, date: Date) -> Option<&'e Expression> {
-        self.except
-            .filter(|except| days_of(except, date) & day_bit(date) != 0)
-    }
-
-    /// Minutes of one hour of a day that matches.
-    fn minutes(&self, hour: u32, except: Option<&Expression>) -> Bits {
-        match except {
-            Some(except) if except.hour.contains(hour) => {
-                self.expression.minute.without(except.minute)
-            }
-            _ => self.expression.minute,
-        }
-    }
-
-    /// The days of the month of `date` with at least one time, bit 1 for the first.
-    fn days(&self, date: Date) -> u64 {
-        let days = days_of(self.expression, date);
+    /// The days of a month with at least one time.
+    fn days(&self, month: Month) -> u64 {
         match self.except {
-            Some(except) if self.nothing_left_of_a_day(except) => days & !days_of(except, date),
-            _ => days,
+            Some(except) => except.days_left(month),
+            None => month.days(self.expression),
         }
-    }
-
-    /// Whether the exception, on its days, names all times of the expression.
-    fn nothing_left_of_a_day(&self, except: &Expression) -> bool {
-        self.expression.hour.without(except.hour).is_empty()
-            && self.expression.minute.without(except.minute).is_empty()
     }
 
     /// First day from `from` on with at least one time.
     ///
     /// One step per month: within it, days are a bit set.
     fn day_at_or_after(&mut self, from: Date) -> Option<Date> {
-        let mut month = from;
+        let mut month = Month::of(from);
+        let mut rest = self.days(month) & (u64::MAX << from.day());
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days(month) & (u64::MAX << month.day());
             if rest != 0 {
-                return on_day(month, rest.trailing_zeros());
+                return month.date(rest.trailing_zeros());
             }
-            month = month.last_of_month().tomorrow().ok()?;
+            month = month.next()?;
+            if self.limit.is_some_and(|limit| limit < month.first()) {
+                return None;
+            }
+            rest = self.days(month);
         }
         None
     }
 
     /// Last day up to `to` with at least one time.
     fn day_at_or_before(&mut self, to: Date) -> Option<Date> {
-        let mut month = to;
+        let mut month = Month::of(to);
+        let mut rest = self.days(month) & (u64::MAX >> (63 - to.day()));
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days(month) & (u64::MAX >> (63 - month.day()));
             if rest != 0 {
-                return on_day(month, rest.ilog2());
+                return month.date(rest.ilog2());
             }
-            month = month.first_of_month().yesterday().ok()?;
+            month = month.previous()?;
+            if self.limit.is_some_and(|limit| month.last() < limit) {
+                return None;
+            }
+            rest = self.days(month);
         }
         None
     }
-}
-
-fn day_bit(date: Date) -> u64 {
-    1 << date.day()
-}
-
-/// The days an expression matches in the month of `date`, bit 1 for the first.
-fn days_of(expression: &Expression, date: Date) -> u64 {
-    if !u32::try_from(date.month()).is_ok_and(|month| expression.month.contains(month)) {
-        return 0;
-    }
-    let length = u32::try_from(date.days_in_month()).unwrap_or(0);
-    // Bit 0 stays free, because days are counted from 1.
-    let in_month = (1_u64 << (length + 1)) - 2;
-    in_month
-        & match expression.days() {
-            Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
-            Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
-        }
-}
-
-/// The days of the month of `date` which fall on the given weekdays, bit 1 for the first.
-fn weekday_mask(date: Date, of_week: Bits) -> u64 {
-    let weekday = date.first_of_month().weekday().to_sunday_zero_offset();
-    let first = u32::try_from(weekday).unwrap_or(0);
-    // Seven bits, rotated so that bit 0 is the weekday of the first, then five weeks of them.
-    let week = (of_week.values() >> first | of_week.values() << (7 - first)) & 0x7f;
-    (week | week << 7 | week << 14 | week << 21 | week << 28) << 1
 }
 
 fn parts(civil: DateTime) -> Option<(Date, u32, u32)> {
@@ -323,10 +295,6 @@ fn parts(civil: DateTime) -> Option<(Date, u32, u32)> {
 fn at_minute(date: Date, hour: u32, minute: u32) -> Option<DateTime> {
     let time = Time::new(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0).ok()?;
     Some(date.to_datetime(time))
-}
-
-fn on_day(month: Date, day: u32) -> Option<Date> {
-    Date::new(month.year(), month.month(), i8::try_from(day).ok()?).ok()
 }
 
 /// The civil time just before another.

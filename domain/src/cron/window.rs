@@ -11,17 +11,19 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::exception::Exception;
 use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// How many windows in a row are followed when looking for the edges of an activity: windows that touch as
-/// instants, or of which a gap leaves nothing.
+/// How many spans in which no clock is changed are searched for an edge of an activity, where windows touch as instants.
 ///
-/// Within one zone only gaps make such windows, because ends written for the minute of a start are left
-/// out. With an end in another zone they may touch each hour or day: hourly this is six weeks, daily
-/// almost three years. Beyond it no edge is found, and the state lacks `since` or `until`.
-const MAX_CHAIN: u32 = 1_000;
+/// Within one zone only gaps make such windows, because ends written for the minute of a start are left out. With an end in
+/// another zone they may touch each minute or year. Beyond these spans no edge is found.
+const MAX_SPANS: u32 = 3;
+
+/// The longest of these spans: three of them are as long as daily windows in zones without changes need.
+const MAX_SPAN: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// A cron as it is written: five fields of text and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,19 +60,12 @@ struct Schedule {
 
 /// A window's state at one instant.
 ///
-/// Depends on the instant alone, so a clock that steps back finds the same activity, with the same
-/// edges, that it found before.
+/// Depends on the instant alone, so a clock that steps back finds the same state that it found before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowState {
     /// Whether it is active.
     pub active: bool,
-    /// When the present activity began; absent when inactive, or when each start within the search
-    /// limit coincides with an end.
-    pub since: Option<Timestamp>,
-    /// When the present activity ends; absent when inactive, or when each end within the search limit
-    /// coincides with a start.
-    pub until: Option<Timestamp>,
-    /// When `active` changes next.
+    /// When `active` changes next; absent when active, if each end within the search limit coincides with a start.
     pub next_transition: Option<Timestamp>,
     /// Why the window can never be active.
     pub problem: Option<WindowProblem>,
@@ -223,7 +218,7 @@ impl Window {
     /// // A Monday in winter, 09:30 in Berlin.
     /// let state = window.state("2026-03-02T08:30:00Z".parse()?);
     /// assert!(state.active);
-    /// assert_eq!(state.until, Some("2026-03-02T17:00:00Z".parse()?));
+    /// assert_eq!(state.next_transition, Some("2026-03-02T17:00:00Z".parse()?));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -322,36 +317,32 @@ impl Window {
     ///
     /// # Guarantees
     /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
-    /// - The same `since` and `until` for every instant between them, where they are found.
-    /// - Bounded work.
+    /// - The same transition for every instant up to it, where it is found.
+    /// - Bounded work, however many windows touch.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> WindowState {
-        let problem = self.problem;
-        if let Some(start) = self.active_start(now) {
-            let until = self.activity_end(start);
-            let since = self.activity_start(start);
-            WindowState {
-                active: true,
-                since,
-                until,
-                next_transition: until,
-                problem,
-            }
-        } else {
-            let next_transition = self.next_start(now);
-            WindowState {
-                active: false,
-                since: None,
-                until: None,
-                next_transition,
-                problem,
-            }
+        let start = self.active_start(now);
+        let next_transition = match start {
+            Some(start) => self.activity_end(start),
+            None => self.next_start(now).map(|start| start.at),
+        };
+        WindowState {
+            active: start.is_some(),
+            next_transition,
+            problem: self.problem,
         }
+    }
+
+    /// When the activity at `now` began; `None` when inactive, or when each start within the search limit coincides with
+    /// an end.
+    #[must_use]
+    pub fn active_since(&self, now: Timestamp) -> Option<Timestamp> {
+        self.activity_start(self.active_start(now)?)
     }
 
     /// Its activities, beginning with the one at `from` or the first after it. One without an end is the last.
     ///
-    /// Where [`WindowState::since`] is not found, an activity begins at the instant it was asked for.
+    /// Where [`Window::active_since`] finds nothing, an activity begins at the instant it was asked for.
     ///
     /// ```
     /// use foretide_domain::cron::{Window, WindowText, Zone};
@@ -369,19 +360,16 @@ impl Window {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn activities(&self, from: Timestamp) -> impl Iterator<Item = Activity> + '_ {
+        let mut present = self.active_start(from);
         let mut next = Some(from);
         std::iter::from_fn(move || {
-            let mut from = next?;
-            let mut state = self.state(from);
-            if !state.active {
-                from = state.next_transition?;
-                state = self.state(from);
-            }
-            next = state.until;
-            Some(Activity {
-                since: state.since.unwrap_or(from),
-                until: state.until,
-            })
+            let from = next?;
+            let (start, since) = match present.take() {
+                Some(start) => (start, self.activity_start(start).unwrap_or(from)),
+                None => self.next_start(from).map(|start| (start, start.at))?,
+            };
+            next = self.activity_end(start);
+            Some(Activity { since, until: next })
         })
     }
 
@@ -394,15 +382,15 @@ impl Window {
         (now < self.end_after(start)?.at).then_some(start)
     }
 
-    /// The next instant at which a window of some length starts.
-    fn next_start(&self, mut now: Timestamp) -> Option<Timestamp> {
+    /// The next start of a window of some length.
+    fn next_start(&self, mut now: Timestamp) -> Option<Occurrence> {
         if self.problem.is_some() {
             return None;
         }
-        for _ in 0..MAX_CHAIN {
+        for _ in 0..MAX_SPANS {
             let start = self.start.search().after(now)?.at;
             // Start and end skipped by the same gap: nothing of that window is left.
-            if self.is_active(start) {
+            if let Some(start) = self.active_start(start) {
                 return Some(start);
             }
             now = start;
@@ -412,9 +400,9 @@ impl Window {
 
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
-        for _ in 0..MAX_CHAIN {
+        for _ in 0..MAX_SPANS {
             // An end at which a window starts ends nothing.
-            let end = self.plain_ends().beyond(start, self.one_zone())?.at;
+            let end = self.plain_end_beyond(start)?.at;
             match self.active_start(end) {
                 Some(next) => start = next,
                 None => return Some(end),
@@ -425,8 +413,9 @@ impl Window {
 
     /// Where the activity that `start` belongs to began.
     fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
-        for _ in 0..MAX_CHAIN {
-            let end = self.plain_ends().up_to(start, self.one_zone())?;
+        // Backwards, the time that a clock shows twice is a span too.
+        for _ in 0..2 * MAX_SPANS {
+            let end = self.plain_end_up_to(start)?;
             let first = self.start.search().from(end, self.one_zone())?.at;
             // Another activity may end exactly where this one begins.
             match self.active_start(just_before(first)?) {
@@ -437,14 +426,49 @@ impl Window {
         None
     }
 
-    /// The ends at which no window starts, by civil time where both are in one zone.
-    fn plain_ends(&self) -> Search<'_> {
-        let ends = self.end.search();
+    /// First end beyond a start at which no window starts, if the clocks are not changed before it; else the first from
+    /// that change on.
+    fn plain_end_beyond(&self, start: Occurrence) -> Option<Occurrence> {
         if self.one_zone() {
-            ends.except(&self.start.expression)
-        } else {
-            ends
+            return self.plain_ends(start.at).after_civil(start.civil);
         }
+        let changes = self
+            .zones()
+            .into_iter()
+            .filter_map(|zone| zone.next_change(start.at));
+        let farthest = start.at.checked_add(MAX_SPAN).ok();
+        let until = changes.chain(farthest).min()?;
+        let mut ends = self.plain_ends(start.at).within_month_of(until);
+        let plain = ends.after(start.at).filter(|end| end.at < until);
+        plain.or_else(|| self.end.search().after(just_before(until)?))
+    }
+
+    /// Last end up to a start at which no window starts, if the clocks were not changed after it; else the last up to
+    /// that change.
+    fn plain_end_up_to(&self, start: Occurrence) -> Option<Occurrence> {
+        if self.one_zone() {
+            return self.plain_ends(start.at).at_or_before_civil(start.civil);
+        }
+        let changes = self
+            .zones()
+            .into_iter()
+            .filter_map(|zone| zone.last_change(start.at));
+        let farthest = start.at.checked_sub(MAX_SPAN).ok();
+        let since = changes.chain(farthest).max()?.min(start.at);
+        let mut ends = self.plain_ends(start.at).within_month_of(since);
+        let plain = ends.at_or_before(start.at).filter(|end| end.at > since);
+        plain.or_else(|| self.end.search().at_or_before(since))
+    }
+
+    /// The ends at which no window starts, as long as both clocks run as they do at `t`.
+    pub(super) fn plain_ends(&self, t: Timestamp) -> Search<'_> {
+        let ahead = self.start.zone.ahead_of(&self.end.zone, t);
+        let starts = Exception::new(self.end(), self.start(), ahead);
+        self.end.search().except(starts)
+    }
+
+    fn zones(&self) -> [&Zone; 2] {
+        [&self.start.zone, &self.end.zone]
     }
 
     /// First end after a start.
@@ -508,15 +532,6 @@ impl Search<'_> {
             self.after_civil(before(other.civil)?)
         } else {
             self.after(just_before(other.at)?)
-        }
-    }
-
-    /// Last occurrence up to another.
-    fn up_to(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
-        if one_zone {
-            self.at_or_before_civil(other.civil)
-        } else {
-            self.at_or_before(other.at)
         }
     }
 }

@@ -173,6 +173,31 @@ impl Zone {
         self.rules.to_datetime(t)
     }
 
+    /// By how much the clocks of the zone are ahead of those of another at `t`.
+    pub(super) fn ahead_of(&self, other: &Self, t: Timestamp) -> SignedDuration {
+        let seconds = |zone: &Self| i64::from(zone.rules.to_offset(t).seconds());
+        SignedDuration::from_secs(seconds(self) - seconds(other))
+    }
+
+    /// When the clocks are changed next after `t`.
+    pub(super) fn next_change(&self, t: Timestamp) -> Option<Timestamp> {
+        Some(self.rules.following(t).next()?.timestamp())
+    }
+
+    /// When the clocks were last changed at or before `t`; if they were turned back, when they had shown each time for
+    /// the second time.
+    pub(super) fn last_change(&self, t: Timestamp) -> Option<Timestamp> {
+        let nanosecond = SignedDuration::from_nanos(1);
+        let change = self
+            .rules
+            .preceding(t.checked_add(nanosecond).ok()?)
+            .next()?;
+        let before = change.timestamp().checked_sub(nanosecond).ok()?;
+        let back = self.rules.to_offset(before).seconds() - change.offset().seconds();
+        let repeated = SignedDuration::from_secs(i64::from(back.max(0)));
+        change.timestamp().checked_add(repeated).ok()
+    }
+
     /// The instant of a civil time; never earlier for a later civil time.
     ///
     /// Gap: the first instant after it. Overlap: the first pass.

@@ -165,6 +165,16 @@ const OTHERS: &[Row] = &[
         expected: &["Fri 20 00:00+00 -> Sun 22 00:00+00"],
     },
     Row {
+        case: "ends of each minute touch each start for a year, until its clocks repeat an hour without one",
+        cron: ("* * * * *", "TZ=UTC * * * * *", "America/New_York"), span: ("2026-12-01T00:00", "2027-12-01T00:00"),
+        expected: &["Sun 01 02:00-05 -> Sun 07 01:00-05", "Sun 07 02:00-05 -> Sun 05 01:00-05"],
+    },
+    Row {
+        case: "ends of five days touch all starts of five days but for an hour, in a zone that is almost a day ahead",
+        cron: ("*/5 * * * 1-5", "TZ=Pacific/Apia */5 * * * 2-6", "America/Adak"), span: ("2026-12-02T00:00", "2026-12-13T00:00"),
+        expected: &["Mon 30 00:00-10 -> Sat 05 00:00-10", "Mon 07 00:00-10 -> Sat 12 00:00-10"],
+    },
+    Row {
         case: "the clock times of a gap and its end, in one zone: the start comes first, nothing is left",
         cron: ("59 0 * * *", "0 1 * * *", "America/Santiago"), span: ("2026-09-05T00:00", "2026-09-07T12:00"),
         expected: &["Sat 05 00:59-04 -> Sat 05 01:00-04", "Mon 07 00:59-03 -> Mon 07 01:00-03"],
@@ -215,15 +225,11 @@ fn state_is_half_open_and_names_its_edges() {
     let (nine, six) = (t("2026-11-20T09:00"), t("2026-11-20T18:00"));
     let on = WindowState {
         active: true,
-        since: Some(nine),
-        until: Some(six),
         next_transition: Some(six),
         problem: None,
     };
     let off = |next| WindowState {
         active: false,
-        since: None,
-        until: None,
         next_transition: Some(next),
         problem: None,
     };
@@ -231,6 +237,8 @@ fn state_is_half_open_and_names_its_edges() {
     assert_eq!(window.state(nine), on);
     assert_eq!(window.state(t("2026-11-20T17:59:59.999999999")), on);
     assert_eq!(window.state(six), off(t("2026-11-21T09:00")));
+    assert_eq!(window.active_since(nine), Some(nine));
+    assert_eq!(window.active_since(six), None);
 }
 
 #[test]
@@ -261,8 +269,6 @@ fn a_window_that_can_never_be_active_has_a_problem() {
     for ((start, end), problem, reason) in cases {
         let expected = WindowState {
             active: false,
-            since: None,
-            until: None,
             next_transition: None,
             problem: Some(problem),
         };
