@@ -90,7 +90,7 @@ impl<'e> Exception<'e> {
             Left::Unmatched { .. } if days == 0 => 0,
             Left::Unmatched { same, next } => {
                 let unmatched = !month.days_ahead(self.others, self.days);
-                days & (u64::from(same) * unmatched | u64::from(next) * (unmatched >> 1))
+                days & ((u64::from(same) * unmatched) | (u64::from(next) * (unmatched >> 1)))
             }
         }
     }

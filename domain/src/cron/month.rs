@@ -30,17 +30,17 @@ impl Month {
             12 => Date::new(self.first.year() + 1, 1, 1),
             month => Date::new(self.first.year(), month + 1, 1),
         };
-        self.neighbour(first.ok()?, self.weekday + self.length)
+        Self::starting(first.ok()?, self.weekday + self.length)
     }
 
     pub(super) fn previous(self) -> Option<Self> {
         let first = self.first.yesterday().ok()?.first_of_month();
         // Five weeks more, so that it is not negative.
         let length = u32::try_from(first.days_in_month()).ok()?;
-        self.neighbour(first, self.weekday + 35 - length)
+        Self::starting(first, self.weekday + 35 - length)
     }
 
-    fn neighbour(self, first: Date, weekday: u32) -> Option<Self> {
+    fn starting(first: Date, weekday: u32) -> Option<Self> {
         Some(Self {
             first,
             length: u32::try_from(first.days_in_month()).ok()?,
