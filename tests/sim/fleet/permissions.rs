@@ -7,14 +7,14 @@ use crate::cluster::Cluster;
 
 /// How often Secrets were asked for, and refused.
 fn refused(cluster: &Cluster) -> usize {
-    let asked = cluster.server.audit().into_iter();
-    let asked = asked.filter(|entry| entry.access.resource == "secrets");
-    asked.filter(|entry| entry.code == 403).count()
+    let refused = cluster.server.forbidden().into_iter();
+    let of_secrets = refused.filter(|(_, access)| access.resource == "secrets");
+    of_secrets.count()
 }
 
 #[test]
 fn secrets_that_may_not_be_read_are_not_asked_for_again_until_there_is_a_fleet() {
-    let mut cluster = Cluster::new(1, Plan::default());
+    let mut cluster = Cluster::fleet(1, Plan::default(), &[("member1", 100)]);
     cluster.revoke_secrets();
     cluster.start("pod-0");
     cluster.run_for(120);

@@ -252,7 +252,7 @@ impl SimKube {
     /// What RBAC has forbidden until now: who, and what.
     #[must_use]
     pub fn forbidden(&self) -> Vec<(String, Access)> {
-        self.state().forbidden.iter().cloned().collect()
+        self.state().forbidden.clone()
     }
 
     /// Its time.

@@ -5,7 +5,7 @@
 //!            uid, version      spec or status                 of fields
 //! ```
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::Method;
@@ -35,8 +35,8 @@ const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
-    /// What RBAC has forbidden: users and accesses.
-    pub(crate) forbidden: BTreeSet<(String, Access)>,
+    /// What RBAC has forbidden, in order: users and accesses.
+    pub(crate) forbidden: Vec<(String, Access)>,
     pub(crate) audit: Audit,
     /// The most objects of a page of a list, whatever is asked for.
     pub(crate) page_max: u64,
@@ -54,7 +54,7 @@ impl State {
         let mut state = Self {
             store: Store::default(),
             kinds: Kinds::default(),
-            forbidden: BTreeSet::new(),
+            forbidden: Vec::new(),
             audit: Audit::default(),
             page_max: u64::MAX,
             id,
@@ -104,7 +104,7 @@ impl State {
         }
         let refusal = access.refusal(&user.name);
         let status = Status::forbidden(&access.group, &access.resource, &access.name, &refusal);
-        self.forbidden.insert((user.name.clone(), access));
+        self.forbidden.push((user.name.clone(), access));
         Err(status)
     }
 
