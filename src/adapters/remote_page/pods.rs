@@ -214,7 +214,7 @@ impl ControllerPods {
         Ok(pods)
     }
 
-    /// Checks that a pod is of the Deployment; without the right to read ReplicaSets, that it says to be of one of its.
+    /// Checks that a pod is of the Deployment; without the right to read a `ReplicaSet`, that it says so.
     async fn check_owner(&self, pod: &ObjectMeta) -> Result<(), String> {
         let (namespace, name) = (&self.namespace, pod.name.as_deref().unwrap_or_default());
         let foreign = || {
