@@ -47,6 +47,13 @@ type Tenant = (Arc<str>, Arc<str>);
 /// The account and the name of an object.
 type CopyKey = (u64, Arc<str>);
 
+/// A copy that gives way.
+struct Displaced {
+    keeper: Weak<dyn Keeper>,
+    namespace: Arc<str>,
+    copy: Item<Arc<str>>,
+}
+
 /// Keeps copies, and can do without any of them.
 pub(crate) trait Keeper: Send + Sync {
     /// Leaves out an object, unless another copy of it was charged since.
@@ -130,15 +137,20 @@ impl CopyBudget {
 
     /// Makes copies give way until the others fit. The caller must not have locked a store.
     fn settle(&self) {
-        while let Some((keeper, namespace, copy)) = self.pop_beyond() {
+        while let Some(Displaced {
+            keeper,
+            namespace,
+            copy,
+        }) = self.pop_beyond()
+        {
             if let Some(keeper) = keeper.upgrade() {
                 keeper.leave_out(&namespace, &copy);
             }
         }
     }
 
-    /// The copy that gives way, with its keeper and namespace, if all copies together are beyond the budget.
-    fn pop_beyond(&self) -> Option<(Weak<dyn Keeper>, Arc<str>, Item<Arc<str>>)> {
+    /// The copy that gives way, if all copies together are beyond the budget.
+    fn pop_beyond(&self) -> Option<Displaced> {
         let mut state = self.state();
         let budget = state.budget;
         let ((_, namespace), item) = state.shares.pop_beyond(budget)?;
@@ -149,7 +161,11 @@ impl CopyBudget {
             key,
             bytes: item.bytes,
         };
-        Some((keeper, namespace, copy))
+        Some(Displaced {
+            keeper,
+            namespace,
+            copy,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

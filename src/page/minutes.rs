@@ -130,12 +130,11 @@ impl Minutes {
             self.release(size_of::<Expected>());
         }
         let made = self.expected.front().filter(|made| made.at == begin);
-        match &mut self.open {
-            Some(open) => open.set(minute, row, made.copied()),
-            None => {
-                self.release(self.expected.len() * size_of::<Expected>());
-                self.expected.clear();
-            }
+        if let Some(open) = &mut self.open {
+            open.set(minute, row, made.copied());
+        } else {
+            self.release(self.expected.len() * size_of::<Expected>());
+            self.expected.clear();
         }
     }
 

@@ -210,7 +210,9 @@ impl<V: Stored> Store<V> {
     /// Replaces all objects of a scope by a complete list.
     pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Entry<V>>) {
         let mut listing = self.list(scope);
-        fresh.into_iter().for_each(|entry| listing.add(entry));
+        for entry in fresh {
+            listing.add(entry);
+        }
         listing.complete();
     }
 

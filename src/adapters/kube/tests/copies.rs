@@ -1,6 +1,9 @@
 //! The memory limit holds the copies of all stores, and leaves out those of the namespace that holds most.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
@@ -50,45 +53,64 @@ fn autoscaler(
     Entry::decode(json!({"metadata": metadata(namespace, second, bytes), "spec": spec})).unwrap()
 }
 
-#[test]
-fn the_newest_copies_of_the_namespace_that_holds_most_are_left_out_and_return() {
-    let memory = room_for(2 * MIB);
-    let pods = store::<StoredPod>(Resource::POD, &memory);
-    let autoscalers = store::<EffectiveHorizontalPodAutoscaler>(Resource::EHPA, &memory);
-    let left_out = || -> BTreeMap<_, _> {
-        let all = memory.copies().left_out().into_iter();
+/// A store of pods and one of autoscalers that share room for 2 MiB, and what comes to them.
+struct Shared {
+    memory: Memory,
+    pods: Arc<Store<StoredPod>>,
+    autoscalers: Arc<Store<EffectiveHorizontalPodAutoscaler>>,
+}
+
+impl Shared {
+    /// Twenty objects of each namespace; those of `large` are too many.
+    fn filled() -> Self {
+        let memory = room_for(2 * MIB);
+        let pods = store(Resource::POD, &memory);
+        let autoscalers = store(Resource::EHPA, &memory);
+        for second in 0..20 {
+            autoscalers.apply(autoscaler("large", second, 200 << 10));
+            pods.apply(pod("large", 100 + second, 100 << 10));
+            pods.apply(pod("shop", 200 + second, 100));
+            autoscalers.apply(autoscaler("bank", 300 + second, 20 << 10));
+        }
+        Self {
+            memory,
+            pods,
+            autoscalers,
+        }
+    }
+
+    fn left_out(&self) -> BTreeMap<String, usize> {
+        let all = self.memory.copies().left_out().into_iter();
         all.map(|((_, namespace), objects)| (namespace.to_string(), objects))
             .collect()
-    };
-    for second in 0..20 {
-        autoscalers.apply(autoscaler("large", second, 200 << 10));
-        pods.apply(pod("large", 100 + second, 100 << 10));
-        // They come later, and stay.
-        pods.apply(pod("shop", 200 + second, 100));
-        autoscalers.apply(autoscaler("bank", 300 + second, 20 << 10));
     }
-    for kept in [
+}
+
+#[test]
+fn the_newest_copies_of_the_namespace_that_holds_most_are_left_out() {
+    let shared = Shared::filled();
+    let Shared {
+        pods, autoscalers, ..
+    } = &shared;
+    let of_others = [
         pods.in_namespace("shop").len(),
         autoscalers.in_namespace("bank").len(),
-    ] {
-        assert_eq!(kept, 20);
-    }
+    ];
+    assert_eq!(of_others, [20, 20]);
     let kept = autoscalers.in_namespace("large");
-    let names: Vec<_> = kept
+    assert!(kept.len() < 20, "all are kept");
+    let oldest = (0..kept.len()).map(|second| format!("of-{second}"));
+    let names: BTreeSet<_> = kept
         .iter()
         .filter_map(|it| it.metadata.name.clone())
         .collect();
-    assert!(names.len() < 20, "all are kept");
-    assert!(
-        (0..names.len()).all(|oldest| names.contains(&format!("of-{oldest}"))),
-        "{names:?}"
-    );
+    assert_eq!(names, oldest.collect());
     // They are newer; one may be small enough for what an autoscaler left.
     let small = pods.in_namespace("large").len();
     assert!(small < 5, "{small}");
     assert_eq!(
-        left_out(),
-        [("large".to_owned(), 40 - names.len() - small)].into()
+        shared.left_out(),
+        [("large".to_owned(), 40 - kept.len() - small)].into()
     );
     assert_eq!(pods.report().unreadable, 20 - small);
     // It exists, though it cannot be read.
@@ -100,21 +122,25 @@ fn the_newest_copies_of_the_namespace_that_holds_most_are_left_out_and_return() 
     );
     assert_eq!(autoscalers.left_out("bank"), None);
     assert!(!pods.has_room_again(), "the room is taken");
+}
 
-    autoscalers.replace(None, vec![autoscaler("bank", 300, 20 << 10)]);
-    assert!(pods.has_room_again());
-    let listed = (0..20).map(|second| pod("large", 100 + second, 100 << 10));
-    pods.replace(None, listed.take(10).collect());
-    assert_eq!(pods.in_namespace("large").len(), 10);
-    assert_eq!(left_out(), [].into());
-    pods.apply(pod("large", 130, 250 << 10));
-    for second in 0..5 {
-        autoscalers.apply(autoscaler("large", second, 200 << 10));
+#[test]
+fn copies_return_when_others_go_and_a_store_that_ends_gives_all_back() {
+    let shared = Shared::filled();
+    let listed = vec![autoscaler("bank", 300, 20 << 10)];
+    shared.autoscalers.replace(None, listed);
+    assert!(shared.pods.has_room_again());
+    let listed = (0..10).map(|second| pod("large", 100 + second, 100 << 10));
+    shared.pods.replace(None, listed.collect());
+    assert_eq!(shared.pods.in_namespace("large").len(), 10);
+    assert_eq!(shared.left_out(), [].into());
+    for second in 0..9 {
+        let large = autoscaler("large", second, 200 << 10);
+        shared.autoscalers.apply(large);
     }
-    assert_ne!(left_out(), [].into());
-    // A store that ends, as that of a member that left, gives everything back.
-    drop((pods, autoscalers));
-    assert_eq!(left_out(), [].into());
+    assert_ne!(shared.left_out(), [].into());
+    let Shared { memory, .. } = shared;
+    assert_eq!(memory.copies().left_out(), [].into());
 }
 
 #[test]
