@@ -242,9 +242,11 @@ fn has_selector(scale: &ScaleView) -> bool {
 }
 
 /// How many pods a target is expected to have beyond those that the copies list. Without them, a count by the listed ones
-/// would be a scale-down for as long as a watch of pods is silent. Pods that have ended are in no status.
+/// would be a scale-down for as long as a watch of pods is silent. Pods that have ended or are being deleted are in no
+/// status of a `ReplicaSet`.
 fn undelivered(scale: &ScaleView, pods: &[Arc<Pod>]) -> Replicas {
-    let listed = pods.iter().filter(|pod| !pod.has_ended()).count();
+    let counts = |pod: &&Arc<Pod>| !pod.has_ended() && !pod.deleting;
+    let listed = pods.iter().filter(counts).count();
     let listed = u32::try_from(listed).unwrap_or(u32::MAX);
     scale.expected_pods.saturating_sub(Replicas::new(listed))
 }
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_ended_are_not_those_that_are_expected() {
+    fn pods_that_end_are_not_those_that_are_expected() {
         let scale = |expected| ScaleView {
             scale: Scale::default(),
             selector: "app=web".to_owned(),
@@ -457,13 +459,17 @@ mod tests {
             expected_pods: Replicas::new(expected),
             ..ScaleView::default()
         };
+        let deleted = Arc::new(Pod {
+            deleting: true,
+            ..Pod::clone(&pod(Phase::Running))
+        });
         let pods = [
-            Phase::Running,
-            Phase::Pending,
-            Phase::Failed,
-            Phase::Succeeded,
-        ]
-        .map(pod);
+            pod(Phase::Running),
+            pod(Phase::Pending),
+            pod(Phase::Failed),
+            pod(Phase::Succeeded),
+            deleted,
+        ];
         for (expected, missing) in [(0, 0), (2, 0), (5, 3)] {
             assert_eq!(undelivered(&scale(expected), &pods), Replicas::new(missing));
         }
