@@ -420,6 +420,16 @@ impl Telemetry {
             .inc();
     }
 
+    /// Counts events that are not written, because there were too many of one object.
+    pub fn dropped_events(&self, count: usize) {
+        self.writes
+            .get_or_create(&WriteLabels {
+                kind: Write::Event.label(),
+                result: "dropped",
+            })
+            .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// Publishes the duration of one sync.
     pub fn synced(&self, seconds: f64) {
         self.sync_seconds.observe(seconds);

@@ -6,6 +6,7 @@
 //! are written by [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what
 //! was applied, and its own failure is only logged.
 
+mod bucket;
 mod changes;
 mod conditions;
 mod events;
@@ -25,6 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub(super) use conditions::INVALID_SPEC;
 
 use self::{
+    bucket::EventBucket,
     changes::ReplicaChanges,
     events::Warning,
     fingerprint::StatusFingerprint,
@@ -39,6 +41,7 @@ use crate::{
         status::{condition, is_unhealthy, ledger_status},
         validation::Invalid,
     },
+    clock::Monotonic,
     forecaster::forecasts::Forecasts,
     page::{self, DecisionLog, Record},
     ports::{ClusterError, EventNote, UnusableCopies},
@@ -56,6 +59,8 @@ pub(super) struct Reporter<'a> {
     pub(super) forecasts: &'a Forecasts,
     /// When it is reported.
     pub(super) now: Timestamp,
+    /// The same by the monotonic clock.
+    pub(super) passed: Monotonic,
 }
 
 /// What is to be written about one object.
@@ -82,6 +87,8 @@ pub(super) struct ReportState {
     changes: ReplicaChanges,
     /// The reasons of the last warnings by condition, while what they warned of lasts.
     warned: BTreeMap<&'static str, String>,
+    /// How many more events may be written.
+    bucket: EventBucket,
 }
 
 /// The parts of an object's state that its report is made from.
@@ -141,6 +148,7 @@ impl ReportState {
             changes: ReplicaChanges::of_stored(autoscaler.status()),
             // After a restart the status shows which warnings were reported last.
             warned: conditions::warned_of(autoscaler),
+            bucket: EventBucket::default(),
         }
     }
 
@@ -201,6 +209,7 @@ impl Reporter<'_> {
         events.extend(state.changes.follow(applied, extras.is_recounted, self.now));
         let warnings = events::warnings(applied, invalid, &extras.conditions);
         events.extend(warnings.filter_map(|warning| state.first_of(warning)));
+        self.limit(&mut state.bucket, &mut events);
         let mut conditions = conditions::of(applied, invalid);
         conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
         conditions.extend(extras.conditions);
@@ -227,6 +236,12 @@ impl Reporter<'_> {
                 .written
                 .unless_equal(status, applied.decided.publishes(), self.now),
         }
+    }
+
+    /// Drops the events beyond those that may be written of one object.
+    fn limit(&self, bucket: &mut EventBucket, events: &mut Vec<EventNote>) {
+        let dropped = bucket.limit(events, self.passed);
+        self.telemetry.dropped_events(dropped);
     }
 
     /// Records for the page what is reported.
@@ -301,7 +316,7 @@ impl Reporter<'_> {
             .unless_equal(status, state.written.publishes(), self.now);
         // All of them have the same cause.
         let first = troubles.first();
-        let events = first.and_then(|&(condition, reason, ref note)| {
+        let event = first.and_then(|&(condition, reason, ref note)| {
             let event = Some(events::warning(reason, "Decide", note.clone()));
             let is_over = false;
             state.first_of(Warning {
@@ -310,9 +325,11 @@ impl Reporter<'_> {
                 is_over,
             })
         });
+        let mut events = event.into_iter().collect();
+        self.limit(&mut state.bucket, &mut events);
         Report {
             autoscaler: autoscaler.clone(),
-            events: events.into_iter().collect(),
+            events,
             status,
         }
     }

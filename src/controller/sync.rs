@@ -185,6 +185,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
             page: &self.shared.page,
             forecasts: &self.shared.forecasts,
             now,
+            passed: self.clock.monotonic(),
         }
     }
 }
