@@ -34,6 +34,8 @@ const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that met a conflict; doubles with each further one in a row, up to
 /// the sync period.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
+/// How long an object waits for the sync of an earlier one of its name to end.
+const AFTER_OUTLIVED: SignedDuration = SignedDuration::from_secs(1);
 /// How long nothing is decided after a pause of this process: what watches and probes deliver then is from after it.
 const AFTER_PAUSE: Duration = Duration::from_secs(2);
 /// How long an object waits after its first panic; doubles with each further one in a row.
@@ -225,6 +227,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let objects = context.kind.objects();
         let all: Vec<_> = objects.iter().cloned().map(K::autoscaler).collect();
         self.forget_gone(&all);
+        let outlived = self.outlived(&all);
         let entries: Vec<Entry<'_>> = all.iter().map(entry).collect();
         let now = context.clock.monotonic();
         let positions = self.queue.due(&entries, now);
@@ -233,6 +236,10 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let known: Vec<_> = objects.iter().zip(&all).collect();
         let round = Arc::new(context.kind.round(context.clock.now()));
         for &(object, autoscaler) in positions.into_iter().filter_map(|at| known.get(at)) {
+            if outlived.contains(&key_of(autoscaler)) {
+                self.queue.again(autoscaler.uid(), now, AFTER_OUTLIVED);
+                continue;
+            }
             let restore = |reported: &ReportState| context.kind.restore(object, reported);
             let due = DueObject {
                 object: Arc::clone(object),
@@ -262,19 +269,30 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             uids.contains(uid) || self.syncs.running.contains_key(uid) || existing.contains(uid)
         };
         for gone in self.states.retain(exists) {
-            let gone = &mut gone.lock();
-            let ReportState {
-                labels, forecast, ..
-            } = &gone.report;
-            telemetry.forget(labels, forecast);
-            let page = &self.context.shared.page;
-            page.forget(K::KIND, &labels.namespace, &labels.name);
-            self.context.kind.forget(gone);
+            self.context.forget(&gone);
         }
         let syncs = &mut self.syncs;
         for counts in [&mut syncs.panics, &mut syncs.conflicts] {
             counts.retain(|uid, _| uids.contains(&**uid));
         }
+    }
+
+    /// The names of objects that are gone while their sync still runs. An object created again under such a name waits:
+    /// metric series and page are kept by name, and are those of the earlier object until it is forgotten.
+    fn outlived(&self, all: &[Autoscaler]) -> HashSet<ObjectKey> {
+        let mut gone: HashSet<&str> = self.syncs.running.keys().map(String::as_str).collect();
+        for autoscaler in all {
+            gone.remove(autoscaler.uid());
+        }
+        let states = gone.into_iter().filter_map(|uid| self.states.get(uid));
+        let names = states.map(|state| {
+            let labels = &state.lock().report.labels;
+            ObjectKey {
+                namespace: labels.namespace.clone(),
+                name: labels.name.clone(),
+            }
+        });
+        names.collect()
     }
 
     /// Makes changed objects due at once.
@@ -342,7 +360,9 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             .map(|object| (object, K::autoscaler(Arc::clone(object))));
         let Some((object, autoscaler)) = known.find(|(_, known)| known.uid() == uid) else {
             // Deleted while its sync ran: there is no object to report the panic on.
-            self.states.remove(uid);
+            if let Some(gone) = self.states.remove(uid) {
+                context.forget(&gone);
+            }
             return;
         };
         // What the panic left may be half changed; the state is restored from status.

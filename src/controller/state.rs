@@ -133,9 +133,9 @@ impl<S, O> StateStore<S, O> {
         states.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Forgets one object.
-    pub(super) fn remove(&mut self, uid: &str) {
-        self.0.remove(uid);
+    /// Forgets one object; returns its state.
+    pub(super) fn remove(&mut self, uid: &str) -> Option<StateCell<S, O>> {
+        self.0.remove(uid)
     }
 
     /// Forgets the objects that are gone; returns their states.

@@ -18,7 +18,7 @@ use super::{
     decide::DecideContext,
     kind::{ItemOf, Kind, StateCellOf, StateOf},
     part::WorkItem,
-    report::{INVALID_SPEC, Reporter, Reports, Trouble},
+    report::{INVALID_SPEC, ReportState, Reporter, Reports, Trouble},
     state::InForce,
 };
 use crate::{
@@ -170,6 +170,18 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
         let reporter = self.reporter(self.clock.now());
         let report = reporter.trouble(&mut state.lock().report, autoscaler, troubles);
         self.reports.submit(report);
+    }
+
+    /// Removes the metric series of an object that is gone, and what the page shows of it.
+    pub(super) fn forget(&self, gone: &StateCellOf<K>) {
+        let gone = &mut gone.lock();
+        let ReportState {
+            labels, forecast, ..
+        } = &gone.report;
+        self.shared.telemetry.forget(labels, forecast);
+        let page = &self.shared.page;
+        page.forget(K::KIND, &labels.namespace, &labels.name);
+        self.kind.forget(gone);
     }
 
     /// The time now, to which what is remembered of the object is brought.

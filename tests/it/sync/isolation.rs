@@ -1,8 +1,8 @@
 //! One object that hangs or panics, or an API server that takes no reports, keeps no other object waiting.
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::pending, sync::Arc, time::Duration};
 
-use foretide::{clock::Clock, controller::Shared, telemetry::Telemetry};
+use foretide::{clock::Clock, controller::Shared};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CPU, World};
@@ -33,6 +33,18 @@ impl Running {
         fake.state().now = start;
         tokio::spawn(controller.run(pending()));
         Self { fake, clock, start }
+    }
+
+    /// One whose metrics and page the test reads.
+    fn observed(fake: FakeCluster) -> (Self, Shared) {
+        let mut world = World::new(fake);
+        let shared = Shared {
+            page: Arc::default(),
+            forecasts: Arc::default(),
+            telemetry: Arc::default(),
+        };
+        world.controller = World::controller_of(&world.fake, &world.clock, shared.clone());
+        (Self::of(world), shared)
     }
 
     /// Puts the clock at this second after the start.
@@ -203,15 +215,7 @@ async fn an_object_that_is_deleted_while_its_sync_runs_leaves_no_metric_series()
     let fake = FakeCluster::default();
     fake.put("web", 1, &format!("{}, {CPU}", always(4)));
     fake.state().metrics_hang = true;
-    let mut world = World::new(fake);
-    let telemetry = Arc::<Telemetry>::default();
-    let shared = Shared {
-        page: Arc::default(),
-        forecasts: Arc::default(),
-        telemetry: Arc::clone(&telemetry),
-    };
-    world.controller = World::controller_of(&world.fake, &world.clock, shared);
-    let world = Running::of(world);
+    let (world, Shared { telemetry, .. }) = Running::observed(fake);
     // The first sync waits for the metric.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.fake.state().autoscalers.clear();
@@ -225,6 +229,57 @@ async fn an_object_that_is_deleted_while_its_sync_runs_leaves_no_metric_series()
         !telemetry.encode().contains(series),
         "{}",
         telemetry.encode()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_while_its_sync_panics_leaves_no_metric_series() {
+    let fake = FakeCluster::default();
+    let delegated = always(4).replace("mode: Direct, ", "");
+    fake.put("web", 1, &format!("{delegated}, {CPU}"));
+    let (world, shared) = Running::observed(fake);
+    world.written("status web").await;
+    assert!(shared.telemetry.encode().contains(r#"name="web""#));
+    // The next sync waits for the metric.
+    world.fake.state().metrics_hang = true;
+    world.at(20);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.fake.state().autoscalers.clear();
+    world.fake.state().hpas.clear();
+    world.fake.state().poisons_writes = true;
+    tokio::time::sleep(LIMIT).await;
+    let series = shared.telemetry.encode();
+    assert!(
+        series.contains("panics_total{kind=") && !series.contains(r#"name="web""#),
+        "{series}"
+    );
+    assert_eq!(shared.page.namespaces(), BTreeSet::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_created_again_under_its_name_keeps_its_series_and_its_page() {
+    let fake = FakeCluster::default();
+    fake.put("web", 1, &format!("{}, {CPU}", always(4)));
+    fake.state().metrics_hang = true;
+    let (world, shared) = Running::observed(fake);
+    // The first sync waits for the metric.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.fake.state().metrics_hang = false;
+    world
+        .fake
+        .edit("web", |ehpa| ehpa.metadata.uid = Some("uid-new".into()));
+    world.at(20);
+    tokio::time::sleep(LIMIT).await;
+    world.at(22);
+    tokio::time::sleep(LIMIT).await;
+    // Another sync would bring back what was forgotten.
+    world.fake.state().metrics_hang = true;
+    world.at(40);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(shared.telemetry.encode().contains(r#"name="web""#));
+    assert_eq!(
+        shared.page.namespaces(),
+        BTreeSet::from(["shop".to_owned()])
     );
 }
 
