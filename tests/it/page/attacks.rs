@@ -103,10 +103,9 @@ async fn only_names_of_this_machine_are_answered_where_no_token_is_asked_for() {
         &[("host", "localhost")],
     );
     assert_eq!(whole.await.status, 421);
-    for (host, status) in [("evil.example", 421), ("LOCALHOST:8090", 200)] {
-        let whole = "http://localhost:8090/api/v1/overview";
-        let found = with(&router, whole, &[("host", host)]).await;
-        assert_eq!(found.status, status, "{host}");
+    let whole = "http://localhost/api/v1/overview";
+    for (host, status) in [("evil.example", 421), ("LOCALHOST", 200)] {
+        assert_eq!(with(&router, whole, &[("host", host)]).await.status, status);
     }
 }
 

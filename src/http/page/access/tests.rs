@@ -29,9 +29,6 @@ impl AccessReviewer for FakeReviewer {
     async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
         let name = token.expose().to_owned();
         self.tokens.lock().unwrap().push(name.clone());
-        if name.starts_with("hangs") {
-            sleep(Duration::from_hours(1)).await;
-        }
         if let Some(number) = name.strip_prefix("minted-") {
             let name = format!("system:serviceaccount:team:account-{number}");
             return Ok(Some(User {
@@ -196,17 +193,6 @@ async fn who_mints_tokens_keeps_no_other_reader_waiting() {
         .zip(&tokens)
         .map(|(peer, token)| door.admit_from(peer, token));
     let other = timeout(Duration::from_secs(4), door.admit_from(100, "root"));
-    let (refused, other) = join(join_all(flood), other).await;
-    assert!(refused.iter().all(Result::is_err));
-    assert_eq!(other, Ok(Ok(Visible::All)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_sends_tokens_whose_reviews_hang_keeps_no_other_peer_waiting() {
-    let door = Door::new();
-    let tokens: Vec<_> = (0..60).map(|number| format!("hangs-{number}")).collect();
-    let flood = tokens.iter().map(|token| door.admit_from(1, token));
-    let other = timeout(Duration::from_secs(1), door.admit_from(2, "root"));
     let (refused, other) = join(join_all(flood), other).await;
     assert!(refused.iter().all(Result::is_err));
     assert_eq!(other, Ok(Ok(Visible::All)));
