@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use super::site::{Helm, SYSTEM, Terminal};
 
 /// The image of the manifests, which the chart does not choose.
-const IMAGE: &str =
-    "--set image.repository=registry.example.org/foretide --set-string image.tag=0.1.0";
+const IMAGE: &str = "--set image.repository=registry.example.org/foretide,image.tag=0.1.0";
 
 /// Turns everything on that is off by default.
 const ALL: &str = "--set fleets.enabled=true,admission.enabled=true,networkPolicy.enabled=true \
