@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(day, 25 + 24 * 12 - 1);
         let quiet = start + Duration::from_hours(48);
         assert_eq!(written(quiet, 30), 25);
-        assert_eq!(written(quiet + REFILL - second, 1), 0);
+        assert_eq!(written(quiet + Duration::from_secs(299), 1), 0);
         assert_eq!(written(quiet + REFILL, 2), 1);
     }
 }
