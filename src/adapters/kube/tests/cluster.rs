@@ -228,6 +228,36 @@ async fn running_pods_of_a_preview_are_owned_though_they_are_not_selected() {
     assert_eq!(view.unwrap().owned_pods, Replicas::new(1));
 }
 
+#[tokio::test]
+async fn an_excluded_target_is_not_gone_and_pods_that_are_not_kept_are_expected() {
+    let scale = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+        "status": {"selector": "app=web"}});
+    let (_server, cluster) = server(move |sent, before| match before {
+        0 => resource_list(sent, before),
+        _ => Reply::Ok(scale.clone()),
+    });
+    let mut odd = deployment();
+    odd["spec"]["selector"] = json!(7);
+    let [deployments, ..] = &cluster.stores.workloads;
+    deployments.replace(None, Vec::from_iter(Entry::decode(odd)));
+    let error = cluster.scale(&target("apps/v1", "Deployment")).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("cannot be decoded"), "{error}");
+
+    let queue = target("example.com/v1", "Queue");
+    let expected = async || cluster.scale(&queue).await.unwrap().expected_pods.get();
+    let pod = |name: &str, containers: Value| {
+        let id = json!({"namespace": "shop", "name": name, "labels": {"app": "web"}});
+        let pod = json!({"metadata": id, "spec": {"containers": containers}});
+        cluster.stores.pods.apply(Entry::decode(pod).unwrap());
+    };
+    pod("kept", json!([]));
+    assert_eq!(expected().await, 0, "all are kept");
+    pod("odd", json!(7));
+    assert_eq!(expected().await, 2);
+}
+
 /// The scale of `shop/web` as it is now.
 fn seen(server: &SimKube) -> ScaleView {
     let stored = server.objects("statefulsets.apps");

@@ -29,6 +29,7 @@ use crate::{
     },
     clock::{Clock, Contact},
     machine::Machine,
+    memory::Memory,
     ports::{ObjectKey, UnusableCopies},
 };
 
@@ -219,6 +220,32 @@ async fn a_list_that_is_not_answered_in_time_is_asked_for_in_smaller_pages() {
     follow(&store, timeouts(), (server.clone(), client, 4)).await;
     let limits = [64, 16, 4].map(|limit| format!("GET /api/v1/pods?limit={limit}"));
     assert_eq!(server.lines()[..3], limits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_left_out_is_listed_again_when_the_memory_limit_has_room_for_it() {
+    let store = pods(None);
+    // Room for one of two pods of 100 KiB.
+    let memory = Memory::unused(((64 << 20) + (150 << 10)) / 9 * 10);
+    store.charge_to(|it| memory.copies().open("".into(), it, Clock::system()));
+    let [old, new] = ["a", "b"].map(|name| {
+        let mut pod = pod(name, 1);
+        pod["spec"]["containers"][0]["name"] = "x".repeat(100 << 10).into();
+        pod
+    });
+    let (server, client) = FakeServer::new(move |_sent, before| match before {
+        0 => list("10", "", &[old.clone(), new.clone()]),
+        1 => Reply::Events(vec![bookmark("11")]),
+        2 => Reply::Events(vec![event("DELETED", &old)]),
+        3 => list("12", "", std::slice::from_ref(&new)),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server.clone(), client, 5)).await;
+    let is_list = |line: &String| line.contains("limit");
+    let lists: Vec<bool> = server.lines().iter().map(is_list).collect();
+    assert_eq!(lists, [true, false, false, true, false]);
+    assert_eq!(names(&store), ["b"]);
+    assert_eq!(store.report().unreadable, 0);
 }
 
 #[tokio::test]
@@ -498,10 +525,10 @@ async fn one_object_that_is_too_large_is_unreadable_for_itself() {
         }
     });
     let store = pods(None);
-    follow(&store, timeouts(), (server.clone(), client, 9)).await;
+    follow(&store, timeouts(), (server.clone(), client, 8)).await;
     assert_eq!(names(&store), ["a", "c"]);
     assert_eq!(store.report().unreadable, 1);
-    assert_eq!(server.lines()[8], format!("GET /api/v1/pods?{OPEN}10"));
+    assert_eq!(server.lines()[7], format!("GET /api/v1/pods?{OPEN}10"));
 }
 
 #[test]
