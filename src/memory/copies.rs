@@ -154,17 +154,11 @@ impl CopyBudget {
         let mut state = self.state();
         let budget = state.budget;
         let ((_, namespace), item) = state.shares.pop_beyond(budget)?;
-        let (account, key) = item.key;
-        let keeper = state.keepers.get(&account)?.clone();
-        let copy = Item {
-            created: item.created,
-            key,
-            bytes: item.bytes,
-        };
+        let keeper = state.keepers.get(&item.key.0)?.clone();
         Some(Displaced {
             keeper,
             namespace,
-            copy,
+            copy: item.map_key(|(_, name)| name),
         })
     }
 
@@ -225,7 +219,7 @@ impl Account {
         self.budget.settle();
     }
 
-    /// Whether a copy of so many bytes that gave way would stay now.
+    /// Whether a copy of so many bytes that gave way would stay now; the log says once a minute that some are left out.
     pub(crate) fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
         let mut state = self.budget.state();
         state.log(self.clock.monotonic());
@@ -246,20 +240,8 @@ impl Account {
     }
 
     fn named(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) -> (Tenant, Item<CopyKey>) {
-        let Item {
-            created,
-            key,
-            bytes,
-        } = copy;
-        let key = (self.number, key);
-        (
-            self.tenant(namespace),
-            Item {
-                created,
-                key,
-                bytes,
-            },
-        )
+        let item = copy.map_key(|name| (self.number, name));
+        (self.tenant(namespace), item)
     }
 
     fn tenant(&self, namespace: &Arc<str>) -> Tenant {

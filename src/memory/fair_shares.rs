@@ -103,6 +103,17 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
     }
 }
 
+impl<K> Item<K> {
+    /// The same item with another key.
+    pub(crate) fn map_key<L>(self, key: impl FnOnce(K) -> L) -> Item<L> {
+        Item {
+            created: self.created,
+            key: key(self.key),
+            bytes: self.bytes,
+        }
+    }
+}
+
 impl<N, K> Default for FairShares<N, K> {
     fn default() -> Self {
         Self {

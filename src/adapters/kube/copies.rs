@@ -113,26 +113,26 @@ impl<V: Stored> Copies<V> {
 
     /// The objects of a scope, kept or excluded.
     pub(super) fn keys(&self, scope: Option<&str>) -> Vec<Key> {
-        let is_of_scope = |namespace: &str| scope.is_none_or(|scope| scope == namespace);
-        let kept = self.by_namespace.iter().flat_map(|(namespace, inside)| {
+        let is_of_scope = |namespace: &Arc<str>| scope.is_none_or(|scope| scope == &**namespace);
+        let inside = self.by_namespace.iter();
+        let inside = inside.filter(|(namespace, _)| is_of_scope(namespace));
+        let kept = inside.flat_map(|(namespace, inside)| {
             let names = inside.by_name.keys();
             names.map(|name| (namespace.clone(), name.clone()))
         });
-        let all = kept.chain(self.excluded.keys().cloned());
-        all.filter(|(namespace, _)| is_of_scope(namespace))
-            .collect()
+        let excluded = self.excluded.keys().filter(|key| is_of_scope(&key.0));
+        kept.chain(excluded.cloned()).collect()
     }
 
-    /// Keeps a value, and returns the one that it replaces.
-    pub(super) fn keep(&mut self, namespace: &Arc<str>, copy: Copy<V>) -> Option<Arc<V>> {
+    /// Keeps a value instead of the one that is kept of the object.
+    pub(super) fn keep(&mut self, namespace: &Arc<str>, copy: Copy<V>) {
         let name = copy.charge.key.clone();
-        let old = self.remove(namespace, &name);
+        self.remove(namespace, &name);
         if let Some(account) = &self.account {
             account.charge(namespace, copy.charge.clone());
         }
         let inside = self.by_namespace.entry(namespace.clone()).or_default();
         inside.insert(name, copy);
-        old
     }
 
     /// Excludes an object; whether it was not before, or for another reason.
@@ -158,22 +158,22 @@ impl<V: Stored> Copies<V> {
         self.exclude((namespace.clone(), charge.key.clone()), excluded)
     }
 
-    /// Removes an object, also one that is excluded; returns the value that was kept.
-    pub(super) fn remove(&mut self, namespace: &Arc<str>, name: &Arc<str>) -> Option<Arc<V>> {
+    /// Removes an object, also one that is excluded.
+    pub(super) fn remove(&mut self, namespace: &Arc<str>, name: &Arc<str>) {
         let key = (namespace.clone(), name.clone());
         if let Some(excluded) = self.excluded.remove(&key) {
             self.count(namespace, &excluded, -1);
         }
-        let inside = self.by_namespace.get_mut(namespace)?;
+        let Some(inside) = self.by_namespace.get_mut(namespace) else {
+            return;
+        };
         let removed = inside.remove(name);
         if inside.by_name.is_empty() {
             self.by_namespace.remove(namespace);
         }
-        let removed = removed?;
-        if let Some(account) = &self.account {
+        if let (Some(account), Some(removed)) = (&self.account, removed) {
             account.release(namespace, removed.charge);
         }
-        Some(removed.value)
     }
 
     fn count(&self, namespace: &Arc<str>, excluded: &Excluded, change: isize) {
