@@ -10,7 +10,7 @@
 //! error, and KEDA then keeps the current replicas.
 //!
 //! Unless client certificates are required, every client that reaches the port is answered. Open streams and requests are
-//! limited, in total and for each address ([`Quota`]), so that idle streams of other clients cannot exclude KEDA.
+//! limited, in total and for each address, so that idle streams of other clients cannot exclude KEDA.
 
 mod reading;
 mod stream;
