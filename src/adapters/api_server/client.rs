@@ -21,6 +21,7 @@ use super::{
     gated_client::{SharedGate, gated_client},
     http_client::client,
     pages::{PageTurns, Pages},
+    refusals::Refusals,
     resource::ObjectPath,
     response,
     skew::ClockSkew,
@@ -101,6 +102,7 @@ pub(in crate::adapters) struct Calls {
     /// The client of writes.
     writer: Client,
     budgets: Budgets,
+    refusals: Refusals,
     /// Of all requests of the connection: the renewals of the lease measure it when nothing else is written.
     skew: Arc<ClockSkew>,
     limits: Limits,
@@ -232,6 +234,7 @@ impl Connection {
             client: self.unary.clone(),
             writer: writer.clone(),
             budgets: Budgets::new(limits.slots, self.clock()),
+            refusals: Refusals::new(self.clock()),
             skew: Arc::clone(&self.skew),
             limits,
             gate,
@@ -462,17 +465,19 @@ impl Calls {
         let started = clock.monotonic();
         let mut left = retries;
         let mut backoff = self.limits.backoff;
+        // An election has a period of its own, and what is written next at the same path may be something else.
+        let refusals = (retries > 0).then_some(&self.refusals);
         loop {
-            let error = match response::headers_and_text(client, request.clone(), max_bytes).await {
-                Ok((headers, text)) => {
-                    // The API server forwards the headers of aggregated APIs, which run on other machines.
-                    if !budgets::is_aggregated(request.uri().path()) {
-                        self.skew.observe(&headers, clock.reading());
-                    }
-                    return Ok(text);
-                }
-                Err(error) => error,
+            let outcome = match refusals.and_then(|refusals| refusals.in_force(request.uri())) {
+                Some(error) => Err(error),
+                None => self.send_once(client, request, max_bytes).await,
             };
+            let Err(error) = outcome else {
+                return outcome;
+            };
+            if let Some(refusals) = refusals {
+                refusals.record(request.uri(), &error);
+            }
             if left == 0 || !error.is_transient() {
                 return Err(error);
             }
@@ -489,6 +494,21 @@ impl Calls {
             left -= 1;
             backoff *= 2;
         }
+    }
+
+    async fn send_once(
+        &self,
+        client: &Client,
+        request: &Request<Vec<u8>>,
+        max_bytes: usize,
+    ) -> Result<String, CallError> {
+        let (headers, text) =
+            response::headers_and_text(client, request.clone(), max_bytes).await?;
+        // The API server forwards the headers of aggregated APIs, which run on other machines.
+        if !budgets::is_aggregated(request.uri().path()) {
+            self.skew.observe(&headers, self.clock().reading());
+        }
+        Ok(text)
     }
 }
 

@@ -95,7 +95,7 @@ impl CallError {
         } = &mut self
         {
             let text = format!(
-                "{message}; the server asks to retry after {asked:?}, beyond the deadline of {deadline:?}"
+                "{message}; the server asks to retry after {asked:.0?}, beyond the deadline of {deadline:?}"
             );
             *message = text;
         }

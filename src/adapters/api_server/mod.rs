@@ -22,6 +22,7 @@ mod error;
 mod gated_client;
 mod http_client;
 mod pages;
+mod refusals;
 mod resource;
 pub(super) mod response;
 mod skew;

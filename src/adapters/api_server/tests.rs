@@ -230,6 +230,27 @@ async fn a_read_is_repeated_when_the_server_asks_for_it_if_that_is_before_its_de
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_one_read_is_asked_to_wait_for_holds_for_every_read_of_the_url() {
+    let (server, client) = FakeServer::new(|sent, before| match (&*sent.line, before) {
+        ("GET /x", 0) => Reply::FailUntil(429, "30"),
+        _ => Reply::Ok(json!("later")),
+    });
+    let calls = Calls::new(client, limits());
+    let read = async |path| calls.read::<Value>(path).await;
+    read("/x").await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let refused = read("/x").await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "slow down; the server asks to retry after 15s, beyond the deadline of 5s (HTTP 429)"
+    );
+    assert_eq!(read("/y").await.unwrap(), json!("later"));
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    assert_eq!(read("/x").await.unwrap(), json!("later"));
+    assert_eq!(server.lines(), ["GET /x", "GET /y", "GET /x"]);
+}
+
 #[tokio::test]
 async fn the_error_of_a_write_says_when_the_server_asks_to_retry() {
     let (server, client) = FakeServer::always(|| Reply::FailUntil(503, "2"));
