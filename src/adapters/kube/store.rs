@@ -44,6 +44,8 @@ pub(in crate::adapters) struct Store<V> {
     /// The parameter of lists and watches that selects objects.
     selector: Option<(&'static str, String)>,
     changes: Option<Arc<Changes>>,
+    /// The memory that a value takes.
+    size: fn(&V) -> usize,
     /// Marked as changed whenever any object is, in any field.
     written: watch::Sender<()>,
     copies: RwLock<Copies<V>>,
@@ -68,6 +70,7 @@ impl<V: Stored> Store<V> {
             contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
             selector: None,
             changes: None,
+            size: V::size,
             written: watch::Sender::new(()),
             copies: RwLock::default(),
         }
@@ -79,6 +82,11 @@ impl<V: Stored> Store<V> {
             changes: Some(changes),
             ..self
         }
+    }
+
+    /// The same store, whose values take this memory.
+    pub(super) fn with_size(self, size: fn(&V) -> usize) -> Self {
+        Self { size, ..self }
     }
 
     /// The same store, of the objects that a label selector selects.
@@ -302,7 +310,7 @@ impl<V: Stored> Store<V> {
             value,
             version: _,
         } = entry;
-        let size = |value: &V| ENTRY + namespace.len() + name.len() + value.size();
+        let size = |value: &V| ENTRY + namespace.len() + name.len() + (self.size)(value);
         let sized = value.and_then(|value| match size(&value) {
             bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
             _ => Err(longer_than(KEPT_MAX)),

@@ -9,7 +9,9 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::{entry::Entry, pods::StoredPod, store::Store, stored::Stored};
+use super::super::{
+    entry::Entry, objects::size_of_managed, pods::StoredPod, store::Store, stored::Stored,
+};
 use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory, ports::UnusableCopies};
 
 const MIB: usize = 1 << 20;
@@ -142,6 +144,23 @@ fn copies_return_when_others_go_and_a_store_that_ends_gives_all_back() {
     let memory = shared.memory.clone();
     drop(shared);
     assert_eq!(memory.copies().left_out(), [].into());
+}
+
+#[test]
+fn an_autoscaler_takes_more_in_a_controller_than_in_a_process_that_publishes_its_metrics() {
+    let memory = room_for(6 * MIB);
+    let charged = |store: Store<_>| {
+        let store = Arc::new(store);
+        store.charge_to(|it| memory.copies().open("".into(), it, Clock::system()));
+        for second in 0..40 {
+            store.apply(autoscaler("shop", second, 200 << 10));
+        }
+        store.in_namespace("shop").len()
+    };
+    let in_adapter = charged(Store::new(Resource::EHPA, &[None]));
+    // Three versions, which differ in status only.
+    let in_controller = charged(Store::new(Resource::EHPA, &[None]).with_size(size_of_managed));
+    assert_eq!((in_adapter, in_controller), (30, 10));
 }
 
 #[test]
