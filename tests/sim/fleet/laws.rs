@@ -69,6 +69,8 @@ pub(super) struct FleetLaws {
     /// The ledger that was stored when the hub was restored from a backup, and when that was.
     forgotten: Option<(Timestamp, Ledger)>,
     ready: BTreeMap<String, u64>,
+    /// When shares have changed last, and how many pods were ready then.
+    divided: (Timestamp, u64),
     /// When an HPA of somebody else was there last. Ours ends the pods beyond its maximum that it has added.
     foreign: Option<Timestamp>,
     /// How many pods became ready of late.
@@ -382,6 +384,12 @@ impl FleetLaws {
             return Ok(());
         }
         check_sums(&ledger, fleet, second).map_err(|law| format!("{law}\n{ledger:?}"))?;
+        let shares = |ledger: &Ledger| -> Vec<u64> {
+            ledger.members.values().map(|entry| entry.max).collect()
+        };
+        if before.as_ref().map(shares) != Some(shares(&ledger)) {
+            self.divided = (now, self.ready.values().sum());
+        }
         if let Some(before) = before
             .filter(|before| before.uid == ledger.uid && before.generation == ledger.generation)
         {
@@ -507,7 +515,10 @@ impl FleetLaws {
         // are kept for them, so what is measured is less than the load.
         let started = self.started.iter().filter(|_| second.terms.direct);
         let unmeasured: u64 = started.map(|(_, pods)| pods).sum();
-        if ready + drained >= before || ready + unmeasured >= needed || has_foreign {
+        // A pod that its member has started meanwhile ends where it is beyond the new share: those stay that were ready.
+        let (divided, served) = self.divided;
+        let had_fewer = ready >= served && now.duration_since(divided) < MEMORY;
+        if ready + drained >= before || ready + unmeasured >= needed || has_foreign || had_fewer {
             return Ok(());
         }
         Err(format!(

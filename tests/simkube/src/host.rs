@@ -149,9 +149,11 @@ impl<T: Send + 'static> DataCenter<T> {
         self.stop_after(host, 0);
     }
 
-    /// Pauses a host after so many more turns of its runtime, in the middle of what it has to do now.
+    /// Pauses a host after so many more turns of its runtime, in the middle of what it has to do now. One that is paused
+    /// already does nothing more.
     pub fn stop_after(&mut self, host: &str, turns: u32) {
-        if let Some(host) = self.hosts.get_mut(host) {
+        let running = self.hosts.get_mut(host);
+        if let Some(host) = running.filter(|host| host.run != Run::Paused) {
             host.run = if turns == 0 {
                 Run::Paused
             } else {
