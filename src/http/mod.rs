@@ -27,7 +27,6 @@ mod quota;
 mod reviews;
 mod serve;
 mod tls;
-mod write_timeout;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

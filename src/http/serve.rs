@@ -1,7 +1,7 @@
 //! Serves a router over plain HTTP, with a limit on the time that each connection may take to send a request and to take
 //! what is sent, and on how many are open at a time.
 
-use std::{io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::Router;
 use futures::{Stream, StreamExt, stream};
@@ -12,11 +12,9 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
 };
+use tokio_io_timeout::TimeoutStream;
 
-use super::{
-    connections::{Activity, ConnectionLimits, PeerAddress, serve_connections},
-    write_timeout::WriteTimeout,
-};
+use super::connections::{Activity, ConnectionLimits, PeerAddress, serve_connections};
 
 /// Probes and a few scrapers need less than ten; they may come from one address. The streams of the page have half of them
 /// at most. A new connection is always served: at the limit, one that answers no request is closed for it.
@@ -73,6 +71,16 @@ where
     serve_connections(incoming, LIMITS, serve_one).await;
 }
 
+/// The stream of a connection, which ends with an error when its client takes none of what is sent for [`UNREAD_TIMEOUT`].
+pub(super) fn with_unread_timeout<I>(stream: I) -> TokioIo<Pin<Box<TimeoutStream<I>>>>
+where
+    I: AsyncRead + AsyncWrite,
+{
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(UNREAD_TIMEOUT));
+    TokioIo::new(Box::pin(stream))
+}
+
 async fn serve_one<I>(peer: PeerAddress, stream: I, activity: Arc<Activity>, router: Router)
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -85,10 +93,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(BUFFER_MAX)
-        .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, UNREAD_TIMEOUT)),
-            service,
-        )
+        .serve_connection(with_unread_timeout(stream), service)
         .await;
     if let Err(error) = served {
         tracing::debug!(error = %io::Error::other(error), "connection of the HTTP port ended");

@@ -16,7 +16,7 @@ use futures::{Stream, StreamExt};
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioTimer},
     server::conn::auto,
 };
 use rustls::{ServerConfig, pki_types::CertificateDer};
@@ -30,8 +30,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     connections::{Activity, ConnectionLimits, PeerAddress, serve_connections},
-    serve::{HEADER_TIMEOUT, UNREAD_TIMEOUT, accepted},
-    write_timeout::WriteTimeout,
+    serve::{HEADER_TIMEOUT, accepted, with_unread_timeout},
 };
 
 /// How long a handshake may take.
@@ -229,8 +228,7 @@ impl Connection {
             request.extensions_mut().insert(peer);
             activity.answer(router.clone(), request)
         });
-        let stream = TokioIo::new(WriteTimeout::new(stream, UNREAD_TIMEOUT));
-        let served = builder.serve_connection(stream, service);
+        let served = builder.serve_connection(with_unread_timeout(stream), service);
         let mut served = std::pin::pin!(served);
         let stop = async { drop(stopped.wait_for(|stopped| *stopped).await) };
         let ended = tokio::select! {
@@ -272,6 +270,7 @@ fn builder(is_http2: bool, requests_max: u32) -> auto::Builder<TokioExecutor> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::serve::UNREAD_TIMEOUT;
     use std::{net::Ipv4Addr, sync::Mutex};
 
     use axum::{
@@ -528,9 +527,10 @@ mod tests {
         port.configs.send_replace(Some(server(&port.pki, "name")));
         let stream = port.connect_speaking(&[b"h2"], "name", None).await.unwrap();
         let executor = TokioExecutor::new();
-        let (mut sender, connection) = http2::handshake(executor, TokioIo::new(stream))
-            .await
-            .unwrap();
+        let (mut sender, connection) =
+            http2::handshake(executor, hyper_util::rt::TokioIo::new(stream))
+                .await
+                .unwrap();
         let connection = tokio::spawn(connection);
         let request = || Request::get("https://name/").body(Body::empty()).unwrap();
         let exchanged = tokio::spawn(sender.send_request(request()));
