@@ -67,6 +67,10 @@ struct Setting {
     runs: bool,
 }
 
+/// The pace of a line of the log that many causes can write: one in a minute.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LogPace(Option<Monotonic>);
+
 // === impl Monotonic ===
 
 impl Monotonic {
@@ -80,6 +84,21 @@ impl Monotonic {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+// === impl LogPace ===
+
+impl LogPace {
+    /// Whether a line may be written now.
+    pub(crate) fn admits(&mut self, now: Monotonic) -> bool {
+        let is_due = self
+            .0
+            .is_none_or(|at| now.since(at) >= Duration::from_mins(1));
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
     }
 }
 

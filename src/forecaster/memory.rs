@@ -6,14 +6,14 @@
 //!                             holds most go first
 //! ```
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use foretide_domain::{forecast::Refused, proposal::Reason};
 use jiff::Timestamp;
 
 use super::series_key::SeriesKey;
 use crate::{
-    clock::Monotonic,
+    clock::{LogPace, Monotonic},
     memory::{FairShares, Item, Memory},
 };
 
@@ -22,8 +22,6 @@ const EXPECTED: usize = 256 << 10;
 /// The part of the budget, in percent, into which a series must fit to get its forecast back, so that it does not come
 /// and go at the edge.
 const RETURNS_WITHIN: usize = 95;
-/// How often the log says that series go without a forecast.
-const LOG_PERIOD: Duration = Duration::from_mins(1);
 
 /// A series that asks for a forecast.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +41,7 @@ pub(super) struct MemoryBudget {
     /// The series that go without a forecast, with the bytes that each is taken for.
     left_out: BTreeMap<SeriesKey, usize>,
     usage: Usage,
-    logged_at: Option<Monotonic>,
+    log_pace: LogPace,
 }
 
 /// The memory of the process at the last pass, in bytes.
@@ -64,7 +62,7 @@ impl MemoryBudget {
             memory,
             left_out: BTreeMap::new(),
             usage: Usage::default(),
-            logged_at: None,
+            log_pace: LogPace::default(),
         }
     }
 
@@ -119,11 +117,9 @@ impl MemoryBudget {
     }
 
     fn log(&mut self, memory: &Memory, all: usize, now: Monotonic) {
-        let was_logged = self.logged_at.is_some_and(|at| now.since(at) < LOG_PERIOD);
-        if self.left_out.is_empty() || was_logged {
+        if self.left_out.is_empty() || !self.log_pace.admits(now) {
             return;
         }
-        self.logged_at = Some(now);
         tracing::warn!(
             series = self.left_out.len(),
             of = all,
@@ -163,6 +159,8 @@ fn beyond<'a>(claims: &[(Claim<'a>, usize)], budget: usize) -> BTreeMap<&'a Seri
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::SignedDuration;
 
     use super::*;

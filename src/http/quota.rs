@@ -14,15 +14,11 @@ use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, Monotonic};
-
-/// A flood of requests writes at most one line to the log in this time.
-const WARNING_PERIOD: Duration = Duration::from_mins(1);
+use crate::clock::{Clock, LogPace};
 
 /// The permits of one kind, shared by all holders.
 #[derive(Debug)]
@@ -57,8 +53,8 @@ struct Usage<H> {
     /// The sizes of all permits in use, without evicted ones.
     size: usize,
     next_id: u64,
-    /// When it was last logged that a limit was reached.
-    warned: Option<Monotonic>,
+    /// Of the line that a limit was reached.
+    log_pace: LogPace,
 }
 
 /// What one holder has.
@@ -155,15 +151,12 @@ impl<H: Holder> Quota<H> {
         ))
     }
 
-    /// Logs who reached a limit, at most once in [`WARNING_PERIOD`].
+    /// Logs who reached a limit, at most once in a minute.
     fn warn(&self, holder: &H) {
         let mut usage = self.usage();
-        let now = self.clock.monotonic();
-        let is_recent = |warned| now.since(warned) < WARNING_PERIOD;
-        if usage.warned.is_some_and(is_recent) {
+        if !usage.log_pace.admits(self.clock.monotonic()) {
             return;
         }
-        usage.warned = Some(now);
         let (own, _) = usage.of_holder(holder);
         let (open, holders) = (usage.size, usage.holders.len());
         drop(usage);
@@ -195,7 +188,7 @@ impl<H> Default for Usage<H> {
             holders: BTreeMap::new(),
             size: 0,
             next_id: 0,
-            warned: None,
+            log_pace: LogPace::default(),
         }
     }
 }

@@ -11,16 +11,13 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
 };
 
 use super::fair_shares::{FairShares, Item};
-use crate::clock::{Clock, Monotonic};
+use crate::clock::{Clock, LogPace, Monotonic};
 
 /// What a process takes without any object: 22 MiB, and the lists and answers that are being read.
 const PROCESS: usize = 64 << 20;
-/// How often the log says that objects are left out.
-const LOG_PERIOD: Duration = Duration::from_mins(1);
 
 /// The budget of the copies of one process.
 #[derive(Debug)]
@@ -38,7 +35,7 @@ struct State {
     left_out: BTreeMap<(u64, Tenant), usize>,
     keepers: BTreeMap<u64, Weak<dyn Keeper>>,
     opened: u64,
-    logged_at: Option<Monotonic>,
+    log_pace: LogPace,
 }
 
 /// A namespace of a cluster.
@@ -82,7 +79,7 @@ impl CopyBudget {
             left_out: BTreeMap::new(),
             keepers: BTreeMap::new(),
             opened: 0,
-            logged_at: None,
+            log_pace: LogPace::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -179,7 +176,7 @@ impl State {
     }
 
     fn log(&mut self, now: Monotonic) {
-        if self.logged_at.is_some_and(|at| now.since(at) < LOG_PERIOD) {
+        if self.left_out.is_empty() || !self.log_pace.admits(now) {
             return;
         }
         let left_out = self.left_out_by_tenant();
@@ -187,7 +184,6 @@ impl State {
         let Some(((cluster, namespace), most)) = most else {
             return;
         };
-        self.logged_at = Some(now);
         tracing::warn!(
             objects = left_out.values().sum::<usize>(),
             %namespace,
