@@ -3,13 +3,12 @@
 //! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded
 //! with an error that names the field.
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use foretide_domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::core::object::HasSpec;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,7 +16,6 @@ use super::{
     decode::{Meta, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
-    size::estimate,
     stored::Stored,
 };
 use crate::ports::{ControllerRef, HpaView, ScaleView};
@@ -104,17 +102,6 @@ struct HpaStatus {
 }
 
 // === autoscalers and predictions ===
-
-/// The versions of an autoscaler that a controller has at once: the copy, the one that was synced last, and the one that
-/// forecasts were requested for.
-const VERSIONS: usize = 3;
-/// What it derives from the spec: the workload, in syncs and in the forecaster, and the spec of the child.
-const DERIVED: usize = 3;
-
-/// The memory that an autoscaler takes in a controller, in bytes.
-pub(super) fn size_of_managed<K: Stored + HasSpec<Spec: Debug>>(autoscaler: &K) -> usize {
-    VERSIONS * autoscaler.size() + DERIVED * estimate(autoscaler.spec())
-}
 
 impl Stored for EffectiveHorizontalPodAutoscaler {
     const IS_WHOLE: bool = true;

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use foretide_domain::federate::{Node, Quota};
 
-use super::{
-    changes::Changes, nodes::free_capacity::FreeCapacity, objects::size_of_managed, store::Store,
-    watch::Watched,
-};
+use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched};
 use crate::adapters::api_server::Resource;
+
+/// The versions of an autoscaler that a controller has at once: the copy, the one that was synced last, and the one that
+/// forecasts were requested for.
+pub(super) const VERSIONS: usize = 3;
 
 /// A role of a cluster, implemented by [`Hub`] and [`MemberStores`] only.
 pub trait Role: Send + Sync + 'static {
@@ -54,8 +55,8 @@ impl Hub {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let scopes = scopes(namespaces);
         let (changes, federated_changes) = (Arc::<Changes>::default(), Arc::<Changes>::default());
-        let autoscalers = Store::new(Resource::EHPA, &scopes).with_size(size_of_managed);
-        let federated = Store::new(Resource::FEDERATED_HPA, &scopes).with_size(size_of_managed);
+        let autoscalers = Store::new(Resource::EHPA, &scopes).with_versions(VERSIONS);
+        let federated = Store::new(Resource::FEDERATED_HPA, &scopes).with_versions(VERSIONS);
         Self {
             autoscalers: Arc::new(autoscalers.with_changes(changes.clone())),
             federated: Arc::new(federated.with_changes(federated_changes.clone())),

@@ -44,8 +44,8 @@ pub(in crate::adapters) struct Store<V> {
     /// The parameter of lists and watches that selects objects.
     selector: Option<(&'static str, String)>,
     changes: Option<Arc<Changes>>,
-    /// The memory that a value takes.
-    size: fn(&V) -> usize,
+    /// How many versions of an object are in memory at once.
+    versions: usize,
     /// Marked as changed whenever any object is, in any field.
     written: watch::Sender<()>,
     copies: RwLock<Copies<V>>,
@@ -70,7 +70,7 @@ impl<V: Stored> Store<V> {
             contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
             selector: None,
             changes: None,
-            size: V::size,
+            versions: 1,
             written: watch::Sender::new(()),
             copies: RwLock::default(),
         }
@@ -84,9 +84,9 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    /// The same store, whose values take this memory.
-    pub(super) fn with_size(self, size: fn(&V) -> usize) -> Self {
-        Self { size, ..self }
+    /// The same store, of objects of which so many versions are in memory at once.
+    pub(super) fn with_versions(self, versions: usize) -> Self {
+        Self { versions, ..self }
     }
 
     /// The same store, of the objects that a label selector selects.
@@ -310,7 +310,7 @@ impl<V: Stored> Store<V> {
             value,
             version: _,
         } = entry;
-        let size = |value: &V| ENTRY + namespace.len() + name.len() + (self.size)(value);
+        let size = |value: &V| ENTRY + namespace.len() + name.len() + self.versions * value.size();
         let sized = value.and_then(|value| match size(&value) {
             bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
             _ => Err(longer_than(KEPT_MAX)),

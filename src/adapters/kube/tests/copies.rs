@@ -9,9 +9,7 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::{
-    entry::Entry, objects::size_of_managed, pods::StoredPod, store::Store, stored::Stored,
-};
+use super::super::{entry::Entry, pods::StoredPod, role::VERSIONS, store::Store, stored::Stored};
 use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory, ports::UnusableCopies};
 
 const MIB: usize = 1 << 20;
@@ -158,8 +156,7 @@ fn an_autoscaler_takes_more_in_a_controller_than_in_a_process_that_publishes_its
         store.in_namespace("shop").len()
     };
     let in_adapter = charged(Store::new(Resource::EHPA, &[None]));
-    // Three versions, which differ in status only.
-    let in_controller = charged(Store::new(Resource::EHPA, &[None]).with_size(size_of_managed));
+    let in_controller = charged(Store::new(Resource::EHPA, &[None]).with_versions(VERSIONS));
     assert_eq!((in_adapter, in_controller), (30, 10));
 }
 
