@@ -60,20 +60,19 @@ pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
 fn screen() -> Screen {
     let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let terminal = std::io::stdout().is_terminal();
-    let cursor = terminal && text("TERM").is_none_or(|term| term != "dumb");
+    let is_dumb = text("TERM").is_some_and(|term| term == "dumb");
     let name = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
     let locale = name.map(|name| name.to_string_lossy().to_lowercase());
     Screen {
-        color: cursor && text("NO_COLOR").is_none(),
+        color: terminal && !is_dumb && text("NO_COLOR").is_none(),
         // A locale that is not set may be UTF-8.
         unicode: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
-        cursor,
         size: terminal.then(terminal_size).flatten(),
     }
 }
 
 /// The size of the terminal of standard output; `None` if it reports none.
-pub(super) fn terminal_size() -> Option<Size> {
+fn terminal_size() -> Option<Size> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
     (columns > 0 && rows > 0).then_some(Size { columns, rows })

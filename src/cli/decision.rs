@@ -183,7 +183,6 @@ mod tests {
     const SCREEN: Screen = Screen {
         color: false,
         unicode: true,
-        cursor: false,
         size: None,
     };
 

@@ -25,12 +25,12 @@ pub mod members;
 mod output;
 pub mod plan;
 mod plot;
+mod progress;
 mod recording;
 mod report;
 mod service;
 pub mod shell;
 mod template;
-mod terminal;
 pub mod ui;
 pub mod validate;
 pub mod web;
@@ -98,15 +98,10 @@ pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
         Command::Controller(args) => controller::run(*args, machine),
         Command::Adapter(args) => adapter::run(*args, machine),
         Command::KedaScaler(args) => keda_scaler::run(*args, machine),
-        Command::Demo(args) if demo::serves(&args) => {
-            let context = CommandContext::detect(machine);
-            output::print(demo::serve(&args, &context), context.screen)
-        }
         Command::Ui(args) => {
             let context = CommandContext::detect(machine);
             output::print(ui::run(*args, &context), context.screen)
         }
-        Command::Demo(args) => terminal::demo(&args, &CommandContext::detect(machine)),
         Command::Explain(args) if args.watch => {
             let context = CommandContext::detect(machine);
             match explain::watch(&args, &context) {
@@ -117,7 +112,7 @@ pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
         _ => {
             let context = CommandContext::detect(machine);
             let outcome =
-                terminal::with_progress(|progress| execute_with(&cli, &context, progress));
+                progress::with_progress(|progress| execute_with(&cli, &context, progress));
             output::print(outcome, context.screen)
         }
     }

@@ -89,8 +89,6 @@ pub struct Screen {
     pub color: bool,
     /// Whether to use characters beyond ASCII for drawing.
     pub unicode: bool,
-    /// Whether the cursor can be moved, so that pictures can be animated.
-    pub cursor: bool,
     /// How large it is; `None` for a pipe or a file.
     pub size: Option<Size>,
 }

@@ -40,7 +40,6 @@ mod reliability;
 #[cfg(test)]
 mod sync;
 #[cfg(test)]
-mod terminal;
 #[cfg(test)]
 mod vectors;
 #[cfg(test)]

@@ -23,8 +23,6 @@ pub(in crate::cli) struct Panel<'a> {
     pub(in crate::cli) span: (Timestamp, Timestamp),
     /// The top of the scale.
     pub(in crate::cli) top: f64,
-    /// The present, if it is to be shown.
-    pub(in crate::cli) now: Option<Timestamp>,
 }
 
 // === impl Panel ===
@@ -40,7 +38,6 @@ impl Panel<'_> {
             forecast: self.forecast,
             span: Some(self.span),
             top: Some(self.top),
-            now: self.now,
             ..Plot::new(&label)
         };
         plot.render(size, screen)

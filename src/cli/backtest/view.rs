@@ -104,7 +104,6 @@ pub(super) fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Pa
         forecast: &result.forecasts,
         span: (report.setup.from, report.setup.until),
         top: top(results(report).flat_map(|result| &result.minutes)),
-        now: None,
     }
 }
 

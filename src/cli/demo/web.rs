@@ -8,6 +8,7 @@
 //! forecast is the controller's own, and so are the texts of the statuses.
 
 mod fleet;
+mod simulation;
 mod workloads;
 
 use std::{

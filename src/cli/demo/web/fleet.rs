@@ -14,18 +14,18 @@ use foretide_domain::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{StatusTrack, replay_begin, unusable};
+use super::{
+    StatusTrack, replay_begin,
+    simulation::{FleetSimulation, STEPS_PER_MINUTE},
+    unusable,
+};
 use crate::{
     api::{
         autoscaler::{Autoscaler, FleetStatus, Status},
         status::{cluster_status, decided_condition, ledger_status},
         validation,
     },
-    cli::{
-        context::CommandContext,
-        demo::fleet::simulation::{FleetSimulation, STEPS_PER_MINUTE},
-        output::Failure,
-    },
+    cli::{context::CommandContext, output::Failure},
     page::{Decided, DecisionLog, MemberState, MetricRecord, Record},
 };
 

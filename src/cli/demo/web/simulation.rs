@@ -15,13 +15,11 @@ use foretide_domain::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-/// The first moment: a Tuesday, 10 March 2026, 09:00 UTC.
-const BEGIN: Timestamp = Timestamp::constant(1_773_133_200, 0);
 /// The length of one step.
 const STEP: SignedDuration = SignedDuration::from_secs(15);
-pub(in crate::cli::demo) const STEPS_PER_MINUTE: u32 = 4;
-/// The length of the simulation, in steps: an hour and a half.
-pub(super) const STEPS: u32 = 90 * STEPS_PER_MINUTE;
+pub(super) const STEPS_PER_MINUTE: u32 = 4;
+/// The length of its course, in steps: an hour and a half.
+const STEPS: u32 = 90 * STEPS_PER_MINUTE;
 /// How many steps a pod takes to start.
 const START_UP: u32 = 3;
 /// For how many steps the highest recommendation delays a scale-down: the default of an HPA.
@@ -31,7 +29,7 @@ const TOLERANCE: f64 = 0.1;
 /// The most that a pod can serve, as a multiple of its target.
 const STRETCH: f64 = 1.2;
 /// MIN and MAX of the fleet.
-pub(super) const BOUNDS: (u32, u32) = (3, 24);
+const BOUNDS: (u32, u32) = (3, 24);
 
 /// The scripted part of a cluster.
 #[derive(Debug)]
@@ -82,33 +80,31 @@ const CLUSTERS: [ClusterScript; 3] = [
 
 /// The clusters and their current state.
 #[derive(Debug)]
-pub(in crate::cli::demo) struct FleetSimulation {
-    pub(super) step: u32,
+pub(super) struct FleetSimulation {
+    step: u32,
     /// After how many steps the course starts over; from its end until then it stands still.
     period: u32,
     /// When its first step was.
     begin: Timestamp,
     policy: Policy,
     ledger: Ledger,
-    pub(in crate::cli::demo) clusters: Vec<Cluster>,
-    /// Replica-minutes of demand that no cluster could serve.
-    pub(super) missing: f64,
+    pub(super) clusters: Vec<Cluster>,
 }
 
 /// One cluster.
 #[derive(Debug)]
-pub(in crate::cli::demo) struct Cluster {
+pub(super) struct Cluster {
     script: &'static ClusterScript,
     replicas: u32,
-    pub(in crate::cli::demo) ready: u32,
+    pub(super) ready: u32,
     /// Pods that start, and how many steps they still need.
     starting: VecDeque<(u32, u32)>,
     /// Bounds of its autoscaler.
-    pub(super) bounds: Option<ReplicaBounds>,
+    bounds: Option<ReplicaBounds>,
     wants: u32,
     wanted: VecDeque<u32>,
     /// What its users ask of it, in replicas.
-    pub(super) demand: f64,
+    demand: f64,
     waiting_since: Option<Timestamp>,
     /// The last observation of the hub.
     seen: Option<Member>,
@@ -117,8 +113,9 @@ pub(in crate::cli::demo) struct Cluster {
 // === impl FleetSimulation ===
 
 impl FleetSimulation {
-    /// Three pods in each cluster and no bounds yet; `moves`: whether budgets may move once they are divided.
-    pub(super) fn new(moves: bool) -> Self {
+    /// Four pods in each cluster and no bounds yet, at this time and this many minutes into its course, which repeats every
+    /// twelve hours.
+    pub(super) fn beginning(at: Timestamp, minute: u32) -> Self {
         let cluster = |script| Cluster {
             script,
             replicas: 4,
@@ -131,35 +128,24 @@ impl FleetSimulation {
             waiting_since: None,
             seen: None,
         };
-        Self {
-            step: 0,
-            period: STEPS,
-            begin: BEGIN,
-            policy: policy(moves),
-            ledger: Ledger::default(),
-            clusters: CLUSTERS.iter().map(cluster).collect(),
-            missing: 0.0,
-        }
-    }
-
-    /// One that begins at another time, this many minutes into its course, which repeats every twelve hours.
-    pub(in crate::cli::demo) fn beginning(at: Timestamp, minute: u32) -> Self {
         let step = minute * STEPS_PER_MINUTE;
         let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
         Self {
             step,
             period: 12 * 60 * STEPS_PER_MINUTE,
             begin: at.saturating_sub(passed).unwrap_or(at),
-            ..Self::new(true)
+            policy: policy(),
+            ledger: Ledger::default(),
+            clusters: CLUSTERS.iter().map(cluster).collect(),
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    fn now(&self) -> Timestamp {
         let passed = STEP * i32::try_from(self.step).unwrap_or(i32::MAX);
         self.begin.saturating_add(passed).unwrap_or(self.begin)
     }
 
-    pub(super) fn minute(&self) -> u32 {
+    fn minute(&self) -> u32 {
         self.course() / STEPS_PER_MINUTE
     }
 
@@ -172,7 +158,7 @@ impl FleetSimulation {
     }
 
     /// The replicas of all clusters, as far as the hub knows them.
-    pub(in crate::cli::demo) fn replicas(&self) -> u32 {
+    pub(super) fn replicas(&self) -> u32 {
         let seen = self
             .clusters
             .iter()
@@ -182,7 +168,7 @@ impl FleetSimulation {
     }
 
     /// The demand of all clusters in replicas, while the hub can measure that.
-    pub(in crate::cli::demo) fn total_demand(&self) -> Option<f64> {
+    pub(super) fn total_demand(&self) -> Option<f64> {
         let seen = self.clusters.iter().map(|cluster| cluster.seen.as_ref());
         let demand = seen.map(|seen| {
             let ready = seen.filter(|member| member.health == Health::Ready);
@@ -192,24 +178,18 @@ impl FleetSimulation {
     }
 
     /// The last observation of a cluster.
-    pub(in crate::cli::demo) fn seen(&self, name: &str) -> Option<&Member> {
+    pub(super) fn seen(&self, name: &str) -> Option<&Member> {
         let cluster = self.clusters.iter().find(|cluster| cluster.name() == name);
         cluster?.seen.as_ref()
     }
 
     /// What the rules remember.
-    pub(in crate::cli::demo) fn ledger(&self) -> &Ledger {
+    pub(super) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// When the simulation begins and ends.
-    pub(super) fn span() -> (Timestamp, Timestamp) {
-        let length = STEP * i32::try_from(STEPS).unwrap_or(i32::MAX);
-        (BEGIN, BEGIN.saturating_add(length).unwrap_or(BEGIN))
-    }
-
     /// One step: users come, pods start, autoscalers scale, the hub decides.
-    pub(in crate::cli::demo) fn advance(&mut self) -> FleetDecision {
+    pub(super) fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
         self.route(f64::from(self.course()) / f64::from(STEPS_PER_MINUTE));
@@ -258,23 +238,22 @@ impl FleetSimulation {
                 cluster.demand += spilled * room / all;
             }
         }
-        self.missing += (overflow - spilled) / f64::from(STEPS_PER_MINUTE);
     }
 }
 
 // === impl Cluster ===
 
 impl Cluster {
-    pub(in crate::cli::demo) fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         self.script.name
     }
 
-    pub(super) fn is_unreachable(&self, minute: u32) -> bool {
+    fn is_unreachable(&self, minute: u32) -> bool {
         self.script.outage.contains(&minute)
     }
 
     /// Pods that no node has room for.
-    pub(super) fn pending(&self) -> u32 {
+    fn pending(&self) -> u32 {
         self.replicas.saturating_sub(self.placed())
     }
 
@@ -288,12 +267,6 @@ impl Cluster {
         } else {
             f64::from(self.ready) * STRETCH
         }
-    }
-
-    /// Whether its pods serve as much as they can, so that users are sent elsewhere.
-    pub(super) fn is_full(&self) -> bool {
-        // Users are sent in fractions, whose sum may be short of full by rounding.
-        self.demand >= f64::from(self.ready) * STRETCH * 0.999
     }
 
     fn run(&mut self, now: Timestamp) {
@@ -392,12 +365,7 @@ impl Cluster {
     }
 }
 
-fn policy(moves: bool) -> Policy {
-    let kind = if moves {
-        AssignmentKind::DynamicWeighted
-    } else {
-        AssignmentKind::StaticWeighted
-    };
+fn policy() -> Policy {
     let (min, max) = BOUNDS;
     let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
     Policy {
@@ -405,7 +373,7 @@ fn policy(moves: bool) -> Policy {
         toleration: SignedDuration::from_secs(180),
         period: STEP,
         tolerance: TOLERANCE,
-        ..Policy::new(kind, bounds)
+        ..Policy::new(AssignmentKind::DynamicWeighted, bounds)
     }
 }
 
@@ -437,23 +405,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_whose_shares_move_keeps_within_its_bounds_and_serves_more() {
-        let (mut ours, mut fixed) = (FleetSimulation::new(true), FleetSimulation::new(false));
+    fn a_fleet_whose_shares_move_keeps_within_its_bounds() {
+        let mut fleet = FleetSimulation::beginning(Timestamp::UNIX_EPOCH, 0);
         for _ in 0..STEPS {
-            let decision = ours.advance();
-            fixed.advance();
+            let decision = fleet.advance();
             let given: u32 = decision.members.iter().map(|member| member.max.get()).sum();
             assert!(
                 given + decision.unassigned.get() <= BOUNDS.1 + 8,
                 "{decision:?}"
             );
         }
-        assert!(
-            ours.missing < fixed.missing / 2.0,
-            "{} {}",
-            ours.missing,
-            fixed.missing
-        );
     }
 
     #[test]
